@@ -1,0 +1,202 @@
+"""Strict settings: a YAML file, then explicit `--set a.b=c`, then a schema that rejects what it does not know."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import ErrorDetails
+
+from clew.errors import ConfigError, nearest
+
+Key = tuple[str | int, ...]
+S = TypeVar("S", bound="Section")
+
+
+class Section(BaseModel):
+    """Base of every config class: unknown keys are rejected, values are checked and then fixed."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+
+@dataclass(frozen=True)
+class Document:
+    """Settings as read, before any schema: the data, and where each key stands."""
+
+    data: dict[str, Any] = field(default_factory=dict)
+    places: Mapping[Key, str] = field(default_factory=dict)
+    source: str = "the settings"
+
+    def place(self, key: Key) -> str:
+        """`file:line` (or `--set ...`) of a key, or of the nearest key above it that was given."""
+        while key and key not in self.places:
+            key = key[:-1]
+        return self.places.get(key, self.source)
+
+
+def read_document(path: Path) -> Document:
+    """Parse a YAML file and remember the line of every key.
+
+    Raises:
+        ConfigError: the file is missing, not YAML, or not a mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        data = yaml.safe_load(text)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from error
+    if data is None:
+        return Document(source=str(path))
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: expected settings as 'key: value' lines, found a {type(data).__name__}")
+    places = {key: f"{path}:{line}" for key, line in _lines(node, ())}
+    return Document(data, places, str(path))
+
+
+def override(document: Document, settings: Sequence[str]) -> Document:
+    """Apply `a.b=c` settings on top of a document; values are read as YAML, then typed by the schema."""
+    data, places = _copy(document.data), dict(document.places)
+    for setting in settings:
+        name, equals, text = setting.partition("=")
+        if not equals or not name.strip():
+            raise ConfigError(f"--set {setting}: expected KEY=VALUE, for example --set train.epochs=5")
+        key: Key = tuple(name.strip().split("."))
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
+        _put(data, key, value, setting)
+        places[key] = f"--set {setting}"
+    return Document(data, places, document.source)
+
+
+def beneath(document: Document, defaults: Mapping[str, Any]) -> Document:
+    """Lay `defaults` under a document: mappings merge key by key, anything else given replaces the default."""
+    return Document(_merge(defaults, document.data), document.places, document.source)
+
+
+def validate(model: type[S], document: Document) -> S:
+    """Check a document against a schema.
+
+    Raises:
+        ConfigError: one line with the place, the key, what is wrong and, for unknown keys, the nearest name.
+    """
+    try:
+        return model.model_validate(document.data)
+    except ValidationError as error:
+        lines = [_explain(model, document, detail) for detail in error.errors()]
+        raise ConfigError("; ".join(lines)) from None
+
+
+def to_data(section: Section) -> dict[str, Any]:
+    """A section as plain YAML types; `validate` takes it back unchanged."""
+    return section.model_dump(mode="json")
+
+
+def to_yaml(data: Mapping[str, Any]) -> str:
+    """Settings as YAML text, keys in their declared order."""
+    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _lines(node: yaml.Node | None, key: Key) -> Iterable[tuple[Key, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            yield (*key, name.value), name.start_mark.line + 1
+            yield from _lines(value, (*key, name.value))
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield (*key, index), value.start_mark.line + 1
+            yield from _lines(value, (*key, index))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _copy(inner) for name, inner in value.items()}
+    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _merge(below: Any, above: Any) -> Any:
+    if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
+        return _copy(above)
+    merged = {name: _copy(value) for name, value in below.items()}
+    for name, value in above.items():
+        merged[name] = _merge(below[name], value) if name in below else _copy(value)
+    return merged
+
+
+def _put(data: Any, key: Key, value: Any, setting: str) -> None:
+    for index, part in enumerate(key):
+        if isinstance(data, list):
+            if not str(part).isdigit() or int(part) >= len(data):
+                here = ".".join(map(str, key[:index]))
+                raise ConfigError(f"--set {setting}: {here} has {len(data)} entries, counted from 0")
+            part = int(part)
+        elif not isinstance(data, dict):
+            here = ".".join(map(str, key[:index]))
+            raise ConfigError(f"--set {setting}: {here} is a single value, it has no key '{part}'")
+        if index == len(key) - 1:
+            data[part] = value
+        elif isinstance(data, dict) and data.get(part) is None:
+            data[part] = {}
+        data = data[part]
+
+
+def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -> str:
+    key = _given(document.data, detail["loc"])
+    name = ".".join(map(str, key)) or "the settings"
+    if detail["type"] == "extra_forbidden":
+        siblings = _names(model, detail["loc"][:-1])
+        return f"{document.place(key)}: unknown key '{name}'{nearest(str(key[-1]), siblings)}"
+    message = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "missing":
+        message = "is required"
+    given = detail["input"]
+    shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) or given is None else ""
+    return f"{document.place(key)}: {name}: {message[:1].lower()}{message[1:]}{shown}"
+
+
+def _given(data: Any, loc: Key) -> Key:
+    """The part of a pydantic location that a user wrote: tags of unions are left out."""
+    key: list[str | int] = []
+    for index, part in enumerate(loc):
+        inside = isinstance(data, dict) and part in data
+        within = isinstance(data, list) and isinstance(part, int) and part < len(data)
+        if inside or within:
+            data = data[part]
+        elif index < len(loc) - 1:
+            continue
+        key.append(part)
+    return tuple(key)
+
+
+def _names(annotation: Any, loc: Key) -> set[str]:
+    """The keys a schema allows at a location."""
+    origin = get_origin(annotation)
+    if origin is typing.Annotated:
+        return _names(get_args(annotation)[0], loc)
+    if origin in (Union, types.UnionType):
+        return set().union(*(_names(choice, loc) for choice in get_args(annotation)))
+    if origin in (list, tuple, dict) and loc:
+        return _names(get_args(annotation)[-1 if origin is dict else 0], loc[1:])
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        return set()
+    if not loc:
+        return set(annotation.model_fields)
+    field_info = annotation.model_fields.get(str(loc[0]))
+    if field_info is None:
+        kind = annotation.model_fields.get("kind")
+        return _names(annotation, loc[1:]) if kind is not None and kind.default == loc[0] else set()
+    return _names(field_info.annotation, loc[1:])

@@ -1,0 +1,96 @@
+"""Batches: a table's columns as torch tensors. Ragged columns are concatenated, never padded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clew.errors import DataError
+from clew.table import Ragged, Table
+
+
+@dataclass(frozen=True)
+class RaggedTensor:
+    """All items of all events of a batch: `values` (total, ...), `offsets` int64 (events + 1,)."""
+
+    values: Tensor
+    offsets: Tensor
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """Items an event."""
+        return self.offsets.diff()
+
+    @cached_property
+    def events(self) -> Tensor:
+        """The event of every item."""
+        return torch.repeat_interleave(self.lengths, output_size=len(self.values))
+
+    def to(self, device: torch.device) -> RaggedTensor:
+        """The same on another device."""
+        return RaggedTensor(self.values.to(device, non_blocking=True), self.offsets.to(device, non_blocking=True))
+
+
+TensorColumn: TypeAlias = "Tensor | RaggedTensor"
+
+
+class Batch:
+    """Some events as tensors. Pointers (`index_of`) count through the whole batch, ready for gather and scatter."""
+
+    def __init__(self, size: int, columns: dict[str, TensorColumn], weights: Tensor | None = None) -> None:
+        self.size = size
+        self.columns = columns
+        self.weights = weights
+        """Event weights (size,), or None where every event counts the same."""
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A fixed column, or the values of a ragged one."""
+        column = self._column(name)
+        return column.values if isinstance(column, RaggedTensor) else column
+
+    def ragged(self, name: str) -> RaggedTensor:
+        """A ragged column with its offsets."""
+        column = self._column(name)
+        if not isinstance(column, RaggedTensor):
+            raise DataError(f"column '{name}' of the batch is not ragged")
+        return column
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        columns: dict[str, TensorColumn] = {
+            name: column.to(device) if isinstance(column, RaggedTensor) else column.to(device, non_blocking=True)
+            for name, column in self.columns.items()
+        }
+        return Batch(self.size, columns, None if self.weights is None else self.weights.to(device))
+
+    def _column(self, name: str) -> TensorColumn:
+        try:
+            return self.columns[name]
+        except KeyError:
+            known = ", ".join(self.columns)
+            raise DataError(f"the batch has no column '{name}', only {known}; see Recipe.columns") from None
+
+
+def to_batch(table: Table, columns: Sequence[str] | None = None) -> Batch:
+    """The events of a table as one batch; `columns` as in `Recipe.columns`."""
+    names = list(table) if columns is None else list(columns)
+    tensors = {name: _tensor(table, name) for name in names}
+    weights = torch.from_numpy(table.weights.astype(np.float32)) if "weight" in table else None
+    return Batch(len(table), tensors, weights)
+
+
+def _tensor(table: Table, name: str) -> TensorColumn:
+    column = table[name]
+    if not isinstance(column, Ragged):
+        return torch.from_numpy(np.ascontiguousarray(column))
+    values = column.values
+    if name in table.index_of:
+        starts = np.repeat(table.ragged(table.index_of[name]).offsets[:-1], column.lengths)
+        values = values.astype(np.int64) + starts.reshape((-1,) + (1,) * (values.ndim - 1))
+    return RaggedTensor(torch.from_numpy(np.ascontiguousarray(values)), torch.from_numpy(column.offsets))

@@ -1,0 +1,127 @@
+"""The manifest of a dataset, and reading splits through it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import ValidationError
+
+from clew.config import Section
+from clew.errors import DataError, nearest
+from clew.files import sha256, write_text
+from clew.table import Field, Table, concat, hdf5
+
+MANIFEST = "manifest.json"
+
+
+class Shard(Section):
+    """One HDF5 file of a dataset."""
+
+    file: str
+    events: int
+    bytes: int
+    sha256: str
+
+
+class Input(Section):
+    """One raw file a dataset was made from. Its name is for people: identity is the hash."""
+
+    name: str
+    bytes: int
+    sha256: str
+    events: int
+
+
+class Manifest(Section):
+    """Everything about a dataset but its data. Holds no time, host or path, so equal data has equal manifests."""
+
+    format: int = 1
+    key: str
+    """Identity: the hash of the inputs' content, the settings and the code that made it."""
+    recipe: str
+    columns: dict[str, dict[str, Any]]
+    splits: dict[str, tuple[Shard, ...]]
+    inputs: tuple[Input, ...]
+    settings: dict[str, Any]
+    transforms: tuple[dict[str, Any], ...]
+    """The transforms with their fitted numbers, to be applied again to new events."""
+
+    def events(self, split: str) -> int:
+        """How many samples a split has."""
+        return sum(shard.events for shard in self.splits[split])
+
+    def save(self, folder: Path) -> None:
+        """Write into a dataset's folder: the last file, whose presence makes it a dataset."""
+        write_text(folder / MANIFEST, json.dumps(self.model_dump(mode="json"), indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a manifest file.
+
+        Raises:
+            DataError: it is missing or not one.
+        """
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            raise DataError(f"{path.parent}: no dataset there (no {MANIFEST}); `clew prepare` makes one") from None
+        except (ValidationError, NotADirectoryError) as error:
+            raise DataError(f"{path}: not a dataset's manifest of format 1 ({type(error).__name__})") from error
+
+
+class Dataset:
+    """A prepared dataset on disk, opened for reading. Cheap to make; shards are opened when read."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.manifest = Manifest.load(self.path / MANIFEST)
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """The splits and their numbers of samples."""
+        return {name: self.manifest.events(name) for name in self.manifest.splits}
+
+    @property
+    def schema(self) -> dict[str, Field]:
+        """What the columns are."""
+        return {
+            name: Field(**{**facts, "shape": tuple(facts["shape"])}) for name, facts in self.manifest.columns.items()
+        }
+
+    def read(self, split: str, *, columns: Sequence[str] | None = None) -> Table:
+        """A whole split as one table.
+
+        Raises:
+            DataError: no such split, it is empty, or a shard is missing or damaged.
+        """
+        tables = list(self.shards(split, columns=columns))
+        if not tables:
+            raise DataError(f"{self.path}: the split '{split}' is empty; give it a share with prepare.split")
+        return concat(tables)
+
+    def shards(self, split: str, *, columns: Sequence[str] | None = None) -> Iterator[Table]:
+        """A split, a shard at a time."""
+        if split not in self.manifest.splits:
+            raise DataError(f"{self.path}: no split '{split}'{nearest(split, self.manifest.splits)}")
+        for shard in self.manifest.splits[split]:
+            table = hdf5.load(self.path / shard.file, columns=columns)
+            if len(table) != shard.events:
+                raise DataError(f"{self.path / shard.file}: {len(table)} events, the manifest says {shard.events}")
+            yield table
+
+    def verify(self) -> None:
+        """Read every byte and compare checksums.
+
+        Raises:
+            DataError: names the first shard that is missing or altered.
+        """
+        for shards in self.manifest.splits.values():
+            for shard in shards:
+                path = self.path / shard.file
+                if not path.is_file():
+                    raise DataError(f"{path}: shard is missing")
+                if sha256(path) != shard.sha256:
+                    raise DataError(f"{path}: shard was altered or cut; prepare the dataset again")

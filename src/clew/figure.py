@@ -1,0 +1,60 @@
+"""Plots as plain data: plotly's JSON, made without importing plotly, drawn by its JavaScript in a report.
+
+One look for all of clew: built here, used everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Figure: TypeAlias = dict[str, Any]
+
+# Okabe and Ito's palette: told apart with every kind of colour vision.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
+
+
+def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str = "", **layout: Any) -> Figure:
+    """A figure from plotly traces, with clew's axes and a title; `layout` is merged in last."""
+    axis = {"showline": True, "mirror": True, "ticks": "inside", "zeroline": False, "automargin": True}
+    base: dict[str, Any] = {
+        "title": {"text": title, "x": 0.02, "xanchor": "left"},
+        "xaxis": {**axis, "title": {"text": x}},
+        "yaxis": {**axis, "title": {"text": y}},
+        "colorway": list(COLOURS),
+        "margin": {"l": 64, "r": 20, "t": 48, "b": 52},
+        "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
+    }
+    for key, value in layout.items():
+        base[key] = {**base[key], **value} if isinstance(base.get(key), dict) else value
+    return {"data": [dict(trace) for trace in data], "layout": base}
+
+
+def line(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, mode: str = "lines", **more: Any) -> dict[str, Any]:
+    """One curve."""
+    trace = {"type": "scatter", "mode": mode, "x": plain(x), "y": plain(y), "name": name}
+    return {**trace, "line": {"color": COLOURS[colour], "width": 2}, **more}
+
+
+def points(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, **more: Any) -> dict[str, Any]:
+    """Markers, to which `error_x` and `error_y` may be added."""
+    trace = {"type": "scatter", "mode": "markers", "x": plain(x), "y": plain(y), "name": name}
+    return {**trace, "marker": {"color": COLOURS[colour], "size": 7}, **more}
+
+
+def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **more: Any) -> dict[str, Any]:
+    """A histogram drawn as an outline: `counts` between `edges`."""
+    heights = np.asarray(counts, dtype=float)
+    y = np.append(heights, heights[-1] if len(heights) else 0.0)
+    return line(edges, y, name, colour=colour, **{"line": {"shape": "hv", "color": COLOURS[colour]}, **more})
+
+
+def plain(values: ArrayLike) -> list[Any]:
+    """Numbers as JSON can hold them: NaN and infinity become null (a gap in the curve)."""
+    array = np.asarray(values)
+    if array.dtype.kind != "f":
+        return list(array.tolist())
+    return [float(f"{value:.6g}") if np.isfinite(value) else None for value in array.tolist()]

@@ -1,0 +1,85 @@
+"""What a run ran on: enough to explain a difference years later. No secrets: no environment variables."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from clew.version import __version__
+
+_PACKAGES = (
+    "torch",
+    "numpy",
+    "h5py",
+    "awkward",
+    "pydantic",
+    "safetensors",
+    "mpi4py",
+    "uproot",
+    "pyarrow",
+    "optuna",
+)
+
+
+def capture() -> dict[str, Any]:
+    """Machine, versions and command, as plain JSON."""
+    return {
+        "clew": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "host": socket.gethostname(),
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "cores_allowed": allowed_cores(),
+        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "packages": _versions(),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "commit": _commit(),
+    }
+
+
+def allowed_cores() -> int:
+    """How many cores this process may use: a batch system often grants fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _commit() -> str:
+    """The git commit of the working folder, with a + if it has changes; empty outside a checkout."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return f"{head}+" if _git("status", "--porcelain", "--untracked-files=no") else head
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
+    return done.stdout.strip()

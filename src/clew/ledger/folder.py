@@ -1,0 +1,189 @@
+"""The run folder. This object owns every file name in it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from clew.config import Document, read_document, to_yaml
+from clew.errors import RunError
+from clew.files import write_text
+from clew.ledger import records
+from clew.ledger.records import Record, Writer
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and the folder that records it."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, path: Path, *, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Run:
+        """Claim a folder that does not exist yet and write down what is about to happen.
+
+        Raises:
+            RunError: the folder is taken.
+        """
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            raise RunError(f"{path} exists already; name another folder with --output, or remove it") from None
+        run = cls(path)
+        for folder in (run.records_folder, run.checkpoints, run.plots):
+            folder.mkdir()
+        write_text(run.environment_file, json.dumps(dict(environment), indent=2) + "\n")
+        write_text(run.config_file, to_yaml(config))
+        return run
+
+    @classmethod
+    def open(cls, path: Path | str) -> Run:
+        """A run that was created before.
+
+        Raises:
+            RunError: it is no run folder, or one whose creation was cut short.
+        """
+        run = cls(Path(path))
+        if not run.path.is_dir():
+            raise RunError(f"{path}: no such run; `clew runs list` shows those there are")
+        if not run.config_file.is_file() or not run.environment_file.is_file():
+            raise RunError(f"{path}: not a whole run folder (no config.yaml or environment.json in it)")
+        return run
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.resolve().name
+
+    @property
+    def config_file(self) -> Path:
+        """The resolved settings; written last on creation, so its presence means the folder is whole."""
+        return self.path / "config.yaml"
+
+    @property
+    def environment_file(self) -> Path:
+        """Machine, versions, command."""
+        return self.path / "environment.json"
+
+    @property
+    def dataset_file(self) -> Path:
+        """A copy of the dataset's manifest."""
+        return self.path / "dataset.json"
+
+    @property
+    def records_folder(self) -> Path:
+        """One `.jsonl` a stream."""
+        return self.path / "records"
+
+    @property
+    def meeting_file(self) -> Path:
+        """Where the ranks of this run find each other."""
+        return self.path / ".meeting"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Weights."""
+        return self.path / "checkpoints"
+
+    @property
+    def plots(self) -> Path:
+        """Figures as plotly JSON, a folder an evaluation."""
+        return self.path / "plots"
+
+    @property
+    def report_file(self) -> Path:
+        """The page for people."""
+        return self.path / "report.html"
+
+    def checkpoint(self, name: str) -> Path:
+        """The weights called `name` ('last' or 'best')."""
+        return self.checkpoints / f"{name}.safetensors"
+
+    def config(self) -> Document:
+        """The settings, as `--config` would read them."""
+        return read_document(self.config_file)
+
+    def environment(self) -> dict[str, Any]:
+        """What `clew.ledger.environment.capture` saw."""
+        return dict(json.loads(self.environment_file.read_text()))
+
+    def writer(self, stream: str) -> Writer:
+        """The one writer of a stream."""
+        return Writer(self.records_folder / f"{stream}.jsonl")
+
+    def streams(self) -> list[str]:
+        """The streams there are, in order of name."""
+        return sorted(path.stem for path in self.records_folder.glob("*.jsonl"))
+
+    def records(self, stream: str = "rank-0", kind: str | None = None) -> Iterator[Record]:
+        """The records of a stream, oldest first; none if it was never begun."""
+        path = self.records_folder / f"{stream}.jsonl"
+        if path.exists():
+            yield from (record for record in records.read(path) if kind in (None, record["kind"]))
+
+    def last(self, kind: str, stream: str = "rank-0") -> Record | None:
+        """The newest record of a kind."""
+        return next(iter(deque(self.records(stream, kind), maxlen=1)), None)
+
+    def evaluations(self) -> dict[str, Record]:
+        """The newest evaluation under each name."""
+        return {record["name"]: record for record in self.records("evaluate", "evaluation")}
+
+    @property
+    def state(self) -> str:
+        """`created`, `running`, `finished`, `failed` or `interrupted` (it stopped without a word)."""
+        start = end = None
+        for record in self.records():
+            start, end = (record, None) if record["kind"] == "start" else (start, end)
+            end = record if record["kind"] == "end" else end
+        if start is None:
+            return "created"
+        if end is not None:
+            return str(end["status"])
+        return "running" if _alive(start) else "interrupted"
+
+
+def list_runs(root: Path) -> list[Run]:
+    """The whole run folders directly under `root`, by name."""
+    if not root.is_dir():
+        return []
+    return [Run(path.parent) for path in sorted(root.glob("*/config.yaml")) if (path.parent / "records").is_dir()]
+
+
+def next_name(root: Path, prefix: str) -> Path:
+    """The first free `prefix-NNN` under `root`."""
+    taken = {path.name for path in root.glob(f"{prefix}-*")} if root.is_dir() else set()
+    number = next(n for n in range(1, len(taken) + 2) if f"{prefix}-{n:03d}" not in taken)
+    return root / f"{prefix}-{number:03d}"
+
+
+def follow(run: Run, stream: str, *, until: Any, pause: float = 0.2) -> Iterator[Record]:
+    """Records as they come in, until the `until` event (threading) is set and all were read."""
+    path, seen = run.records_folder / f"{stream}.jsonl", -1
+    while True:
+        finished = until.is_set()
+        for record in records.read(path, after=seen) if path.exists() else ():
+            seen = record["seq"]
+            yield record
+        if finished:
+            return
+        time.sleep(pause)
+
+
+def _alive(start: Record) -> bool:
+    """Whether the process that wrote a start record still runs; one on another host is taken to."""
+    if start["host"] != socket.gethostname():
+        return True
+    try:
+        born = psutil.Process(start["pid"]).create_time()
+    except psutil.NoSuchProcess:
+        return False
+    return bool(born <= start["time"] + 1)

@@ -1,0 +1,95 @@
+"""Append-only records: one JSON object a line, numbered per stream, so that they can be shipped exactly once.
+
+A stream is a file with one writer: `rank-0.jsonl`, `rank-1.jsonl`, ..., `evaluate.jsonl`. Every record has `seq`
+(0, 1, 2, ... within its stream, also across restarts), `time` (seconds since 1970) and `kind`; `KINDS` says what
+each kind must hold besides. A crash can cut the last line: readers leave it out, the next writer removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from clew.errors import RunError
+
+Record: TypeAlias = dict[str, Any]
+
+SCHEMA = 1
+KINDS: dict[str, frozenset[str]] = {
+    "start": frozenset({"schema", "host", "pid", "rank", "ranks"}),
+    "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
+    "step": frozenset({"epoch", "step", "samples", "loss", "seconds", "wait", "communicate"}),
+    "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
+    "checkpoint": frozenset({"epoch", "step", "file"}),
+    "evaluation": frozenset({"name", "data", "events", "metrics", "seconds", "checkpoint"}),
+    "end": frozenset({"status", "message"}),
+}
+
+
+class Writer:
+    """Appends records to one stream; each is on its way to disk when `write` returns. Not for several threads."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._seq = _repair(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def write(self, kind: str, **facts: Any) -> None:
+        """Append one record. NaN and infinity are written as null, which JSON can hold."""
+        missing = KINDS[kind] - facts.keys()
+        assert not missing, f"a {kind} record needs {missing}"
+        record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
+        os.write(self._file, (json.dumps(_finite(record), allow_nan=False) + "\n").encode())
+        self._seq += 1
+
+    def close(self) -> None:
+        """Give the file back; further writes are an error."""
+        os.close(self._file)
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def read(path: Path, *, after: int = -1) -> Iterator[Record]:
+    """The records of a stream with `seq` greater than `after`; a line cut by a crash at the end is left out.
+
+    Raises:
+        RunError: a line in the middle is damaged.
+    """
+    with path.open("rb") as stream:
+        for number, line in enumerate(stream, start=1):
+            if not line.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise RunError(f"{path}:{number}: damaged record ({error})") from error
+            if record["seq"] > after:
+                yield record
+
+
+def _repair(path: Path) -> int:
+    """Remove a half-written last line and return the next sequence number."""
+    if not path.exists():
+        return 0
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
+        os.truncate(path, whole)
+    return data[:whole].count(b"\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value

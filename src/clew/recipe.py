@@ -1,0 +1,229 @@
+"""The contract a researcher fills in, and how a recipe is found."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from clew.config import Section, to_data
+from clew.errors import ClewError, RecipeError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+
+    from clew.dataset.batch import Batch
+    from clew.figure import Figure
+    from clew.table import Table
+    from clew.tally import Tally
+    from clew.transforms import Transform
+
+SHIPPED: dict[str, str] = {"tracking": "clew.recipes.tracking:Tracking"}
+ENTRY_POINTS = "clew.recipes"
+
+
+class Loss(NamedTuple):
+    """A loss that averages exactly over any split of a batch: the sum over its terms, and how many there are.
+
+    Gradients are those of `total` summed over all ranks, divided by `weight` summed over all ranks.
+    """
+
+    total: Tensor
+    weight: float
+
+
+class Recipe:
+    """Everything about one physics task. Subclass it; only `prepare` and `model` must be written.
+
+    The data half (`read`, `transforms`, `prepare`, `reconstruct`, `metrics`, `display`) works on NumPy tables
+    and must not import torch at module level: `clew prepare` never loads it. The model half gets torch tensors.
+    A recipe is built in every process that needs it, so it holds its settings and nothing else.
+    """
+
+    Config: ClassVar[type[Section]] = Section
+    """The recipe's own settings, one field a YAML section; `self.config` is an instance."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What the recipe would rather have in clew's sections: `{"train": {"batch_size": 64}}`."""
+
+    version: ClassVar[str] = "1"
+    """Raise it when the meaning of prepared data changes in a way its code does not show."""
+
+    data_sections: ClassVar[Sequence[str] | None] = None
+    """The fields of `Config` that prepared data depends on; None: all but `model`."""
+
+    columns: ClassVar[Sequence[str] | None] = None
+    """The columns that become tensors for the model and the loss; None takes all."""
+
+    location: ClassVar[str] = ""
+    """Where `find` found the class: its name, or its file. Set by clew."""
+
+    def __init__(self, config: Section | None = None) -> None:
+        self.config: Any = self.Config() if config is None else config
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel between processes as a place and settings: a recipe from a file is loaded again over there."""
+        if "location" in vars(type(self)):
+            return _rebuild, (self.location, to_data(self.config))
+        return type(self), (self.config,)
+
+    def read(self, path: Path) -> Iterator[Table]:
+        """Yield the events of one input file as tables of bounded size. The default reads clew's HDF5 tables."""
+        from clew.table import Table
+
+        yield Table.load(path)
+
+    def transforms(self) -> Sequence[Transform]:
+        """What is done to events, in order, before `prepare`. The default does nothing."""
+        return ()
+
+    def prepare(self, events: Table) -> Table:
+        """Events to samples, one sample an event; a pure function of the events and the settings."""
+        raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
+
+    def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
+        """Write synthetic raw events that `read` takes, in files under `folder`; yield each and its events.
+
+        File names say `synthetic`. The same seed gives the same events, and more events begin with the same ones.
+        """
+        raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
+
+    def model(self) -> nn.Module:
+        """A fresh network; `model(batch)` gives what `loss` and `reconstruct` take."""
+        raise RecipeError(f"recipe {type(self).__name__} must define model() -> torch.nn.Module")
+
+    def loss(self, outputs: Any, batch: Batch) -> Tensor | Loss:
+        """The loss of a batch: a `Loss`, or a mean over the batch's events as a scalar tensor."""
+        raise RecipeError(f"recipe {type(self).__name__} must define loss(outputs, batch), or step(model, batch)")
+
+    def step(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor | Loss] | Iterable[tuple[str, Tensor | Loss]]:
+        """The losses of one training step, by the name of the optimiser that follows each.
+
+        A mapping is computed at once, and then all optimisers step (the default: one, from `loss`). A generator
+        of (name, loss) pairs alternates: each optimiser has stepped before the next loss is asked for, which is
+        how adversarial training is written.
+        """
+        return {"loss": self.loss(model(batch), batch)}
+
+    def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
+        """The named optimisers; the names are those `step` gives its losses.
+
+        Parameters are given to an optimiser made from `train.optimizer`; an optimiser is taken as it is.
+        """
+        return {"loss": model.parameters()}
+
+    def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
+        """Physics objects from a batch of samples and the network's outputs (NumPy arrays by name).
+
+        The default is the outputs themselves, one row an event.
+        """
+        from clew.table import Table
+
+        return Table({name: value for name, value in outputs.items() if len(value) == len(samples)})
+
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Tally]:
+        """Tallies of a batch; they are added over batches and ranks. The loss is always there besides."""
+        return {}
+
+    def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:
+        """Plots of single events for the report, from a few samples."""
+        return {}
+
+
+def find(name: str, *, base: Path | None = None) -> type[Recipe]:
+    """The recipe class called `name`: shipped, from an entry point, or in a Python file.
+
+    `base` is the folder that relative files are looked up from (default: the current one).
+
+    Raises:
+        RecipeError: there is none, or its code does not load.
+    """
+    if name.endswith(".py") or "/" in name:
+        return _from_file((base or Path.cwd()) / Path(name).expanduser())
+    table = available()
+    if name not in table:
+        raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
+    module, _, attribute = table[name].partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RecipeError(f"recipe '{name}' ({table[name]}) does not load: {error}") from error
+    return _checked(found, table[name], name)
+
+
+def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
+    """A recipe from what a user may hand over: its name or file, its class, or the thing itself."""
+    if isinstance(recipe, str):
+        return find(recipe)()
+    return recipe() if isinstance(recipe, type) else recipe
+
+
+def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
+    found = find(location)
+    return found(found.Config.model_validate(config))
+
+
+def available() -> dict[str, str]:
+    """Names and where they lead: those shipped, then third parties' entry points."""
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return {**{point.name: point.value for point in points}, **SHIPPED}
+
+
+def _from_file(path: Path) -> type[Recipe]:
+    if not path.is_file():
+        raise RecipeError(f"no recipe file {path}")
+    path = path.resolve()
+    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    module = sys.modules.get(name) or _execute(path, name)
+    classes = [
+        item
+        for item in vars(module).values()
+        if isinstance(item, type) and issubclass(item, Recipe) and item.__module__ == name
+    ]
+    if len(classes) != 1:
+        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {len(classes)}")
+    return _checked(classes[0], str(path), str(path))
+
+
+def _execute(path: Path, name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        if isinstance(error, ClewError):
+            raise
+        line = _line_of(error, path)
+        raise RecipeError(f"{path}{line}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
+    return module
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    frame, line = error.__traceback__, ""
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(path):
+            line = f":{frame.tb_lineno}"
+        frame = frame.tb_next
+    return line
+
+
+def _checked(found: Any, where: str, location: str) -> type[Recipe]:
+    if not (isinstance(found, type) and issubclass(found, Recipe)):
+        raise RecipeError(f"{where} is not a subclass of clew.Recipe")
+    for required in ("prepare", "model"):
+        if getattr(found, required) is getattr(Recipe, required):
+            raise RecipeError(f"{where}: recipe {found.__name__} must define {required}()")
+    found.location = location
+    return found

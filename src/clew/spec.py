@@ -1,0 +1,87 @@
+"""One document that says everything: which recipe, and the settings of each verb."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import create_model
+
+from clew.config import Document, Section, beneath, override, read_document, to_data, validate
+from clew.errors import ConfigError
+from clew.prepare.config import PrepareConfig
+from clew.recipe import Recipe, find
+from clew.train.config import TrainConfig
+
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A recipe with its settings, and those of prepare and train."""
+
+    recipe: Recipe
+    prepare: PrepareConfig
+    train: TrainConfig
+    data: dict[str, Any]
+    """All of it as plain YAML types; loading that again gives an equal spec."""
+
+
+def load(name: str, settings: Sequence[str] = ()) -> Spec:
+    """From a recipe's name, a recipe's file, a YAML file or a run's folder, with `a.b=c` settings on top.
+
+    Raises:
+        ConfigError, RecipeError: with the file and the line.
+    """
+    return from_document(_document(name), settings)
+
+
+def from_document(document: Document, settings: Sequence[str] = ()) -> Spec:
+    """From settings already read; `recipe` must be among them."""
+    if not isinstance(document.data.get("recipe"), str):
+        raise ConfigError(f"{document.source}: needs a line `recipe: NAME` (`clew config show tracking` shows one)")
+    base = Path(document.source).parent if document.source.endswith(_YAML) else None
+    recipe = find(document.data["recipe"], base=base)
+    model = schema(recipe)
+    full = override(beneath(document, _defaults(recipe)), settings)
+    checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source))
+    own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
+    values = cast(Any, checked)
+    data = to_data(checked)
+    ordered = {name: data[name] for name in ("recipe", *own, "prepare", "train")}
+    return Spec(recipe(recipe.Config(**own)), values.prepare, values.train, ordered)
+
+
+def schema(recipe: type[Recipe]) -> type[Section]:
+    """The schema of a recipe's document: clew's sections and the recipe's own.
+
+    Raises:
+        ConfigError: the recipe's settings use a name that is clew's.
+    """
+    taken = {"recipe", "prepare", "train"} & recipe.Config.model_fields.keys()
+    if taken:
+        raise ConfigError(f"recipe {recipe.__name__}: its Config may not use clew's own name '{taken.pop()}'")
+    return create_model(
+        f"{recipe.__name__}Spec",
+        __base__=recipe.Config,
+        recipe=(str, ...),
+        prepare=(PrepareConfig, PrepareConfig()),
+        train=(TrainConfig, TrainConfig()),
+    )
+
+
+def _defaults(recipe: type[Recipe]) -> dict[str, Any]:
+    """Every setting at its default: clew's, then the recipe's own wishes."""
+    plain = validate(schema(recipe), Document({"recipe": ""}, {}, f"the defaults of {recipe.__name__}"))
+    return beneath(Document(dict(recipe.defaults)), to_data(plain)).data
+
+
+def _document(name: str) -> Document:
+    path = Path(name)
+    if path.suffix in _YAML:
+        return read_document(path)
+    if (path / "config.yaml").is_file():
+        return read_document(path / "config.yaml")
+    return Document({"recipe": name}, {}, name)

@@ -1,0 +1,6 @@
+"""The one data model: columns of events, fixed-shape or ragged. NumPy inside, no torch."""
+
+from clew.table.ragged import Ragged
+from clew.table.table import Column, Field, Table, concat
+
+__all__ = ["Column", "Field", "Ragged", "Table", "concat"]

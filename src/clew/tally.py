@@ -1,0 +1,244 @@
+"""Metrics that add up.
+
+A metric of a batch is a *tally*: sums and counts, never an average. Tallies of two batches, or of two ranks,
+are added, and only the end result is divided; so a metric is exact under any split of the data, and padding or
+empty batches cannot touch it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from clew import figure
+
+T = TypeVar("T", bound="Tally")
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Base: numbers and arrays add, labels (strings and edges) must agree."""
+
+    @property
+    def value(self) -> float:
+        """The metric; NaN where nothing was counted."""
+        raise AssertionError("a tally defines its value")
+
+    @property
+    def error(self) -> float:
+        """One standard deviation of statistical error, or NaN where none is defined."""
+        return math.nan
+
+    def figure(self, title: str) -> figure.Figure | None:
+        """A plot, for tallies that are one."""
+        return None
+
+    def __add__(self: T, other: T) -> T:
+        if type(self) is not type(other):
+            raise TypeError(f"cannot add {type(other).__name__} to {type(self).__name__}")
+        added: dict[str, Any] = {}
+        for part in fields(self):
+            mine, theirs = getattr(self, part.name), getattr(other, part.name)
+            if part.metadata.get("label") or isinstance(mine, str):
+                assert np.array_equal(mine, theirs), f"{part.name} differs: {mine} and {theirs}"
+                added[part.name] = mine
+            else:
+                added[part.name] = mine + theirs
+        return type(self)(**added)
+
+
+@dataclass(frozen=True)
+class Mean(Tally):
+    """A weighted mean: losses, for example."""
+
+    total: float
+    weight: float
+
+    @property
+    def value(self) -> float:
+        return self.total / self.weight if self.weight else math.nan
+
+
+@dataclass(frozen=True)
+class Ratio(Tally):
+    """Passed out of all. `squares` is the sum of squared weights of all; leave it out where every weight is 1."""
+
+    passed: float
+    total: float
+    squares: float = -1.0
+
+    def __post_init__(self) -> None:
+        if self.squares < 0:
+            object.__setattr__(self, "squares", float(self.total))
+
+    @classmethod
+    def of(cls, passed: ArrayLike, weights: ArrayLike | None = None) -> Ratio:
+        """Count a boolean array, weighted if weights are given."""
+        mask = np.asarray(passed, dtype=bool)
+        if weights is None:
+            return cls(float(mask.sum()), float(mask.size))
+        weight = np.asarray(weights, dtype=np.float64)
+        return cls(float(weight[mask].sum()), float(weight.sum()), float((weight**2).sum()))
+
+    @property
+    def value(self) -> float:
+        return self.passed / self.total if self.total else math.nan
+
+    @property
+    def error(self) -> float:
+        return float(wilson(self.passed, self.total, self.squares))
+
+
+@dataclass(frozen=True)
+class F1(Tally):
+    """Harmonic mean of precision and recall, from true and false positives and false negatives."""
+
+    hits: float
+    false: float
+    missed: float
+
+    @classmethod
+    def of(cls, predicted: ArrayLike, truth: ArrayLike, weights: ArrayLike | None = None) -> F1:
+        """Count two boolean arrays."""
+        said, true = np.asarray(predicted, dtype=bool), np.asarray(truth, dtype=bool)
+        weight = np.ones(said.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+        return cls(
+            float(weight[said & true].sum()),
+            float(weight[said & ~true].sum()),
+            float(weight[~said & true].sum()),
+        )
+
+    @property
+    def value(self) -> float:
+        below = 2 * self.hits + self.false + self.missed
+        return 2 * self.hits / below if below else math.nan
+
+    @property
+    def error(self) -> float:
+        """First order, with Poisson counts."""
+        a, b = self.hits, self.false + self.missed
+        below = 2 * a + b
+        return math.sqrt(max(4 * a * b * (a + b), 0.0)) / below**2 if below else math.nan
+
+
+@dataclass(frozen=True)
+class Binned(Tally):
+    """A ratio in bins of something: efficiency against pT. `axis` names it, unit included."""
+
+    edges: Floats = field(metadata={"label": True})
+    passed: Floats
+    total: Floats
+    axis: str
+    label: str
+
+    @classmethod
+    def of(cls, x: ArrayLike, passed: ArrayLike, edges: ArrayLike, axis: str, label: str) -> Binned:
+        """Fill from values and booleans; values outside the edges are not counted."""
+        values, mask, bins = np.asarray(x, float), np.asarray(passed, bool), np.asarray(edges, float)
+        total = np.histogram(values, bins)[0].astype(float)
+        return cls(bins, np.histogram(values[mask], bins)[0].astype(float), total, axis, label)
+
+    @property
+    def value(self) -> float:
+        return float(self.passed.sum() / self.total.sum()) if self.total.sum() else math.nan
+
+    def figure(self, title: str) -> figure.Figure:
+        centre, half = (self.edges[1:] + self.edges[:-1]) / 2, np.diff(self.edges) / 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = np.where(self.total > 0, self.passed / self.total, np.nan)
+        bars = {
+            "type": "data",
+            "array": figure.plain(wilson(self.passed, self.total, self.total)),
+            "thickness": 1.5,
+        }
+        across = {"type": "data", "array": figure.plain(half), "thickness": 1, "width": 0}
+        share = self.total / max(self.total.max(), 1) if len(self.total) else self.total
+        return figure.figure(
+            [
+                figure.steps(self.edges, share, "sample (shape)", colour=6, fill="tozeroy", opacity=0.35),
+                figure.points(centre, ratio, self.label, error_y=bars, error_x=across, text=figure.plain(self.total)),
+            ],
+            title=title,
+            x=self.axis,
+            y=self.label,
+            yaxis={"range": [0, 1.05]},
+        )
+
+
+@dataclass(frozen=True)
+class Roc(Tally):
+    """Scores in [0, 1] of two classes, kept as fine histograms; the value is the area under the ROC curve."""
+
+    signal: Floats
+    background: Floats
+
+    BINS = 1000
+
+    @classmethod
+    def of(cls, scores: ArrayLike, truth: ArrayLike, weights: ArrayLike | None = None) -> Roc:
+        """Fill from scores and booleans."""
+        score, true = np.asarray(scores, float), np.asarray(truth, bool)
+        weight = np.ones(score.shape) if weights is None else np.asarray(weights, float)
+        bins = np.clip((score * cls.BINS).astype(np.int64), 0, cls.BINS - 1)
+
+        def count(mask: NDArray[np.bool_]) -> Floats:
+            return np.bincount(bins[mask], weights=weight[mask], minlength=cls.BINS).astype(np.float64)
+
+        return cls(count(true), count(~true))
+
+    def rates(self) -> tuple[Floats, Floats]:
+        """Background and signal efficiency for every threshold, from the highest down."""
+
+        def share(counts: Floats) -> Floats:
+            return np.asarray(np.append(0.0, np.cumsum(counts[::-1])) / max(counts.sum(), 1e-300))
+
+        return share(self.background), share(self.signal)
+
+    @property
+    def value(self) -> float:
+        if not (self.signal.sum() and self.background.sum()):
+            return math.nan
+        fake, real = self.rates()
+        return float(np.sum(np.diff(fake) * (real[1:] + real[:-1]) / 2))
+
+    def figure(self, title: str) -> figure.Figure:
+        fake, real = self.rates()
+        return figure.figure(
+            [
+                figure.line(fake, real, f"AUC {self.value:.4f}"),
+                figure.line([0, 1], [0, 1], "chance", colour=6),
+            ],
+            title=title,
+            x="background efficiency",
+            y="signal efficiency",
+        )
+
+
+def wilson(passed: Any, total: Any, squares: Any) -> Any:
+    """Half-width of the 68% Wilson interval of passed/total; NaN where total is not positive."""
+    passed, total, squares = (np.asarray(item, dtype=np.float64) for item in (passed, total, squares))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        count = total**2 / squares
+        share = np.clip(passed / total, 0.0, 1.0)
+        half = np.sqrt(share * (1 - share) / count + 1 / (4 * count**2)) / (1 + 1 / count)
+    return np.where((total > 0) & (squares > 0), half, np.nan)
+
+
+def add(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+    """Add tallies name by name; a name missing from some counts as zero there."""
+    total: dict[str, Tally] = {}
+    for batch in tallies:
+        for name, tally in batch.items():
+            total[name] = total[name] + tally if name in total else tally
+    return total
+
+
+def values(tallies: Mapping[str, Tally]) -> dict[str, float]:
+    """The number each tally stands for."""
+    return {name: tally.value for name, tally in tallies.items()}

@@ -1,0 +1,81 @@
+"""One training step: losses, gradients, optimisers. Knows no files and no epochs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from clew.dataset.batch import Batch
+from clew.errors import ConfigError, RecipeError
+from clew.recipe import Loss, Recipe
+from clew.train.config import OptimizerConfig, TrainConfig
+from clew.train.strategies import Strategy
+
+
+class Engine:
+    """A model, its optimisers and the strategy, ready to take batches."""
+
+    def __init__(self, recipe: Recipe, model: nn.Module, config: TrainConfig, strategy: Strategy) -> None:
+        self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
+        self.optimizers: dict[str, Optimizer] = {}
+        self.parameters: dict[str, list[nn.Parameter]] = {}
+        for name, given in recipe.optimizers(model).items():
+            optimizer = given if isinstance(given, Optimizer) else make_optimizer(list(given), config.optimizer)
+            self.optimizers[name] = optimizer
+            self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"]]
+        self._lr = {n: [g["lr"] for g in o.param_groups] for n, o in self.optimizers.items()}
+
+    def step(self, batch: Batch) -> Tensor:
+        """Learn from one batch; (total, weight) of each loss over all ranks, in the order of the optimisers."""
+        losses = self.recipe.step(self.model, batch) if batch.size else {}
+        if isinstance(losses, Mapping):
+            return self._follow({name: as_loss(loss, batch) for name, loss in losses.items()}, list(self.parameters))
+        sums = {name: self._follow({name: as_loss(loss, batch)}, [name]) for name, loss in losses}
+        return torch.cat([sums[name] for name in self.parameters])
+
+    def rate(self, factor: float) -> None:
+        """Set every learning rate to `factor` of what was configured."""
+        for name, optimizer in self.optimizers.items():
+            for group, lr in zip(optimizer.param_groups, self._lr[name], strict=True):
+                group["lr"] = lr * factor
+
+    def _follow(self, losses: Mapping[str, Loss], names: Sequence[str]) -> Tensor:
+        unknown = losses.keys() - set(names)
+        if unknown:
+            raise RecipeError(f"step() gave a loss '{unknown.pop()}' but there is no optimiser of that name")
+        sums = self.strategy.backward(losses, {name: self.parameters[name] for name in names})
+        for name in names:
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(self.parameters[name], self.clip)
+            self.optimizers[name].step()
+        return sums
+
+
+def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
+    """A mean over events becomes a total and a weight; a `Loss` stays."""
+    return loss if isinstance(loss, Loss) else Loss(loss * batch.size, float(batch.size))
+
+
+def make_optimizer(parameters: list[nn.Parameter], config: OptimizerConfig) -> Optimizer:
+    """The named optimiser, in its fused form where torch has one.
+
+    Raises:
+        ConfigError: a setting that this optimiser does not have.
+    """
+    if config.momentum and config.name != "sgd":
+        raise ConfigError(f"train.optimizer.momentum belongs to sgd, not to {config.name}")
+    if config.name == "sgd":
+        return SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay, fused=True)
+    kind = AdamW if config.name == "adamw" else Adam
+    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=True)
+
+
+def schedule(name: str, step: int, steps: int) -> float:
+    """The learning rate at a step, as a share of the configured one."""
+    if name == "cosine":
+        return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / max(steps, 1)))
+    return 1.0

@@ -1,0 +1,42 @@
+"""What is done to events before they become samples: pure, vectorised over whole tables, set up in YAML."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from clew.transforms.base import Fitted, Transform, fit
+from clew.transforms.coordinates import Cartesian, Cylindrical
+from clew.transforms.scale import MinMax, Standard
+from clew.transforms.tracks import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits
+
+AnyTransform = Annotated[
+    MinMax
+    | Standard
+    | Cylindrical
+    | Cartesian
+    | DropShort
+    | DropSpinning
+    | DropHoles
+    | DropFakes
+    | StationLimits
+    | Buckets,
+    Field(discriminator="kind"),
+]
+"""Any of the transforms below, told apart by `kind` in YAML."""
+
+__all__ = [
+    "AnyTransform",
+    "Buckets",
+    "Cartesian",
+    "Cylindrical",
+    "DropFakes",
+    "DropHoles",
+    "DropShort",
+    "DropSpinning",
+    "Fitted",
+    "MinMax",
+    "Standard",
+    "StationLimits",
+    "Transform",
+    "fit",
+]
