@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,6 +60,15 @@ def complaint(folder: Path, text: str, *sets: str) -> str:
     return line.replace(str(folder / "run.yaml"), "run.yaml")
 
 
+def problem(check: Callable[[], object]) -> str:
+    """What a check has to say: its ConfigError, or nothing."""
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -105,12 +116,23 @@ def test_an_unknown_key_is_placed_and_the_nearest_suggested(folder: Path, text: 
         ("name: a\ntrain:\n  widths:\n  - 8\n  - wide", "run.yaml:5: train.widths.1: input should be a valid integer"),
         ("name: a\ntransforms:\n- kind: min_mx", "run.yaml:3: transforms.0: input tag 'min_mx'"),
         ("name: a\ntransforms:\n- columns: [x]", "run.yaml:3: transforms.0: unable to extract tag"),
-        ("name: a\ntransforms:\n- kind: buckets\n  edges: [3, 2]", "run.yaml:4: transforms.0.edges: bucket edges must rise"),
+        (
+            "name: a\ntransforms:\n- kind: buckets\n  edges: [3, 2]",
+            "run.yaml:4: transforms.0.edges: bucket edges must rise",
+        ),
         (
             "name: a\ntransforms:\n- kind: station_limits\n  limits:\n    0: {z: [0, 1]}\n    1: {z: [0, far]}",
             "run.yaml:6: transforms.0.limits.1.z.1: input should be a valid number",
         ),
-        ("name: a\ntrain:\n  optimizer:\n    lr: .inf", "run.yaml:4: train.optimizer.lr: input should be a finite number"),
+        ("name: a\n3: 4", "run.yaml:2: 3: keys should be strings"),
+        (
+            "name: a\ntransforms:\n- kind: station_limits\n  limits:\n    first: {}",
+            "run.yaml:5: transforms.0.limits.first: input should be a valid integer",
+        ),
+        (
+            "name: a\ntrain:\n  optimizer:\n    lr: .inf",
+            "run.yaml:4: train.optimizer.lr: input should be a finite number",
+        ),
     ],
 )
 def test_a_wrong_or_missing_value_is_placed(folder: Path, text: str, expected: str) -> None:
@@ -151,7 +173,7 @@ def test_a_file_that_is_not_settings_is_refused(folder: Path, text: str, expecte
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*gone\.yaml: No such file"):
         read_document(tmp_path / "gone.yaml")
-    with pytest.raises(ConfigError, match="cannot read .*: Is a directory"):
+    with pytest.raises(ConfigError, match=r"cannot read .*: Is a directory"):
         read_document(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"name: \xff")
     with pytest.raises(ConfigError, match=r"latin\.yaml: not valid YAML"):
@@ -163,20 +185,14 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_any_text_is_settings_or_one_line(folder: Path, text: str) -> None:
     path = folder / "any.yaml"
     path.write_text(text, encoding="utf-8")
-    try:
-        validate(Settings, read_document(path))
-    except ConfigError as error:
-        assert len(str(error).splitlines()) == 1
+    assert len(problem(lambda: validate(Settings, read_document(path))).splitlines()) <= 1
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(), inner)))
 def test_any_data_under_any_key_is_told_in_one_line(value: Any) -> None:
     for data in ({"name": value, "é\nx": value}, {"name": "a", "train": value, "heads": {"a\r\nb": value}}):
-        try:
-            validate(Settings, Document(data))
-        except ConfigError as error:
-            assert len(str(error).splitlines()) == 1
+        assert len(problem(partial(validate, Settings, Document(data))).splitlines()) <= 1
 
 
 @pytest.mark.parametrize(
@@ -257,8 +273,9 @@ def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None
     assert defaults["train"] == {"epochs": 5, "widths": [1, 2]}
 
 
+TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML itself cannot carry the rest
 TRANSFORMS = st.lists(
-    st.builds(MinMax, columns=st.just(("x",)), low=st.dictionaries(st.text(), st.floats(-1e9, 1e9), max_size=2))
+    st.builds(MinMax, columns=st.just(("x",)), low=st.dictionaries(TEXT, st.floats(-1e9, 1e9), max_size=2))
     | st.builds(Cylindrical, keep=st.booleans())
     | st.builds(Buckets, edges=st.lists(st.integers(0, 99), min_size=1, unique=True).map(lambda e: tuple(sorted(e))))
     | st.just(StationLimits(limits={3: {"z": (-1.5, 1e-5)}})),
@@ -269,7 +286,7 @@ TRAINS = st.builds(Train, epochs=st.integers(), amp=st.booleans(), optimizer=OPT
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.builds(Settings, name=st.text(), train=TRAINS, transforms=TRANSFORMS, stages=st.none() | st.lists(OPTIMIZERS)))
+@given(st.builds(Settings, name=TEXT, train=TRAINS, transforms=TRANSFORMS, stages=st.none() | st.lists(OPTIMIZERS)))
 def test_settings_fed_back_in_are_equal(settings: Settings) -> None:
     data = to_data(settings)
     assert validate(Settings, Document(data)) == settings

@@ -10,22 +10,26 @@ import pytest
 from clew.files import atomic, sha256, write_text
 
 
+def write_half(path: Path, error: type[BaseException]) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text("half of the n")
+        raise error
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, SystemExit])
 def test_a_writer_that_stops_half_way_leaves_the_old_file(tmp_path: Path, error: type[BaseException]) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with pytest.raises(error), atomic(path) as temporary:
-        temporary.write_text("half of the n")
-        raise error
+    with pytest.raises(error):
+        write_half(path, error)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_a_first_writer_that_stops_half_way_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), atomic(tmp_path / "a.txt") as temporary:
-        temporary.write_text("half")
-        raise error
+    with pytest.raises(error):
+        write_half(tmp_path / "a.txt", error)
     assert list(tmp_path.iterdir()) == []
 
 

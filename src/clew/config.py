@@ -32,14 +32,15 @@ class Document:
     """Settings as read, before any schema: the data, and where each key stands."""
 
     data: dict[str, Any] = field(default_factory=dict)
-    places: Mapping[Key, str] = field(default_factory=dict)
+    places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     source: str = "the settings"
 
     def place(self, key: Key) -> str:
         """`file:line` (or `--set ...`) of a key, or of the nearest key above it that was given."""
-        while key and key not in self.places:
-            key = key[:-1]
-        return self.places.get(key, self.source)
+        path = tuple(map(str, key))
+        while path and path not in self.places:
+            path = path[:-1]
+        return self.places.get(path, self.source)
 
 
 def read_document(path: Path) -> Document:
@@ -54,7 +55,7 @@ def read_document(path: Path) -> Document:
         data = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{path}{line}: not valid YAML: {getattr(error, 'problem', error)}") from error
@@ -73,13 +74,15 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         name, equals, text = setting.partition("=")
         if not equals or not name.strip():
             raise ConfigError(f"--set {setting}: expected KEY=VALUE, for example --set train.epochs=5")
-        key: Key = tuple(name.strip().split("."))
+        key = tuple(name.strip().split("."))
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
         _put(data, key, value, setting)
-        places[key] = f"--set {setting}"
+        places = {given: place for given, place in places.items() if given[: len(key)] != key}
+        for depth in range(1, len(key) + 1):
+            places.setdefault(key[:depth], f"--set {setting}")
     return Document(data, places, document.source)
 
 
@@ -111,15 +114,15 @@ def to_yaml(data: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
 
 
-def _lines(node: yaml.Node | None, key: Key) -> Iterable[tuple[Key, int]]:
+def _lines(node: yaml.Node | None, key: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], int]]:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            yield (*key, name.value), name.start_mark.line + 1
-            yield from _lines(value, (*key, name.value))
+            yield (*key, str(name.value)), name.start_mark.line + 1
+            yield from _lines(value, (*key, str(name.value)))
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            yield (*key, index), value.start_mark.line + 1
-            yield from _lines(value, (*key, index))
+            yield (*key, str(index)), value.start_mark.line + 1
+            yield from _lines(value, (*key, str(index)))
 
 
 def _copy(value: Any) -> Any:
@@ -137,16 +140,19 @@ def _merge(below: Any, above: Any) -> Any:
     return merged
 
 
-def _put(data: Any, key: Key, value: Any, setting: str) -> None:
-    for index, part in enumerate(key):
+def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
+    for index, name in enumerate(key):
+        part: str | int = name
         if isinstance(data, list):
-            if not str(part).isdigit() or int(part) >= len(data):
-                here = ".".join(map(str, key[:index]))
+            if not name.isdecimal() or int(name) >= len(data):
+                here = ".".join(key[:index])
                 raise ConfigError(f"--set {setting}: {here} has {len(data)} entries, counted from 0")
-            part = int(part)
-        elif not isinstance(data, dict):
-            here = ".".join(map(str, key[:index]))
-            raise ConfigError(f"--set {setting}: {here} is a single value, it has no key '{part}'")
+            part = int(name)
+        elif isinstance(data, dict):
+            part = next((given for given in data if str(given) == name), name)  # 0 in YAML is no text
+        else:
+            here = ".".join(key[:index])
+            raise ConfigError(f"--set {setting}: {here} is a single value, it has no key '{name}'")
         if index == len(key) - 1:
             data[part] = value
         elif isinstance(data, dict) and data.get(part) is None:
@@ -169,14 +175,14 @@ def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -
 
 
 def _given(data: Any, loc: Key) -> Key:
-    """The part of a pydantic location that a user wrote: tags of unions are left out."""
+    """The part of a pydantic location that a user wrote: tags and types of unions are left out."""
     key: list[str | int] = []
     for index, part in enumerate(loc):
         inside = isinstance(data, dict) and part in data
         within = isinstance(data, list) and isinstance(part, int) and part < len(data)
         if inside or within:
             data = data[part]
-        elif index < len(loc) - 1:
+        elif index < len(loc) - 1 or part == "[key]" or not isinstance(data, (dict, list)):
             continue
         key.append(part)
     return tuple(key)

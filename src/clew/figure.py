@@ -25,8 +25,8 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
         "xaxis": {**axis, "title": {"text": x}},
         "yaxis": {**axis, "title": {"text": y}},
         "colorway": list(COLOURS),
-        "margin": {"l": 64, "r": 20, "t": 48, "b": 52},
-        "legend": {"orientation": "h", "x": 1, "xanchor": "right", "y": 1.02, "yanchor": "bottom"},
+        "margin": {"l": 64, "r": 20, "t": 44, "b": 100},
+        "legend": {"orientation": "h", "x": 0, "y": -0.28, "yanchor": "top", "font": {"size": 12}},
     }
     for key, value in layout.items():
         base[key] = {**base[key], **value} if isinstance(base.get(key), dict) else value

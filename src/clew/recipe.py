@@ -197,6 +197,8 @@ def _execute(path: Path, name: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # its network lies beside it, as for a script
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class Tally:
     """Base: numbers and arrays add, labels (strings and edges) must agree."""
+
+    scalar: ClassVar[bool] = True
+    """Whether the value belongs in tables and curves, or the tally is there for its plot."""
 
     @property
     def value(self) -> float:
@@ -131,6 +134,8 @@ class F1(Tally):
 class Binned(Tally):
     """A ratio in bins of something: efficiency against pT. `axis` names it, unit included."""
 
+    scalar: ClassVar[bool] = False
+
     edges: Floats = field(metadata={"label": True})
     passed: Floats
     total: Floats
@@ -164,7 +169,7 @@ class Binned(Tally):
                 figure.steps(self.edges, share, "sample (shape)", colour=6, fill="tozeroy", opacity=0.35),
                 figure.points(centre, ratio, self.label, error_y=bars, error_x=across, text=figure.plain(self.total)),
             ],
-            title=title,
+            title=f"{self.label.capitalize()} against {self.axis.partition(' [')[0]}",
             x=self.axis,
             y=self.label,
             yaxis={"range": [0, 1.05]},
@@ -210,13 +215,12 @@ class Roc(Tally):
     def figure(self, title: str) -> figure.Figure:
         fake, real = self.rates()
         return figure.figure(
-            [
-                figure.line(fake, real, f"AUC {self.value:.4f}"),
-                figure.line([0, 1], [0, 1], "chance", colour=6),
-            ],
-            title=title,
+            [figure.line(np.maximum(fake, 1e-6), real, f"area {self.value:.4f}", showlegend=True)],
+            title=f"ROC, {title}",
             x="background efficiency",
             y="signal efficiency",
+            xaxis={"type": "log", "range": [-5, 0]},
+            yaxis={"range": [0, 1.05]},
         )
 
 
@@ -240,5 +244,5 @@ def add(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
 
 
 def values(tallies: Mapping[str, Tally]) -> dict[str, float]:
-    """The number each tally stands for."""
-    return {name: tally.value for name, tally in tallies.items()}
+    """The numbers for tables and curves."""
+    return {name: tally.value for name, tally in tallies.items() if tally.scalar}

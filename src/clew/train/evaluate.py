@@ -113,7 +113,7 @@ def _judge(
     events = 0
     for samples in chunks:
         if not events:
-            few = samples.slice(0, 4)
+            few = samples.slice(0, 3)
             outputs, _ = judge.forward(recipe, model, few, device)
             figures.update(recipe.display(few, outputs, recipe.reconstruct(few, outputs)))
         total = tally.add([total, judge.judge(recipe, model, samples, device)])
@@ -123,15 +123,17 @@ def _judge(
 
 def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, weights: str) -> None:
     """The figures first, then the record that says they are there."""
+    plots: dict[str, Figure] = {}
     for name, item in result.tallies.items():
-        drawn = item.figure(name)
+        drawn = item.figure(name.replace("_", " "))
         if drawn is not None:
-            figures[name] = drawn
+            plots[name] = drawn
+    plots.update(figures)
     folder = run.plots / result.name
     shutil.rmtree(folder, ignore_errors=True)
-    for place, (name, drawn) in enumerate(figures.items()):
+    for place, (name, drawn) in enumerate(plots.items()):
         write_text(folder / f"{place:02d}-{name.replace('/', '_')}.json", json.dumps(drawn, allow_nan=False))
-    metrics = {name: {"value": item.value, "error": item.error} for name, item in result.tallies.items()}
+    metrics = {n: {"value": item.value, "error": item.error} for n, item in result.tallies.items() if item.scalar}
     with run.writer("evaluate") as writer:
         writer.write(
             "evaluation",

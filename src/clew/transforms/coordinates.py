@@ -11,7 +11,7 @@ from clew.transforms.base import Transform
 
 
 class Cylindrical(Transform):
-    """Adds r (in the unit of x) and phi = atan2(y, x) in rad, within (-pi, pi]."""
+    """Adds r (in the unit of x) and phi = atan2(y, x) in rad, within [-pi, pi]."""
 
     kind: Literal["cylindrical"] = "cylindrical"
     keep: bool = True

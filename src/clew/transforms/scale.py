@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, Self
 
 import numpy as np
@@ -14,6 +14,9 @@ from clew.table import Ragged, Table
 from clew.transforms.base import Fitted
 
 Moments = dict[str, tuple[int, float, float]]
+"""Count, sum, and sum of squares about their own mean: sums of plain squares cancel far from zero."""
+
+_ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 class MinMax(Fitted):
@@ -38,11 +41,14 @@ class MinMax(Fitted):
             seen = [part[name] for part in parts if name in part]
             if not seen:
                 raise DataError(f"min_max cannot be fitted: no values in column '{name}'")
-            low.setdefault(name, min(pair[0] for pair in seen))
-            high.setdefault(name, max(pair[1] for pair in seen))
+            # + 0.0 makes -0.0 a 0.0: which of the two min() picks depends on the order
+            low.setdefault(name, min(pair[0] for pair in seen) + 0.0)
+            high.setdefault(name, max(pair[1] for pair in seen) + 0.0)
         return self.model_copy(update={"low": low, "high": high})
 
     def __call__(self, events: Table) -> Table:
+        _check_fitted(self.kind, self.columns, self.low, self.high)
+
         def scale(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
             span = self.high[name] - self.low[name]
             return 2 * (values - self.low[name]) / (span or 1.0) - 1
@@ -64,7 +70,7 @@ class Standard(Fitted):
 
     def measure(self, events: Table) -> Moments:
         arrays = {name: _values(events, name) for name in self.columns}
-        return {name: (a.size, math.fsum(a.tolist()), math.fsum((a * a).tolist())) for name, a in arrays.items()}
+        return {name: _moments(array) for name, array in arrays.items()}
 
     def fitted(self, parts: Sequence[Moments]) -> Self:
         mean, std = dict(self.mean), dict(self.std)
@@ -74,13 +80,31 @@ class Standard(Fitted):
                 raise DataError(f"standard cannot be fitted: no values in column '{name}'")
             # fsum is correctly rounded, so the order of files cannot change a bit of the result
             average = math.fsum(part[name][1] for part in parts) / count
-            variance = math.fsum(part[name][2] for part in parts) / count - average**2
+            deviation = math.sqrt(math.fsum(_squares(*part[name], average) for part in parts) / count)
             mean.setdefault(name, average)
-            std.setdefault(name, math.sqrt(max(variance, 0.0)))
+            std.setdefault(name, deviation if deviation > _ROUNDING * abs(average) else 0.0)
         return self.model_copy(update={"mean": mean, "std": std})
 
     def __call__(self, events: Table) -> Table:
+        _check_fitted(self.kind, self.columns, self.mean, self.std)
         return _scaled(events, self.columns, lambda name, v: (v - self.mean[name]) / (self.std[name] or 1.0))
+
+
+def _check_fitted(kind: str, columns: Sequence[str], *numbers: Mapping[str, float]) -> None:
+    for name in columns:
+        if any(name not in given for given in numbers):
+            raise DataError(f"{kind} has no numbers for column '{name}' yet; fit it first (clew.transforms.fit)")
+
+
+def _moments(values: NDArray[np.float64]) -> tuple[int, float, float]:
+    total = math.fsum(values.tolist())
+    centred = values - total / max(values.size, 1)
+    return values.size, total, math.fsum((centred * centred).tolist())
+
+
+def _squares(count: int, total: float, squares: float, middle: float) -> float:
+    """The sum of squares of a part about another mean than its own."""
+    return squares + count * (total / count - middle) ** 2 if count else 0.0
 
 
 def _values(events: Table, name: str) -> NDArray[np.float64]:

@@ -35,7 +35,8 @@ class Tracks:
         """Group the hits; `stations` counts distinct ones, `first` and `last` are the outermost."""
         track, station = events.ragged("track"), events.ragged("station").values.astype(np.int64)
         true = track.values != NOISE
-        key = track.events * (int(track.values.max(initial=0)) + 2) + track.values
+        names, number = np.unique(track.values, return_inverse=True)  # any integers may name tracks
+        key = track.events * len(names) + number
         of_hit = np.full(len(key), -1, dtype=np.int64)
         unique, of_hit[true] = np.unique(key[true], return_inverse=True)
         count, numbers = len(unique), station[true]

@@ -1,5 +1,6 @@
 """Track finding: hits in, tracks out."""
 
 from clew.recipes.tracking.recipe import Tracking
+from clew.recipes.tracking.settings import Settings
 
-__all__ = ["Tracking"]
+__all__ = ["Settings", "Tracking"]

@@ -30,11 +30,10 @@ class Tracking(Recipe):
     Config = Settings
     defaults = {
         "train": {
-            "epochs": 20,
+            "epochs": 30,
             "batch_size": 32,
             "optimizer": {"lr": 2e-3},
             "schedule": "cosine",
-            "best": {"metric": "f1", "direction": "maximize"},
         }
     }
     data_sections = ("transforms", "detector", "segments")

@@ -24,7 +24,7 @@ class Network(Section):
 class Building(Section):
     """From scores to tracks."""
 
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Smallest edge score that can become part of a track."""
 
 

@@ -1,0 +1,42 @@
+# Everything is done in .venv, which any target makes first: a fresh machine needs Python 3.11 or 3.12 and make.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test check format bench lock clean
+
+demo: $(READY)  ## the main job, start to end, in about two minutes
+	$(BIN)/clew demo --output demo
+
+test: $(READY)  ## unit, distributed and documentation tests
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layers.py
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)  ## every benchmark; BENCH=--quick for a short look
+	$(BIN)/python benchmarks/run.py $(BENCH)
+
+# torch comes first and by pip: with its version settled, nothing after it asks for another build
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "clew needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' requirements.lock)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(READY)
+
+lock: $(READY)  ## write requirements.lock anew from what .venv holds
+	$(BIN)/python tools/lock.py > requirements.lock.new
+	mv requirements.lock.new requirements.lock
+	touch $(READY)
+
+clean:
+	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

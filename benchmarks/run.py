@@ -1,0 +1,47 @@
+"""Run every benchmark beside this file and print one table of bars.
+
+    python benchmarks/run.py [--quick] [--json FILE]
+
+Each benchmark takes the same two options and writes {"bars": [...], "conditions": {...}}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def main() -> int:
+    """0 when every benchmark ran and met its bars."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", type=Path, help="write all results to this file")
+    arguments = parser.parse_args()
+    results, failed = {}, []
+    for script in sorted(HERE.glob("*.py")):
+        if script.name == Path(__file__).name:
+            continue
+        print(f"== {script.stem}", flush=True)
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "result.json"
+            command = [sys.executable, str(script), "--json", str(out), *(["--quick"] if arguments.quick else [])]
+            code = subprocess.run(command, check=False).returncode
+            if code == 0 and out.exists():
+                results[script.stem] = json.loads(out.read_text())
+            else:
+                failed.append(script.stem)
+    missed = [f"{name}: {b['name']}" for name, r in results.items() for b in r["bars"] if not b["ok"]]
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"\n{len(results)} benchmarks ran, {len(failed)} failed {failed}, bars missed: {missed or 'none'}")
+    return int(bool(failed or missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

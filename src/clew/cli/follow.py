@@ -1,0 +1,65 @@
+"""Watching a run by reading its records as they are written: the same for every way of starting one."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from clew.cli.options import console, progress
+
+if TYPE_CHECKING:
+    from clew.ledger import Run
+
+
+@contextlib.contextmanager
+def following() -> Iterator[Callable[[Run], None]]:
+    """Give a function that, called with a run, shows it live until the block ends."""
+    done = threading.Event()
+    threads: list[threading.Thread] = []
+
+    def begin(run: Run) -> None:
+        console.print(f"run [bold]{run.path}[/]")
+        threads.append(threading.Thread(target=_show, args=(run, done), daemon=True))
+        threads[0].start()
+
+    try:
+        yield begin
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+
+
+def _show(run: Run, done: threading.Event) -> None:
+    from clew.ledger.folder import follow
+
+    epochs = 0
+    with progress() as bar:
+        task = bar.add_task("train", total=None, note="starting")
+        before: dict[str, Any] = {"samples": 0, "epoch": -1}
+        for record in follow(run, "rank-0", until=done):
+            if record["kind"] == "plan":
+                epochs = record["epochs"]
+                bar.update(task, total=record["steps"])
+                console.print(
+                    f"  {record['parameters']:,} parameters, {record['samples']:,} samples, on {record['device']}"
+                )
+            elif record["kind"] == "step":
+                speed = (record["samples"] - before["samples"]) / record["seconds"]
+                loss = ", ".join(f"{name} {value:.4f}" for name, value in record["loss"].items())
+                wait = record["wait"] / record["seconds"]
+                bar.update(task, completed=record["step"], note=f"{loss}, {speed:,.0f}/s, data wait {wait:.1%}")
+                before = record
+            elif record["kind"] == "validation":
+                console.print(
+                    f"  epoch {record['epoch'] + 1:>3}/{epochs}  {_numbers(record['metrics'])}",
+                    no_wrap=True,
+                    overflow="ellipsis",
+                )
+
+
+def _numbers(metrics: dict[str, Any]) -> str:
+    shown = [(name, value) for name, value in metrics.items() if value is not None][:6]
+    return "  ".join(f"[dim]{name}[/] {value:.4f}" for name, value in shown)

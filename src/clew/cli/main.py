@@ -1,0 +1,73 @@
+"""`clew`: the verbs, and what becomes of an exception."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from clew.cli import config, data, demo, evaluate, init, prepare, runs, train
+from clew.errors import ClewError
+from clew.version import __version__
+
+app = typer.Typer(
+    name="clew",
+    help="High-energy-physics machine learning from raw events to trained, tuned and benchmarked models.",
+    epilog="Start with: clew demo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(demo.demo)
+app.command()(init.init)
+app.command()(prepare.prepare)
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.add_typer(runs.app, name="runs")
+app.add_typer(data.app, name="data")
+app.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"clew {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def run() -> None:
+    """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        app(arguments, standalone_mode=True)
+    except ClewError as error:
+        if debug:
+            raise
+        errors.print(f"[bold red]clew:[/] {escape(str(error))}")
+        if error.exit_code == 1:
+            errors.print("[dim]Run it again with --debug to see where it happened.[/]")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        errors.print("[yellow]clew: interrupted[/]")
+        sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        errors.print(f"[bold red]clew:[/] {escape(f'{type(error).__name__}: {error}')}")
+        errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
+        sys.exit(1)

@@ -1,0 +1,76 @@
+"""What a run amounts to, in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clew.ledger.folder import Run
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run at a glance."""
+
+    name: str
+    state: str
+    recipe: str
+    workers: int
+    epochs: int
+    epochs_done: int
+    parameters: int
+    seconds: float
+    """From the first record to the last."""
+    samples_per_second: float
+    """While training, over all ranks; the first epoch is left out where there are several."""
+    shares: dict[str, float]
+    """Of the time: load, communicate, compute, validate."""
+    metrics: dict[str, float | None]
+    """The newest validation."""
+    message: str
+    """Why it ended, where it did not end well."""
+
+
+def summarize(run: Run) -> Summary:
+    """Read a run's first stream once and add up."""
+    records = list(run.records())
+    data = run.config().data
+    plan = next((record for record in records if record["kind"] == "plan"), {})
+    steps = [record for record in records if record["kind"] == "step"]
+    validations = [record for record in records if record["kind"] == "validation"]
+    train = data.get("train", {})
+    return Summary(
+        name=run.name,
+        state=run.state,
+        recipe=str(data.get("recipe", "")),
+        workers=int(train.get("workers", 1)),
+        epochs=int(train.get("epochs", 0)),
+        epochs_done=len(validations),
+        parameters=int(plan.get("parameters", 0)),
+        seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
+        samples_per_second=_speed(steps, int(plan.get("samples", 0))),
+        shares=_shares(steps, validations),
+        metrics=validations[-1]["metrics"] if validations else {},
+        message=next((r["message"] for r in reversed(records) if r["kind"] == "end"), ""),
+    )
+
+
+def _speed(steps: list[dict[str, Any]], samples: int) -> float:
+    warm = [step for step in steps if step["epoch"] > 0] or steps
+    if not warm:
+        return 0.0
+    before = samples if warm[0]["epoch"] > 0 else 0
+    seconds = sum(step["seconds"] for step in warm)
+    return (warm[-1]["samples"] - before) / seconds if seconds else 0.0
+
+
+def _shares(steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> dict[str, float]:
+    total = sum(step["seconds"] for step in steps)
+    parts = {
+        "load": sum(step["wait"] for step in steps),
+        "communicate": sum(step["communicate"] for step in steps),
+        "validate": sum(record["seconds"] for record in validations),
+    }
+    parts["compute"] = total - parts["load"] - parts["communicate"]
+    whole = sum(parts.values())
+    return {name: seconds / whole for name, seconds in parts.items()} if whole else {}
