@@ -55,7 +55,7 @@ def test_a_tally_is_the_same_under_any_split(name: str, sample: tuple[Any, ...],
     summed = add({"it": fill(*piece)} for piece in pieces)["it"]
     assert_close(summed, whole)
     if "weighted" not in name:
-        assert values({"it": summed})["it"] == pytest.approx(whole.value, rel=1e-12, nan_ok=True)
+        assert summed.value == pytest.approx(whole.value, rel=1e-12, nan_ok=True)
 
 
 @pytest.mark.parametrize("name", FILLS)
@@ -201,6 +201,11 @@ def test_binned_tallies_with_other_edges_or_labels_do_not_add() -> None:
     ):
         with pytest.raises(AssertionError, match="differs"):
             _ = left + right
+
+
+def test_tallies_that_are_there_for_their_plot_give_no_number() -> None:
+    binned = Binned.of([0.1], [True], EDGES, "x", "efficiency")
+    assert values({"efficiency": binned, "loss": Mean(1.0, 2.0)}) == {"loss": 0.5}
 
 
 def test_a_name_missing_from_a_batch_counts_as_zero_there() -> None:

@@ -95,11 +95,18 @@ class Recipe:
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 
     def model(self) -> nn.Module:
-        """A fresh network; `model(batch)` gives what `loss` and `reconstruct` take."""
+        """A fresh network. Every process makes its own; rank 0's weights are handed to the others."""
         raise RecipeError(f"recipe {type(self).__name__} must define model() -> torch.nn.Module")
 
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        """The network's outputs for a batch: a tensor, or tensors by name.
+
+        The default hands over the whole batch; a network that takes a plain tensor gets `model(batch["x"])`.
+        """
+        return model(batch)
+
     def loss(self, outputs: Any, batch: Batch) -> Tensor | Loss:
-        """The loss of a batch: a `Loss`, or a mean over the batch's events as a scalar tensor."""
+        """The loss of a batch: one an event (event weights are then applied), a mean over events, or a `Loss`."""
         raise RecipeError(f"recipe {type(self).__name__} must define loss(outputs, batch), or step(model, batch)")
 
     def step(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor | Loss] | Iterable[tuple[str, Tensor | Loss]]:
@@ -109,7 +116,7 @@ class Recipe:
         of (name, loss) pairs alternates: each optimiser has stepped before the next loss is asked for, which is
         how adversarial training is written.
         """
-        return {"loss": self.loss(model(batch), batch)}
+        return {"loss": self.loss(self.forward(model, batch), batch)}
 
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
         """The named optimisers; the names are those `step` gives its losses.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from clew.errors import DataError
-from clew.table import Ragged, Table
+from clew.table import WEIGHT, Ragged, Table
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def to_batch(table: Table, columns: Sequence[str] | None = None) -> Batch:
     """The events of a table as one batch; `columns` as in `Recipe.columns`."""
     names = list(table) if columns is None else list(columns)
     tensors = {name: _tensor(table, name) for name in names}
-    weights = torch.from_numpy(table.weights.astype(np.float32)) if "weight" in table else None
+    weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
     return Batch(len(table), tensors, weights)
 
 

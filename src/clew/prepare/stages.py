@@ -13,7 +13,7 @@ from typing import Any
 from clew.config import to_data
 from clew.errors import DataError, RecipeError
 from clew.recipe import Recipe
-from clew.table import Table
+from clew.table import WEIGHT, Table
 from clew.transforms import Transform
 from clew.transforms.base import apply
 
@@ -36,7 +36,7 @@ def events(recipe: Recipe, path: Path) -> Iterator[Table]:
 
 
 def samples(recipe: Recipe, transforms: Sequence[Transform], path: Path) -> Iterator[Table]:
-    """The prepared samples of a file, chunk by chunk: read, transform, prepare.
+    """The prepared samples of a file, chunk by chunk: read, transform, prepare. Event weights are carried along.
 
     Raises:
         RecipeError: `prepare` did not give one sample an event.
@@ -47,7 +47,8 @@ def samples(recipe: Recipe, transforms: Sequence[Transform], path: Path) -> Iter
         if not isinstance(table, Table) or len(table) != len(ready):
             got = f"{len(table)} samples" if isinstance(table, Table) else type(table).__name__
             raise RecipeError(f"{type(recipe).__name__}.prepare gave {got} for {len(ready)} events")
-        yield table
+        carried = WEIGHT in ready and WEIGHT not in table
+        yield table.join({WEIGHT: ready.fixed(WEIGHT)}) if carried else table
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:

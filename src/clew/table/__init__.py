@@ -1,6 +1,6 @@
 """The one data model: columns of events, fixed-shape or ragged. NumPy inside, no torch."""
 
 from clew.table.ragged import Ragged
-from clew.table.table import Column, Field, Table, concat
+from clew.table.table import WEIGHT, Column, Field, Table, concat
 
-__all__ = ["Column", "Field", "Ragged", "Table", "concat"]
+__all__ = ["WEIGHT", "Column", "Field", "Ragged", "Table", "concat"]

@@ -56,8 +56,20 @@ class Engine:
 
 
 def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
-    """A mean over events becomes a total and a weight; a `Loss` stays."""
-    return loss if isinstance(loss, Loss) else Loss(loss * batch.size, float(batch.size))
+    """What a recipe may return, as a total and a weight. One loss an event is where event weights come in.
+
+    Raises:
+        RecipeError: a mean of unweighted losses while the events have weights: they would be ignored in silence.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    if loss.ndim == 0 and batch.weights is None:
+        return Loss(loss * batch.size, float(batch.size))
+    if loss.ndim == 0:
+        raise RecipeError("events have weights, but loss() returned a mean; return one loss an event, or a clew.Loss")
+    if loss.shape != (batch.size,):
+        raise RecipeError(f"loss() returned shape {tuple(loss.shape)} for {batch.size} events; return one an event")
+    return Loss((loss if batch.weights is None else loss * batch.weights).sum(), float(batch.size))
 
 
 def make_optimizer(parameters: list[nn.Parameter], config: OptimizerConfig) -> Optimizer:

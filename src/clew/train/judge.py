@@ -33,7 +33,7 @@ def forward(
     model.eval()
     try:
         with torch.no_grad():
-            outputs = model(batch)
+            outputs = recipe.forward(model, batch)
             losses: dict[str, Tally] = {}
             if type(recipe).loss is not Recipe.loss:
                 total, weight = as_loss(recipe.loss(outputs, batch), batch)

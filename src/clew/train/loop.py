@@ -20,6 +20,7 @@ from clew.errors import ClewError, ConfigError
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
+from clew.table import WEIGHT
 from clew.train import checkpoint, judge
 from clew.train.config import TrainConfig
 from clew.train.engine import Engine, schedule
@@ -161,7 +162,7 @@ def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
     """What to read for training: the recipe's columns, and the weights where there are any."""
     if recipe.columns is None:
         return None
-    return [*recipe.columns, *(["weight"] if "weight" in dataset.schema else [])]
+    return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
 
 
 def best_device(rank: int) -> torch.device:

@@ -1,0 +1,54 @@
+"""Real data for the whole session: a few hundred generated events, their dataset, and a small run trained on it.
+
+All three are shared: a test that changes files takes a copy (`dataset_copy`, `run_copy`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew import Dataset, Run, spec
+from clew.recipes.tracking import Tracking
+
+EVENTS = 300
+
+
+@pytest.fixture(scope="session")
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two text files of synthetic tracking events, numbered 0 to 299."""
+    folder = tmp_path_factory.mktemp("events")
+    assert sum(count for _, count in Tracking().generate(EVENTS, 1, folder)) == EVENTS
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dataset(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Those events as the tracking recipe prepares them: train, val and test."""
+    output = tmp_path_factory.mktemp("prepared") / "dataset"
+    return clew.prepare("tracking", input=[str(events)], output=str(output), workers=1)
+
+
+@pytest.fixture(scope="session")
+def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A finished run of one process: 16 hidden units, 2 epochs, evaluated on the split `test`."""
+    output = tmp_path_factory.mktemp("runs") / "tracking-001"
+    small = spec.load("tracking", ["model.hidden=16", "train.epochs=2"])
+    trained = clew.train(small.recipe, dataset, small.train, output=output)
+    clew.evaluate(trained)
+    return trained
+
+
+@pytest.fixture
+def dataset_copy(dataset: Dataset, tmp_path: Path) -> Dataset:
+    """The dataset in a folder of its own, to be damaged."""
+    return Dataset(shutil.copytree(dataset.path, tmp_path / "dataset"))
+
+
+@pytest.fixture
+def run_copy(run: Run, tmp_path: Path) -> Run:
+    """The run in a folder of its own, to be damaged or evaluated again."""
+    return Run.open(shutil.copytree(run.path, tmp_path / "run"))

@@ -1,0 +1,75 @@
+"""What the documents say is so: files exist, commands exist, the example works."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+
+import clew
+from clew.cli.main import app
+from clew.recipe import find
+from clew.table import Ragged, Table
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_to_files(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page: Path) -> None:
+    command: Any = typer.main.get_command(app)
+    for line in "\n".join(_blocks(page, "sh")).splitlines():
+        words = line.partition("#")[0].split()
+        if words[:1] == ["make"]:
+            assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE), line
+        elif words[:1] == ["clew"]:
+            _check_command(command, words[1:], line)
+
+
+def _check_command(command: Any, words: list[str], line: str) -> None:
+    """Every verb and option of a line is known to the command line."""
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, line
+        command, words = command.commands[words[0]], words[1:]
+    known = {option for parameter in command.params for option in parameter.opts}
+    for word in words:
+        assert not word.startswith("--") or word.partition("=")[0] in known, f"{word} in {line}"
+
+
+def test_every_verb_is_in_the_readme() -> None:
+    command: Any = typer.main.get_command(app)
+    text = (ROOT / "README.md").read_text()
+    for name in command.commands:
+        assert f"`clew {name}" in text, name
+
+
+def test_ci_calls_the_readme_test_command() -> None:
+    assert "make test" in _blocks(ROOT / "README.md", "sh")[0]
+    assert re.search(r"^make test$", (ROOT / ".ci" / "run").read_text(), flags=re.MULTILINE)
+
+
+def test_the_readme_recipe_works(tmp_path: Path) -> None:
+    (tmp_path / "top_tagger.py").write_text(_blocks(ROOT / "README.md", "python")[0])
+    rng = np.random.default_rng(1)
+    top = rng.integers(0, 2, 400)
+    jets = rng.poisson(3 + 3 * top)
+    pt = Ragged.from_lengths(rng.exponential(1.0, jets.sum()), jets)
+    Table({"pt": pt, "top": top, "weight": rng.uniform(0.5, 1.5, 400)}).save(tmp_path / "events.h5")
+    recipe = find(str(tmp_path / "top_tagger.py"))
+    data = clew.prepare(recipe, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
+    run = clew.train(recipe, data, epochs=40, optimizer={"lr": 1e-2}, output=tmp_path / "run")
+    assert clew.evaluate(run).tallies["accuracy"].value > 0.7

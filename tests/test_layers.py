@@ -1,0 +1,104 @@
+"""The house rules that an import can break: layers, heavy imports, recipes on public names only."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import clew
+
+SOURCE = Path(clew.__file__).parent
+LAYERS = (
+    {"version", "errors", "files", "verb"},
+    {"config", "table", "figure"},
+    {"tally", "transforms"},
+    {"recipe", "ledger", "comm", "storage"},
+    {"dataset", "launch", "template"},
+    {"prepare"},
+    {"train"},
+    {"spec", "tune"},
+    {"service", "bench"},
+    {"cli"},
+)
+HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
+HEAVY = {
+    "torch": {"dataset", "comm", "train", "tune", "bench", "recipes"},
+    "mpi4py": {"comm", "launch", "prepare"},
+    "sqlalchemy": {"ledger", "service"},
+    "fastapi": {"service"},
+    "uvicorn": {"service"},
+}
+PUBLIC_MODULES = {"clew.errors", "clew.figure", "clew.tally", "clew.transforms"}
+FILES = sorted(path for path in SOURCE.rglob("*.py"))
+
+
+def _imports(nodes: list[ast.stmt]) -> Iterator[tuple[str, str | None]]:
+    """Every (module, name) imported, function bodies included, `if TYPE_CHECKING:` left out."""
+    for node in nodes:
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "clew imports by full names"
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        for field in ("body", "orelse", "handlers", "finalbody"):
+            yield from _imports(getattr(node, field, []))
+
+
+def _own(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[0]
+
+
+def _targets(module: str, name: str | None) -> str | None:
+    """The part of clew an import leads to, or None for the package itself and the outside."""
+    parts = module.split(".")
+    if parts[0] != "clew":
+        return None
+    if len(parts) > 1:
+        return parts[1]
+    return name if name in HEIGHT else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_go_down(path: Path) -> None:
+    own = _own(path)
+    if own in ("__init__", "recipes"):
+        return
+    for module, name in _imports(ast.parse(path.read_text()).body):
+        target = _targets(module, name)
+        if target is not None and target != own:
+            assert target in HEIGHT, f"{target} has no layer: add it to LAYERS and docs/architecture.md"
+            assert HEIGHT[target] < HEIGHT[own], f"{own} may not import {target}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_heavy_packages_stay_where_they_belong(path: Path) -> None:
+    for module, _ in _imports_at_top(path):
+        package = module.split(".")[0]
+        if package in HEAVY:
+            assert _own(path) in HEAVY[package], f"{package} may not be imported here"
+
+
+def _imports_at_top(path: Path) -> Iterator[tuple[str, str | None]]:
+    top = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return _imports(list(top))
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "recipes").rglob("*.py")), ids=lambda path: path.name)
+def test_recipes_use_public_names_only(path: Path) -> None:
+    own = ".".join(["clew", *path.relative_to(SOURCE).parts[:2]])
+    for module, name in _imports(ast.parse(path.read_text()).body):
+        if module == "clew":
+            assert name in clew.__all__, f"clew.{name} is not public"
+        elif module.startswith("clew."):
+            assert module in PUBLIC_MODULES or module.startswith(own), f"{module} is not public"
+
+
+def test_every_file_has_a_layer() -> None:
+    parts = {_own(path) for path in FILES} - {"__init__", "recipes"}
+    assert parts <= HEIGHT.keys()
