@@ -6,6 +6,7 @@ All three are shared: a test that changes files takes a copy (`dataset_copy`, `r
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from clew import Dataset, Run, spec
 from clew.recipes.tracking import Tracking
 
 EVENTS = 300
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is prepared is cached in a folder of this session, never in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

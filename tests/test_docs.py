@@ -65,10 +65,10 @@ def test_ci_calls_the_readme_test_command() -> None:
 def test_the_readme_recipe_works(tmp_path: Path) -> None:
     (tmp_path / "top_tagger.py").write_text(_blocks(ROOT / "README.md", "python")[0])
     rng = np.random.default_rng(1)
-    top = rng.integers(0, 2, 400)
-    jets = rng.poisson(3 + 3 * top)
+    top = rng.integers(0, 2, 800)
+    jets = rng.poisson(2 + 6 * top)
     pt = Ragged.from_lengths(rng.exponential(1.0, jets.sum()), jets)
-    Table({"pt": pt, "top": top, "weight": rng.uniform(0.5, 1.5, 400)}).save(tmp_path / "events.h5")
+    Table({"pt": pt, "top": top, "weight": rng.uniform(0.5, 1.5, 800)}).save(tmp_path / "events.h5")
     recipe = find(str(tmp_path / "top_tagger.py"))
     data = clew.prepare(recipe, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
     run = clew.train(recipe, data, epochs=40, optimizer={"lr": 1e-2}, output=tmp_path / "run")

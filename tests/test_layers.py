@@ -13,9 +13,9 @@ import clew
 SOURCE = Path(clew.__file__).parent
 LAYERS = (
     {"version", "errors", "files", "verb"},
-    {"config", "table", "figure"},
-    {"tally", "transforms"},
-    {"recipe", "ledger", "comm", "storage"},
+    {"config", "table", "figure", "storage"},
+    {"tally", "transforms", "readers"},
+    {"recipe", "ledger", "comm"},
     {"dataset", "launch", "template"},
     {"prepare"},
     {"train"},
@@ -31,7 +31,7 @@ HEAVY = {
     "fastapi": {"service"},
     "uvicorn": {"service"},
 }
-PUBLIC_MODULES = {"clew.errors", "clew.figure", "clew.tally", "clew.transforms"}
+PUBLIC_MODULES = {"clew.errors", "clew.figure", "clew.readers", "clew.tally", "clew.transforms"}
 FILES = sorted(path for path in SOURCE.rglob("*.py"))
 
 

@@ -88,12 +88,14 @@ def test_a_file_put_right_loads_after_it_failed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["x = 1\n", "from clew import Recipe\n", "from clew.recipe import Recipe as Base\n"])
 def test_a_file_without_a_recipe_of_its_own_is_refused(tmp_path: Path, text: str) -> None:
-    assert complaint(write(tmp_path, text)).startswith("mine.py: expected one subclass of clew.Recipe, found 0")
+    assert complaint(write(tmp_path, text)).startswith("mine.py: expected one subclass of clew.Recipe, found none")
 
 
 def test_a_file_with_two_recipes_is_refused(tmp_path: Path) -> None:
     text = textwrap.dedent(GOOD) + "\nclass Other(Mine):\n    pass\n"
-    assert complaint(write(tmp_path, text)).startswith("mine.py: expected one subclass of clew.Recipe, found 2")
+    assert complaint(write(tmp_path, text)).startswith(
+        "mine.py: expected one subclass of clew.Recipe, found Mine, Other"
+    )
 
 
 @pytest.mark.parametrize(("written", "missing"), [("model", "prepare"), ("prepare", "model")])
@@ -121,5 +123,5 @@ def test_methods_left_out_say_what_to_write() -> None:
 
 def test_the_default_reader_takes_table_files(tmp_path: Path) -> None:
     Table({"x": [1, 2]}).save(tmp_path / "events.h5")
-    (events,) = Recipe().read(tmp_path / "events.h5")
+    (events,) = Recipe().read(str(tmp_path / "events.h5"))
     assert len(events) == 2

@@ -124,9 +124,10 @@ def mann_whitney(scores: Any, truth: Any) -> float:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, Roc.BINS - 1), st.booleans()), min_size=2, max_size=40))
+@given(st.lists(st.tuples(st.integers(Roc.BINS // 4, 3 * Roc.BINS // 4), st.booleans()), min_size=2, max_size=40))
 def test_auc_of_scores_a_bin_apart_is_exact_ties_included(pairs: list[tuple[int, bool]]) -> None:
-    scores, truth = (np.array([pair[0] for pair in pairs]) + 0.5) / Roc.BINS, np.array([pair[1] for pair in pairs])
+    logits = (np.array([pair[0] for pair in pairs]) - Roc.BINS / 2 + 0.5) * 2 * Roc.REACH / Roc.BINS
+    scores, truth = 1 / (1 + np.exp(-logits)), np.array([pair[1] for pair in pairs])
     found = Roc.of(scores, truth).value
     if truth.all() or not truth.any():
         assert math.isnan(found)

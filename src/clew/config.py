@@ -52,6 +52,7 @@ def read_document(path: Path) -> Document:
     try:
         text = path.read_text(encoding="utf-8")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _check_once(node, path)
         data = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
@@ -112,6 +113,19 @@ def to_data(section: Section) -> dict[str, Any]:
 def to_yaml(data: Mapping[str, Any]) -> str:
     """Settings as YAML text, keys in their declared order."""
     return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
+
+
+def _check_once(node: yaml.Node | None, path: Path) -> None:
+    """A key given twice is a mistake: YAML would take the last in silence."""
+    children = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else []
+    seen: dict[str, int] = {}
+    for child in children:
+        if isinstance(node, yaml.MappingNode):
+            name, child = child
+            line = name.start_mark.line + 1
+            if seen.setdefault(name.value, line) != line:
+                raise ConfigError(f"{path}:{line}: '{name.value}' is given twice, first in line {seen[name.value]}")
+        _check_once(child, path)
 
 
 def _lines(node: yaml.Node | None, key: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], int]]:

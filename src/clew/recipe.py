@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,9 +56,6 @@ class Recipe:
     version: ClassVar[str] = "1"
     """Raise it when the meaning of prepared data changes in a way its code does not show."""
 
-    data_sections: ClassVar[Sequence[str] | None] = None
-    """The fields of `Config` that prepared data depends on; None: all but `model`."""
-
     columns: ClassVar[Sequence[str] | None] = None
     """The columns that become tensors for the model and the loss; None takes all."""
 
@@ -69,15 +67,19 @@ class Recipe:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel between processes as a place and settings: a recipe from a file is loaded again over there."""
-        if "location" in vars(type(self)):
+        if vars(type(self)).get("location"):
             return _rebuild, (self.location, to_data(self.config))
         return type(self), (self.config,)
 
-    def read(self, path: Path) -> Iterator[Table]:
-        """Yield the events of one input file as tables of bounded size. The default reads clew's HDF5 tables."""
-        from clew.table import Table
+    def read(self, path: str) -> Iterable[Table]:
+        """The events of one input file (a path or a URL) as tables of bounded size.
 
-        yield Table.load(path)
+        Yield them, or return a sequence that loads each when asked, as those of `clew.readers` do: its pieces are then
+        read in parallel. The default picks a reader by the file's ending.
+        """
+        from clew import readers
+
+        return readers.read(path)
 
     def transforms(self) -> Sequence[Transform]:
         """What is done to events, in order, before `prepare`. The default does nothing."""
@@ -154,6 +156,8 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     if name.endswith(".py") or "/" in name:
         return _from_file((base or Path.cwd()) / Path(name).expanduser())
     table = available()
+    if re.fullmatch(r"[\w.]+:[\w.]+", name):
+        table[name] = name
     if name not in table:
         raise RecipeError(f"no recipe '{name}'{nearest(name, table)} (or give a file: my_recipe.py)")
     module, _, attribute = table[name].partition(":")
@@ -168,7 +172,22 @@ def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
     """A recipe from what a user may hand over: its name or file, its class, or the thing itself."""
     if isinstance(recipe, str):
         return find(recipe)()
-    return recipe() if isinstance(recipe, type) else recipe
+    made = recipe() if isinstance(recipe, type) else recipe
+    kind = type(made)
+    if "location" not in vars(kind):
+        kind.location = _location(kind)
+    return made
+
+
+def _location(kind: type[Recipe]) -> str:
+    """Where a class that was imported, not found, can be found: a shipped name, or `module:Class`; '' for nowhere."""
+    for name, place in SHIPPED.items():
+        module, _, attribute = place.partition(":")
+        if kind is getattr(sys.modules.get(module), attribute, None):
+            return name
+    if kind.__module__ == "__main__" or kind is not getattr(sys.modules.get(kind.__module__), kind.__qualname__, None):
+        return ""
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
@@ -188,14 +207,15 @@ def _from_file(path: Path) -> type[Recipe]:
     path = path.resolve()
     name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     module = sys.modules.get(name) or _execute(path, name)
-    classes = [
+    classes = {
         item
         for item in vars(module).values()
         if isinstance(item, type) and issubclass(item, Recipe) and item.__module__ == name
-    ]
+    }
     if len(classes) != 1:
-        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {len(classes)}")
-    return _checked(classes[0], str(path), str(path))
+        names = ", ".join(sorted(item.__name__ for item in classes)) or "none"
+        raise RecipeError(f"{path}: expected one subclass of clew.Recipe, found {names}")
+    return _checked(classes.pop(), str(path), str(path))
 
 
 def _execute(path: Path, name: str) -> Any:
@@ -208,24 +228,25 @@ def _execute(path: Path, name: str) -> Any:
         sys.path.append(str(path.parent))  # its network lies beside it, as for a script
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         if isinstance(error, ClewError):
             raise
-        line = _line_of(error, path)
-        raise RecipeError(f"{path}{line}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
+        where = _place_of(error, path)
+        raise RecipeError(f"{where}: {type(error).__name__}: {getattr(error, 'msg', error)}") from error
     return module
 
 
-def _line_of(error: Exception, path: Path) -> str:
+def _place_of(error: BaseException, path: Path) -> str:
+    """File and line: of the recipe, or of the module it imports where the syntax is wrong there."""
     if isinstance(error, SyntaxError):
-        return f":{error.lineno}"
-    frame, line = error.__traceback__, ""
+        return f"{error.filename or path}:{error.lineno}"
+    frame, place = error.__traceback__, str(path)
     while frame is not None:
         if frame.tb_frame.f_code.co_filename == str(path):
-            line = f":{frame.tb_lineno}"
+            place = f"{path}:{frame.tb_lineno}"
         frame = frame.tb_next
-    return line
+    return place
 
 
 def _checked(found: Any, where: str, location: str) -> type[Recipe]:

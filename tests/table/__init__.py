@@ -61,6 +61,14 @@ def families(draw: st.DrawFn) -> list[Table]:
     return draw(st.lists(tables_like(specs), min_size=1, max_size=3))
 
 
+@st.composite
+def tables_and_windows(draw: st.DrawFn) -> tuple[Table, int, int | None]:
+    """A table, and where to cut it: mostly inside, sometimes backwards, counted from the end, or beyond it."""
+    table = draw(tables())
+    inside, anywhere = st.integers(0, len(table)), st.integers(-10, 10)
+    return table, draw(inside | anywhere), draw(inside | anywhere | st.none())
+
+
 def _values(spec: Spec, rows: int) -> st.SearchStrategy[Any]:
     dtype = np.dtype(spec.dtype)
     finite: Any = {"allow_nan": False, "allow_infinity": False} if dtype.kind == "f" else {}

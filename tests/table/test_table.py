@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clew.errors import DataError
 from clew.table import Field, Ragged, Table, concat
 
-from . import MANY, assert_same, families, sharing, tables, tables_with_items
+from . import MANY, assert_same, families, sharing, tables, tables_and_windows, tables_with_items
 
 
 def graph() -> Table:
@@ -129,8 +129,9 @@ def test_select_leaves_the_items_sharing_one_offsets_array(table: Table, data: s
 
 
 @MANY
-@given(tables(), st.integers(-10, 10), st.none() | st.integers(-10, 10))
-def test_slices_are_views(table: Table, start: int, stop: int | None) -> None:
+@given(tables_and_windows())
+def test_slices_are_views(cut: tuple[Table, int, int | None]) -> None:
+    table, start, stop = cut
     for name, column in table.slice(start, stop).items():
         whole = table[name]
         part = column.values if isinstance(column, Ragged) else column

@@ -66,10 +66,11 @@ def test_standard_holds_for_a_narrow_column_far_from_zero(middle: float) -> None
 
 @pytest.mark.parametrize("value", [0.0, 2.0, 0.1, 1e8 + 0.1, -1e-30])
 def test_a_constant_column_stays_finite(value: float) -> None:
-    table = Table({"c": np.full(7, value)})
-    parts = [table.slice(0, 3), table.slice(3)]
-    assert flat(fitted(Standard(columns=("c",)), *parts)(table), "c") == pytest.approx([0.0] * 7, abs=1e-6)
-    assert flat(fitted(MinMax(columns=("c",)), *parts)(table), "c") == [-1.0] * 7
+    for count in range(2, 12):
+        table = Table({"c": np.full(count, value)})
+        parts = [table.slice(0, count // 2), table.slice(count // 2)]
+        assert flat(fitted(Standard(columns=("c",)), *parts)(table), "c") == pytest.approx([0.0] * count, abs=1e-6)
+        assert flat(fitted(MinMax(columns=("c",)), *parts)(table), "c") == [-1.0] * count
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -115,6 +116,8 @@ def test_numbers_given_by_hand_are_not_fitted() -> None:
     (done,) = fit([half], lambda: [events()])
     assert isinstance(done, Standard)
     assert (done.mean, done.std["x"]) == ({"x": 1.0, "pt": 3.0}, 2.0)
+    ranges = fitted(MinMax(columns=("x", "pt"), low={"pt": -1}, high={"x": 50}), events())
+    assert (ranges.low, ranges.high) == ({"x": 0.0, "pt": -1.0}, {"x": 50.0, "pt": 5.0})
 
 
 def test_each_transform_is_fitted_on_what_those_before_it_made() -> None:

@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from clew.cli.options import Settings, What, console, progress
+from clew.cli.options import Settings, What, bold, console, progress, table
 
-app = typer.Typer(help="Events and datasets: generate.", no_args_is_help=True)
-
-
-@app.callback()
-def _group() -> None:
-    pass
+app = typer.Typer(help="Events and datasets: generate, inspect, verify.", no_args_is_help=True)
 
 
 @app.command()
@@ -42,4 +38,51 @@ def generate(
             done += count
             bar.update(task, completed=done, note=path.name)
     rate = done / max(time.perf_counter() - begun, 1e-9)
-    console.print(f"[bold]{output}[/]: {done:,} synthetic events [dim]({rate:,.0f}/s)[/]")
+    console.print(f"{bold(output)}: {done:,} synthetic events [dim]({rate:,.0f}/s)[/]")
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="A dataset's folder.")],
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots instead.")] = None,
+) -> None:
+    """What is in a dataset: splits, columns with units and statistics, histograms, where it came from.
+
+    \b
+    Examples:
+      clew data inspect dataset
+      clew data inspect dataset --html dataset.html
+    """
+    from clew.dataset import Dataset
+    from clew.dataset import inspect as look
+
+    dataset = Dataset(path)
+    if html is not None:
+        console.print(bold(look.write_page(dataset, html)))
+        return
+    manifest = dataset.manifest
+    console.print(f"{bold(path)}  recipe {Path(manifest.recipe).stem}, key {manifest.key[:16]}")
+    rows = [(name, f"{count:,}", len(manifest.splits[name])) for name, count in dataset.splits.items()]
+    console.print(table(("split", "events", "shards"), rows, right=(1, 2)))
+    drawn = {histogram.name: look.spark(histogram) for histogram in look.histograms(dataset)}
+    lines = [(*row, drawn.pop(row[0], "")) for row in look.rows(dataset)]
+    console.print(table((*look.HEAD, "distribution"), lines, right=(3, 4, 5, 6)))
+    for name, line in drawn.items():
+        console.print(f"{name}  {line}")
+    more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
+    console.print(f"from {', '.join(escape(i.name) for i in manifest.inputs[:4])}{more}")
+
+
+@app.command()
+def verify(path: Annotated[Path, typer.Argument(help="A dataset's folder.")]) -> None:
+    """Read every byte of a dataset and compare checksums; names the first shard that is missing or altered.
+
+    \b
+    Example:
+      clew data verify dataset
+    """
+    from clew.dataset import Dataset
+
+    dataset = Dataset(path)
+    dataset.verify()
+    console.print(f"{bold(path)}: {sum(dataset.splits.values()):,} events, every shard as it was written")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import console, table
+from clew.cli.options import bold, console, progress, table
 
 if TYPE_CHECKING:
     from clew.train.evaluate import Evaluation
@@ -29,20 +29,26 @@ def evaluate(
     """
     from clew.ledger import Run
     from clew.ledger.report import write_report
-    from clew.train.evaluate import evaluate as work
 
-    with console.status("evaluating"):
-        opened = Run.open(run)
-        result = work(opened, data=data, split=split, input=input or (), name=name, weights=weights)
-        report = write_report(opened)
+    opened = Run.open(run)
+    from clew.train.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
+
+    with progress() as bar:
+        task = bar.add_task("evaluate", total=None, note="events")
+
+        def shown(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
+
+        result = work(opened, data=data, split=split, input=input or (), name=name, weights=weights, progress=shown)
+    report = write_report(opened)
     show(result)
-    console.print(f"report: [bold]{report}[/]")
+    console.print(f"report: {bold(report)}")
 
 
 def show(result: Evaluation) -> None:
     """Print the numbers with their errors."""
     rate = result.events / max(result.seconds, 1e-9)
-    console.print(f"[bold]{result.name}[/]: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
+    console.print(f"{bold(result.name)}: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
     rows = []
     for name, item in result.tallies.items():
         if not item.scalar:

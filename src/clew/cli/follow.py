@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from clew.cli.options import console, progress
+from clew.cli.options import bold, console, progress
 
 if TYPE_CHECKING:
     from clew.ledger import Run
@@ -20,7 +20,7 @@ def following() -> Iterator[Callable[[Run], None]]:
     threads: list[threading.Thread] = []
 
     def begin(run: Run) -> None:
-        console.print(f"run [bold]{run.path}[/]")
+        console.print(f"run {bold(run.path)}")
         threads.append(threading.Thread(target=_show, args=(run, done), daemon=True))
         threads[0].start()
 

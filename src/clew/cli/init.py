@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import console
+from clew.cli.options import bold, console
 
 
 def init(
@@ -25,5 +25,5 @@ def init(
     from clew.template import write
 
     for path in write(name, like, folder):
-        console.print(f"wrote [bold]{path}[/]")
+        console.print(f"wrote {bold(path)}")
     console.print(f"Try: [cyan]python -m pytest {folder / f'test_{name}.py'}[/]")

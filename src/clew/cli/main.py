@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import config, data, demo, evaluate, init, prepare, runs, train
+from clew.cli import cache, config, data, demo, evaluate, init, prepare, runs, train
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -29,6 +29,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
+app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 
 
@@ -62,9 +63,10 @@ def run() -> None:
         if error.exit_code == 1:
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        errors.print("[yellow]clew: interrupted[/]")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == 130:  # what typer makes of Ctrl-C
+            errors.print("[yellow]clew: interrupted[/]")
+        raise
     except Exception as error:
         if debug:
             raise

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,7 +19,7 @@ Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting, as train.epochs=5. Repeatable.")
 ]
 
-console = Console(highlight=False)
+console = Console(highlight=False, soft_wrap=True)
 
 
 def progress() -> Progress:
@@ -41,17 +43,21 @@ def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable
     for place, name in enumerate(head):
         drawn.add_column(name, justify="right" if place in set(right) else "left")
     for row in rows:
-        drawn.add_row(*map(str, row))
+        drawn.add_row(*(escape(str(cell)) for cell in row))
     return drawn
 
 
 def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
     """`--set` and the options that are settings too, as one list; an option that was not given adds nothing."""
-    given = [f"{name.replace('__', '.')}={_text(value)}" for name, value in options.items() if value not in (None, ())]
+    given = [f"{name.replace('__', '.')}={_yaml(value)}" for name, value in options.items() if value not in (None, ())]
     return [*(settings or ()), *given]
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(f"'{item}'" for item in value) + "]"
-    return str(value)
+def bold(name: object) -> str:
+    """A path or a name to be printed, whatever brackets are in it."""
+    return f"[bold]{escape(str(name))}[/]"
+
+
+def _yaml(value: Any) -> str:
+    """JSON, which is YAML: a folder called 2024 stays text."""
+    return json.dumps(value, ensure_ascii=False)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import Settings, What, console, overrides, progress
+from clew.cli.options import Settings, What, bold, console, overrides, progress
+
+if TYPE_CHECKING:
+    from clew.prepare.api import Explanation, Progress
 
 
 def prepare(
@@ -16,7 +19,12 @@ def prepare(
     output: Annotated[str | None, typer.Option(help="The dataset's folder.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).")] = None,
     settings: Settings = None,
+    executor: Annotated[
+        str | None, typer.Option(help="processes, threads, mpi, dask or dask://HOST:PORT (default: what fits).")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of another dataset.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again, trust no date.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say what is cached and why not; do nothing.")] = False,
 ) -> None:
     """Turn raw events into a dataset of HDF5 shards.
 
@@ -26,21 +34,42 @@ def prepare(
     Examples:
       clew prepare tracking --input 'events/*.txt' --output dataset --workers 8
       clew prepare my_recipe.py --input events --set prepare.split='{train: 0.9, val: 0.1}'
+      clew prepare tracking --input events --explain
+      mpiexec -n 8 clew prepare tracking --input events
     """
     from clew import spec
-    from clew.prepare.api import prepare as work
+    from clew.prepare import api
 
-    chosen = overrides(settings, prepare__input=input, prepare__output=output, prepare__workers=workers)
+    options = {"input": input, "output": output, "workers": workers, "executor": executor}
+    chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
     loaded = spec.load(recipe, chosen)
-    begun = time.perf_counter()
+    if explain:
+        _explain(api.explain(loaded.recipe, loaded.prepare))
+        return
+    begun, worked = time.perf_counter(), False
     with progress() as bar:
         task = bar.add_task("prepare", total=None, note="")
 
-        def show(done: int, total: int, events: int) -> None:
-            rate = events / max(time.perf_counter() - begun, 1e-9)
-            bar.update(task, completed=done, total=total, note=f"{events:,} events, {rate:,.0f}/s")
+        def show(state: Progress) -> None:
+            nonlocal worked
+            worked = True
+            seconds = max(time.perf_counter() - begun, 1e-9)
+            note = f"{state.events:,} events, {state.events / seconds:,.0f}/s, {state.bytes / seconds / 1e6:,.1f} MB/s"
+            bar.update(task, description=state.stage, completed=state.done, total=state.total, note=note)
 
-        dataset = work(loaded.recipe, loaded.prepare, replace=replace, progress=show)
+        dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
     seconds = time.perf_counter() - begun
     told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
-    console.print(f"[bold]{dataset.path}[/]: {told} events [dim]({seconds:.1f} s)[/]")
+    console.print(f"{bold(dataset.path)}: {told} events [dim]({f'{seconds:.1f} s' if worked else 'up to date'})[/]")
+
+
+def _explain(found: Explanation) -> None:
+    console.print(f"dataset: {found.dataset}")
+    for line in found.reasons.get("inputs", []):
+        console.print(f"  inputs: {line}")
+    for stage, (cached, total) in found.stages.items():
+        state = "hit" if cached == total else "miss" if not cached else "partly"
+        console.print(f"{stage}: [bold]{state}[/], {cached} of {total} pieces cached")
+        if cached < total:
+            for line in found.reasons.get(stage, []) or ["a stage before it, or its inputs, changed"]:
+                console.print(f"  {line}")

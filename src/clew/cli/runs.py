@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from clew.cli.options import console, table
+from clew.cli.options import bold, console, table
 
 app = typer.Typer(help="Look at runs: list, show, report.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
@@ -29,7 +30,7 @@ def list_(
 
     found = [summarize(run) for run in list_runs(root)]
     if not found:
-        console.print(f"no runs in {root}; `clew train` makes one")
+        console.print(f"no runs in {bold(root)}; `clew train` makes one")
         return
     rows = [
         (
@@ -61,7 +62,7 @@ def show(run: _RunFolder) -> None:
 
     opened = Run.open(run)
     s = summarize(opened)
-    console.print(f"[bold]{s.name}[/]  {s.state}  {s.message}")
+    console.print(f"{bold(s.name)}  {s.state}  {escape(s.message)}")
     rows = [
         ("recipe", s.recipe),
         ("epochs", f"{s.epochs_done} of {s.epochs}"),
@@ -88,4 +89,4 @@ def report(run: _RunFolder) -> None:
     from clew.ledger import Run
     from clew.ledger.report import write_report
 
-    console.print(f"[bold]{write_report(Run.open(run))}[/]")
+    console.print(bold(write_report(Run.open(run))))

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import Settings, What, console, overrides
+from clew.cli.options import Settings, What, bold, console, overrides
 
 
 def train(
@@ -33,4 +33,4 @@ def train(
     loaded = spec.load(recipe, chosen)
     with following() as begun:
         run = work(loaded.recipe, None, loaded.train, output=output, begun=begun)
-    console.print(f"[bold]{run.path}[/] finished. Next: [cyan]clew evaluate {run.path}[/]")
+    console.print(f"{bold(run.path)} finished. Next: clew evaluate {bold(run.path)}")

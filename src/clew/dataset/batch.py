@@ -48,6 +48,8 @@ class Batch:
         self.columns = columns
         self.weights = weights
         """Event weights (size,), or None where every event counts the same."""
+        self.counts = True
+        """False for a batch that a rank borrowed to keep step with the others: its losses weigh nothing."""
 
     def __getitem__(self, name: str) -> Tensor:
         """A fixed column, or the values of a ragged one."""
@@ -67,7 +69,9 @@ class Batch:
             name: column.to(device) if isinstance(column, RaggedTensor) else column.to(device, non_blocking=True)
             for name, column in self.columns.items()
         }
-        return Batch(self.size, columns, None if self.weights is None else self.weights.to(device))
+        moved = Batch(self.size, columns, None if self.weights is None else self.weights.to(device))
+        moved.counts = self.counts
+        return moved
 
     def _column(self, name: str) -> TensorColumn:
         try:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
+import h5py
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from clew.config import Section
@@ -15,6 +18,7 @@ from clew.files import sha256, write_text
 from clew.table import Field, Table, concat, hdf5
 
 MANIFEST = "manifest.json"
+LENGTHS = "lengths.h5"
 
 
 class Shard(Section):
@@ -38,7 +42,7 @@ class Input(Section):
 class Manifest(Section):
     """Everything about a dataset but its data. Holds no time, host or path, so equal data has equal manifests."""
 
-    format: int = 1
+    format: Literal[1] = 1
     key: str
     """Identity: the hash of the inputs' content, the settings and the code that made it."""
     recipe: str
@@ -48,6 +52,14 @@ class Manifest(Section):
     settings: dict[str, Any]
     transforms: tuple[dict[str, Any], ...]
     """The transforms with their fitted numbers, to be applied again to new events."""
+    item_sets: dict[str, str]
+    """For each ragged column the first that describes the same items."""
+    lengths: Shard
+    """Items an event, by split and set of items."""
+    statistics: dict[str, dict[str, float]]
+    """Count, min, max, mean and std of every column."""
+    versions: dict[str, str]
+    """What made it; no part of the key."""
 
     def events(self, split: str) -> int:
         """How many samples a split has."""
@@ -112,16 +124,36 @@ class Dataset:
                 raise DataError(f"{self.path / shard.file}: {len(table)} events, the manifest says {shard.events}")
             yield table
 
+    def same_items(self, column: str) -> set[str]:
+        """The columns that describe the same items as a ragged one."""
+        sets = self.manifest.item_sets
+        return {name for name, items in sets.items() if items == sets.get(column)}
+
+    def lengths(self, split: str, column: str) -> NDArray[np.int32]:
+        """Items an event of a ragged column, without opening a shard."""
+        items = self.manifest.item_sets.get(column)
+        if items is None:
+            raise DataError(f"{self.path}: '{column}' is no ragged column{nearest(column, self.manifest.item_sets)}")
+        with h5py.File(self.path / LENGTHS, "r") as file:
+            return np.asarray(file[split][items], dtype=np.int32)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every shard is there at its full size; `verify` reads them too."""
+        shards = [shard for found in self.manifest.splits.values() for shard in found]
+        paths = [(self.path / shard.file, shard.bytes) for shard in (*shards, self.manifest.lengths)]
+        return all(path.is_file() and path.stat().st_size == size for path, size in paths)
+
     def verify(self) -> None:
         """Read every byte and compare checksums.
 
         Raises:
             DataError: names the first shard that is missing or altered.
         """
-        for shards in self.manifest.splits.values():
+        for shards in (*self.manifest.splits.values(), (self.manifest.lengths,)):
             for shard in shards:
                 path = self.path / shard.file
                 if not path.is_file():
                     raise DataError(f"{path}: shard is missing")
                 if sha256(path) != shard.sha256:
-                    raise DataError(f"{path}: shard was altered or cut; prepare the dataset again")
+                    raise DataError(f"{path}: shard was altered or cut")

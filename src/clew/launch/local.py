@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.forkserver
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.process import BaseProcess
 from typing import Any, cast
@@ -14,6 +16,9 @@ from typing import Any, cast
 import psutil
 
 from clew.errors import ClewError, UserError, WorkerError
+
+_ECHO = 0.2
+"""Seconds in which a failure is followed by those it causes."""
 
 
 def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *, preload: Sequence[str]) -> None:
@@ -24,7 +29,11 @@ def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *
     """
     context: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(list(preload))
+        server: Any = multiprocessing.forkserver._forkserver
+        if server._preload_modules != list(preload):
+            # a server that runs already (prepare had one) would ignore what to preload: a fresh one is started
+            server._stop()
+            context.set_forkserver_preload(list(preload))
     workers: dict[Any, tuple[int, BaseProcess]] = {}
     try:
         for rank in range(ranks):
@@ -39,46 +48,63 @@ def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *
 
 
 def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
-    """Return when every worker has said that it is done; raise at the first that fails."""
-    waiting = dict(workers)
+    """Return when every worker has said that it is done; raise the first failure.
+
+    Others fail because the first did, and may be heard before it: who else fails at once is waited for, and the
+    earliest is raised. A worker that died without a word comes before all that could still speak.
+    """
+    waiting, failures = dict(workers), list[tuple[float, Exception]]()
     while waiting:
-        for ready in multiprocessing.connection.wait(list(waiting)):
-            rank, process = waiting.pop(ready)
+        ready = multiprocessing.connection.wait(list(waiting), _ECHO if failures else None)
+        if not ready:
+            break
+        for one in ready:
+            rank, process = waiting.pop(one)
             try:
-                failure: Exception | None = cast(Any, ready).recv()
+                when, failure = cast(Any, one).recv()
             except EOFError:
                 process.join()
-                failure = WorkerError(f"rank {rank} died without a word (exit code {process.exitcode})")
+                when, failure = 0.0, WorkerError(f"rank {rank} died without a word (exit code {process.exitcode})")
             if failure is not None:
-                raise failure
+                failures.append((when, failure))
+    if failures:
+        raise min(failures, key=lambda pair: pair[0])[1]
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:
+    """Let them end, then ask them to, then make them."""
+    for process in _left_after(0.5, processes):
+        process.terminate()
+    for process in _left_after(5, processes):
+        process.kill()
+        process.join()
+
+
+def _left_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BaseProcess]:
+    end = time.monotonic() + seconds
     for process in processes:
-        process.join(timeout=0.5)
-        if process.is_alive():
-            process.terminate()
-    for process in processes:
-        process.join(timeout=5)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        process.join(timeout=max(end - time.monotonic(), 0))
+    return [process for process in processes if process.is_alive()]
 
 
 def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], rank: int, ranks: int) -> None:
     """A worker's first function: find the loopback, do the work, say how it went."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+
+    def tell(failure: Exception | None) -> None:
+        report.send((time.monotonic(), failure))
+
     try:
         work(*arguments, rank, ranks)
-        report.send(None)
+        tell(None)
     except UserError as error:
-        report.send(type(error)(str(error)))
+        tell(type(error)(str(error)))
     except ClewError as error:
-        report.send(WorkerError(f"rank {rank}: {error}"))
+        tell(WorkerError(f"rank {rank}: {error}"))
     except KeyboardInterrupt:
-        report.send(WorkerError(f"rank {rank} was interrupted"))
+        tell(WorkerError(f"rank {rank} was interrupted"))
     except Exception as error:
-        report.send(WorkerError(f"rank {rank}: {type(error).__name__}: {error}"))
+        tell(WorkerError(f"rank {rank}: {type(error).__name__}: {error}"))
         raise
 
 

@@ -40,7 +40,7 @@ def capture() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "cores_allowed": allowed_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "packages": _versions(),
+        "packages": versions(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "commit": _commit(),
     }
@@ -53,7 +53,8 @@ def allowed_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Versions of the packages that results may depend on."""
     found = {}
     for name in _PACKAGES:
         try:

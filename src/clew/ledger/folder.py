@@ -37,6 +37,8 @@ class Run:
             path.mkdir(parents=True)
         except FileExistsError:
             raise RunError(f"{path} exists already; name another folder with --output, or remove it") from None
+        except OSError as error:
+            raise RunError(f"{path}: cannot be made ({error.strerror})") from error
         run = cls(path)
         for folder in (run.records_folder, run.checkpoints, run.plots):
             folder.mkdir()
@@ -144,10 +146,10 @@ class Run:
         for record in self.records():
             start, end = (record, None) if record["kind"] == "start" else (start, end)
             end = record if record["kind"] == "end" else end
-        if start is None:
-            return "created"
         if end is not None:
             return str(end["status"])
+        if start is None:
+            return "created"
         return "running" if _alive(start) else "interrupted"
 
 

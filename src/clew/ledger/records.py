@@ -70,9 +70,10 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
                 return
             try:
                 record = json.loads(line)
-            except ValueError as error:
+                late = record["seq"] > after
+            except (ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
-            if record["seq"] > after:
+            if late:
                 yield record
 
 

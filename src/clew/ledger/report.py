@@ -29,16 +29,31 @@ def write_report(run: Run) -> Path:
         *_evaluation_plots(run, figures),
         _details(run, summary),
     ]
+    _write(run.report_file, summary.name, body, figures)
+    return run.report_file
+
+
+def write_page(path: Path, title: str, facts: str, sections: list[tuple[str, str, list[Figure]]]) -> Path:
+    """A page in the same style: a title, a line of facts, and sections of HTML and figures."""
+    figures: list[Figure] = []
+    body = [f'<header><h1>{escape(title)}</h1><p class="facts">{escape(facts)}</p></header>']
+    for name, content, drawn in sections:
+        plots = _figures({str(number): item for number, item in enumerate(drawn)}, figures) if drawn else ""
+        body.append(_section(escape(name), content + plots))
+    _write(path, title, body, figures)
+    return path
+
+
+def _write(path: Path, title: str, body: list[str], figures: list[Figure]) -> None:
     page = _PAGE.read_text(encoding="utf-8")
     for name, text in {
-        "TITLE": escape(summary.name),
+        "TITLE": escape(title),
         "BODY": "\n".join(body),
-        "FIGURES": json.dumps(figures, allow_nan=False).replace("</", "<\\/"),
+        "FIGURES": json.dumps(figures, allow_nan=False).replace("<", "\\u003c"),
         "PLOTLY": _plotly(),
     }.items():
         page = page.replace(f"<!--{name}-->", text, 1)
-    write_text(run.report_file, page)
-    return run.report_file
+    write_text(path, page)
 
 
 def _header(summary: Summary, run: Run) -> str:

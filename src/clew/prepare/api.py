@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-import dataclasses
-import multiprocessing
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import dataclass
+from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from clew import transforms as T
-from clew.config import to_data
-from clew.dataset import Dataset, Manifest
-from clew.dataset.manifest import MANIFEST, Input, Shard
-from clew.errors import DataError, WorkerError
-from clew.files import sha256
-from clew.ledger.environment import allowed_cores
-from clew.prepare import stages
+from clew.config import Document, to_data, validate
+from clew.dataset import Dataset
+from clew.dataset.manifest import MANIFEST
+from clew.errors import DataError
+from clew.prepare.assemble import Assembly
+from clew.prepare.cache import Cache, default_folder
 from clew.prepare.config import PrepareConfig
-from clew.prepare.inputs import Source, find, split_of
+from clew.prepare.executors import Queue, factory
+from clew.prepare.inputs import Hashes, Source, find
+from clew.prepare.keys import Parts, differences, key_of, stage_parts
+from clew.prepare.work import Job, Part, Unit, located, measure, run_unit, stage_keys
+from clew.readers import Pieces
 from clew.recipe import Recipe, resolve
-from clew.table import Table, concat
-from clew.transforms import Fitted, Transform
-
-Progress = Callable[[int, int, int], None]
-"""Called with files done, files in all, events done."""
-
-_SPLIT = "clew_split"
+from clew.transforms import Fitted, Transform, fit
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A chunk of samples a worker left on disk."""
+class Progress:
+    """How far a preparation is."""
 
-    path: Path
+    stage: str
+    done: int
+    total: int
     events: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a preparation would do: for each stage how many pieces are cached, and why the others are not."""
+
+    dataset: str
+    stages: dict[str, tuple[int, int]]
+    """Stage to (cached, all)."""
+    reasons: dict[str, list[str]]
 
 
 def prepare(
@@ -50,180 +52,228 @@ def prepare(
     config: PrepareConfig | None = None,
     *,
     replace: bool = False,
-    progress: Progress | None = None,
+    verify: bool = False,
+    executor: Executor | str | None = None,
+    progress: Callable[[Progress], None] | None = None,
     **settings: Any,
 ) -> Dataset:
     """Make a dataset from raw events, or return the one already there if nothing it depends on has changed.
 
     `settings` are those of `PrepareConfig`, laid over `config`:
-    `clew.prepare("tracking", input=["events/*.txt"], output="dataset", workers=2)`.
+    `clew.prepare("tracking", input=["events/*.txt"], output="dataset", workers=2)`. `verify` reads every input and
+    shard again instead of trusting size and time. `executor` may also be a `concurrent.futures.Executor` of your own.
 
     Raises:
         DataError: an input cannot be used, or `output` holds another dataset and `replace` is false.
+        WorkerError: a piece of data kills whoever works on it.
     """
-    chosen = PrepareConfig.model_validate({**(to_data(config) if config else {}), **settings})
-    work = resolve(recipe)
-    sources = find(chosen.input)
-    identity = {
-        "inputs": [source.sha256 for source in sources],
-        "split": chosen.split,
-        "seed": chosen.seed,
-        "shard_mb": chosen.shard_mb,
-        **stages.identity(work),
-    }
-    key, output = stages.key_of(identity), Path(chosen.output)
-    if (output / MANIFEST).exists() and Dataset(output).manifest.key == key:
+    if isinstance(executor, str):
+        settings["executor"] = executor
+    plan = _Plan(recipe, config, settings, verify=verify)
+    output = Path(plan.config.output)
+    if _usable(output, plan.key, replace=replace, verify=verify):
         return Dataset(output)
-    if output.exists() and not replace:
-        raise DataError(f"{output} exists and holds something else; name another --output, or use --replace")
-    with _Build(work, chosen, sources, progress or (lambda *_: None)) as build:
-        manifest = build.run(key, identity)
-        build.publish(manifest, output)
+    open_executor, width = factory(plan.config.executor, plan.config.workers)
+    if isinstance(executor, Executor):
+        open_executor = lambda: nullcontext(executor)  # noqa: E731
+    with Queue(open_executor, width) as queue:
+        if not queue.serves:
+            _run(plan, queue, progress or (lambda _: None))
     return Dataset(output)
 
 
-class _Build:
-    """One preparation: a temporary folder beside the output, workers, and in the end a rename."""
+def _usable(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
+    """Whether what is asked for is there already; a dataset of that key with shards missing or cut is made again.
 
-    def __init__(self, recipe: Recipe, config: PrepareConfig, sources: Sequence[Source], progress: Progress) -> None:
-        self.recipe, self.config, self.sources, self.progress = recipe, config, sources, progress
-        self.workers = min(config.workers or allowed_cores(), len(sources))
-
-    def __enter__(self) -> _Build:
-        parent = Path(self.config.output).absolute().parent
-        parent.mkdir(parents=True, exist_ok=True)
-        self.folder = Path(tempfile.mkdtemp(prefix=f".{Path(self.config.output).name}-", dir=parent))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def run(self, key: str, identity: dict[str, Any]) -> Manifest:
-        """Read, transform, prepare, write shards."""
-        with _pool(self.workers) as pool:
-            fitted = T.fit(self.recipe.transforms(), lambda: (), lambda *a: self._measure(pool, *a))
-            parts = self._map(pool, _write_parts, fitted, self.config, self.folder)
-        shards = {name: self._shards(parts, place, name) for place, name in enumerate(self.config.split)}
-        schema = _table(parts[0][0]).drop(_SPLIT).schema
-        return Manifest(
-            key=key,
-            recipe=self.recipe.location or type(self.recipe).__name__,
-            columns={name: dataclasses.asdict(field) for name, field in schema.items()},
-            splits={name: tuple(files) for name, files in shards.items()},
-            inputs=tuple(_input(source, part) for source, part in zip(self.sources, parts, strict=True)),
-            settings=identity["settings"],
-            transforms=tuple(to_data(transform) for transform in fitted),
-        )
-
-    def publish(self, manifest: Manifest, output: Path) -> None:
-        """Put the finished dataset in its place, in the way of an old one if it was there."""
-        for leftover in self.folder.glob("part-*.h5"):
-            leftover.unlink()
-        manifest.save(self.folder)
-        self.folder.chmod(0o755)
-        if output.exists():
-            old = self.folder.with_name(f"{self.folder.name}-old")
-            output.rename(old)
-            self.folder.rename(output)
-            shutil.rmtree(old)
-        else:
-            self.folder.rename(output)
-
-    def _measure(self, pool: Executor | None, transform: Fitted, before: Sequence[Transform]) -> list[Any]:
-        return [part for parts in self._map(pool, _measure, transform, list(before)) for part in parts]
-
-    def _map(self, pool: Executor | None, work: Callable[..., Any], *extra: Any) -> list[Any]:
-        """`work(recipe, source, place, *extra)` for every source; results in the order of sources."""
-        if pool is None:
-            results = []
-            for place, source in enumerate(self.sources):
-                results.append(work(self.recipe, source, place, *extra))
-                self.progress(place + 1, len(self.sources), _count(results))
-            return results
-        futures = {pool.submit(work, self.recipe, s, place, *extra): s for place, s in enumerate(self.sources)}
-        return self._collect(futures)
-
-    def _collect(self, futures: dict[Future[Any], Source]) -> list[Any]:
-        done = []
-        try:
-            for future in as_completed(futures):
-                done.append(future.result())
-                self.progress(len(done), len(futures), _count(done))
-        except BrokenProcessPool as error:
-            lost = [str(source.path) for future, source in futures.items() if not future.done() or future.exception()]
-            raise WorkerError(f"a worker died while preparing one of: {', '.join(lost[:4])}") from error
-        finally:
-            for future in futures:
-                future.cancel()
-        return [future.result() for future in futures]
-
-    def _shards(self, parts: list[list[_Part]], place: int, name: str) -> list[Shard]:
-        shards: list[Shard] = []
-        for table in _batched(_of_split(parts, place), self.config.shard_mb * 1e6):
-            path = self.folder / f"{name}-{len(shards):05d}.h5"
-            table.save(path)
-            shards.append(Shard(file=path.name, events=len(table), bytes=path.stat().st_size, sha256=sha256(path)))
-        return shards
+    Raises:
+        DataError: something else is in the way.
+    """
+    if not output.exists():
+        return False
+    if not (output / MANIFEST).exists():
+        raise DataError(f"{output} exists and is no dataset; name another --output")
+    try:
+        there = Dataset(output)
+        if there.manifest.key == key:
+            if not verify:
+                return there.complete
+            there.verify()
+            return True
+    except DataError as error:  # a damaged manifest or shard
+        if replace:
+            return False
+        raise DataError(f"{error}; --replace makes it again") from error
+    if not replace:
+        raise DataError(f"{output} holds another dataset; name another --output, or use --replace")
+    return False
 
 
-def _pool(workers: int) -> Any:
-    if workers == 1:
-        return nullcontext(None)
-    # a forkserver forks from a clean process that has only what is needed; macOS has no safe fork
-    context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
-    if context.get_start_method() == "forkserver":
-        context.set_forkserver_preload(["clew.prepare.api", "clew.table.hdf5"])
-    return ProcessPoolExecutor(workers, mp_context=context)
+def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> Explanation:
+    """What `prepare` would find cached, and why it would not; nothing is read but inputs whose hash is unknown."""
+    plan = _Plan(recipe, config, settings)
+    output = Path(plan.config.output)
+    state = "not there"
+    if (output / MANIFEST).exists():
+        state = "up to date" if Dataset(output).manifest.key == plan.key else "of something else"
+    transforms = plan.fitted_before()
+    parts = stage_parts(plan.recipe, transforms)
+    keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]
+    stages = [stage for stage in parts if transforms or stage != "transforms"]
+    counts = {stage: (sum(plan.cache.has(stage, key[stage]) for key in keys), len(keys)) for stage in stages}
+    return Explanation(state, counts, plan.reasons(parts))
 
 
-def _write_parts(
-    recipe: Recipe, source: Source, place: int, fitted: list[Transform], config: PrepareConfig, folder: Path
-) -> list[_Part]:
-    parts: list[_Part] = []
-    first = 0
-    for table in stages.samples(recipe, fitted, source.path):
-        path = folder / f"part-{place:06d}-{len(parts):06d}.h5"
-        split = split_of(source, first, len(table), config.split, config.seed)
-        table.join({_SPLIT: split.astype(np.int8)}).save(path)
-        parts.append(_Part(path, len(table)))
-        first += len(table)
-    return parts
+class _Plan:
+    """What is to be made from what; knows the dataset's key before any event is read."""
+
+    def __init__(
+        self,
+        recipe: str | Recipe | type[Recipe],
+        config: PrepareConfig | None,
+        settings: dict[str, Any],
+        *,
+        verify: bool = False,
+    ) -> None:
+        given = {**(to_data(config) if config else {}), **settings}
+        self.config = validate(PrepareConfig, Document(given, source="clew.prepare"))
+        self.recipe = resolve(recipe)
+        self.cache = Cache(Path(self.config.cache) if self.config.cache else default_folder())
+        hashes = Hashes(self.cache, trust=not verify)
+        self.sources = find(self.config.input, hashes, self._companions)
+        self.identity = self._identity()
+        self.key = key_of(self.identity)
+
+    def _identity(self) -> Parts:
+        """Everything the dataset depends on."""
+        chosen = {name: getattr(self.config, name) for name in ("split", "split_by", "seed", "shard_mb")}
+        inputs = [source.sha256 for source in self.sources]
+        return {"inputs": inputs, **chosen, **stage_parts(self.recipe, self.recipe.transforms())}
+
+    def units(self) -> list[Unit]:
+        """The pieces of all files."""
+        found = []
+        for source in self.sources:
+            try:
+                pieces = self.recipe.read(source.location)
+                if isinstance(pieces, Pieces):
+                    names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
+                elif isinstance(pieces, Sequence):
+                    names = [f"piece {number}" for number in range(len(pieces))]
+                else:
+                    found.append(Unit(source, None, source.location, source.bytes))
+                    continue
+                share = source.bytes // max(len(names), 1)
+                if len(names) == 1:
+                    found.append(Unit(source, 0, source.location, share))
+                else:
+                    found += [Unit(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)]
+            except DataError as error:
+                raise DataError(located(error, source.location)) from error
+        return found
+
+    def fitted_before(self) -> list[Transform]:
+        """The transforms, with the numbers they were last fitted to where nothing has changed since."""
+        saved = self.cache.note(f"fit-{self._fit_key()}")
+        asked = list(self.recipe.transforms())
+        return [type(t).model_validate(s) for t, s in zip(asked, saved, strict=True)] if saved else asked
+
+    def fitted(self, measured: Callable[[Fitted, Sequence[Transform]], list[Any]]) -> list[Transform]:
+        """The transforms with their numbers filled in, from the cache or from a pass over the events."""
+        done = self.fitted_before()
+        if any(isinstance(t, Fitted) and t.needs_fit for t in done):
+            done = fit(done, lambda: (), measured)
+            self.cache.take_note(f"fit-{self._fit_key()}", [to_data(transform) for transform in done])
+        return done
+
+    def reasons(self, parts: dict[str, Parts]) -> dict[str, list[str]]:
+        """Against the last preparation into the same place: what changed, stage by stage."""
+        before = self.cache.note(self._note())
+        if before is None:
+            return {stage: ["nothing was prepared into this place before"] for stage in ("inputs", *parts)}
+        old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
+        gone = len(old - new.keys())
+        changed = [f"{location} is new or changed" for digest, location in new.items() if digest not in old]
+        changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
+        return {"inputs": changed, **{stage: differences(before[stage], parts[stage]) for stage in parts}}
+
+    def remember(self, parts: dict[str, Parts]) -> None:
+        """For the next `explain`."""
+        self.cache.take_note(self._note(), {"inputs": [source.sha256 for source in self.sources], **parts})
+
+    def _fit_key(self) -> str:
+        return key_of([self.identity["inputs"], self.identity["read"], self.identity["transforms"]])
+
+    def _note(self) -> str:
+        return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
+
+    def _companions(self, location: str) -> list[str]:
+        pieces = self.recipe.read(location)
+        return pieces.reader.companions(location) if isinstance(pieces, Pieces) else []
 
 
-def _measure(recipe: Recipe, source: Source, place: int, transform: Fitted, before: list[Transform]) -> list[Any]:
-    return [transform.measure(T.base.apply(before, chunk)) for chunk in stages.events(recipe, source.path)]
+def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
+    config, units = plan.config, plan.units()
+    reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
+    job = Job(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by)
+
+    def measured(transform: Fitted, before: Sequence[Transform]) -> list[Any]:
+        watch = _Watch("fit", units, progress)
+        found = queue.run(_measure, (job, transform, list(before)), units, label=_where, done=watch)
+        return [part for parts in found for part in parts]
+
+    transforms = plan.fitted(measured)
+    parts = stage_parts(plan.recipe, transforms)
+    job = replace_in(job, transforms=tuple(transforms), parts=parts)
+    results = queue.run(run_unit, (job,), units, label=_where, done=_Watch("prepare", units, progress))
+    _check_some(units, results)
+    with Assembly(plan.recipe, config, plan.cache) as assembly:
+        assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
+        assembly.publish(plan.key, plan.identity, transforms)
+    plan.remember(parts)
+    if "prepare" not in config.keep:
+        for part in (part for found in results for part in found):
+            plan.cache.path("prepare", part.key).unlink(missing_ok=True)
 
 
-def _of_split(parts: list[list[_Part]], place: int) -> Iterator[Table]:
-    for files in parts:
-        for part in files:
-            table = _table(part)
-            chosen = table.filter(table.fixed(_SPLIT) == place).drop(_SPLIT)
-            if len(chosen):
-                yield chosen
+def _where(unit: Unit) -> str:
+    return unit.where
 
 
-def _batched(tables: Iterator[Table], target: float) -> Iterator[Table]:
-    waiting: list[Table] = []
-    size = 0.0
-    for table in tables:
-        waiting.append(table)
-        size += table.nbytes
-        if size >= target:
-            yield concat(waiting)
-            waiting, size = [], 0.0
-    if waiting:
-        yield concat(waiting)
+def _measure(job: Job, transform: Fitted, before: list[Transform], unit: Unit) -> list[Any]:
+    return measure(job, unit, transform, before)
 
 
-def _table(part: _Part) -> Table:
-    return Table.load(part.path)
+@dataclass
+class _Watch:
+    """Adds up what is done and tells about it."""
+
+    stage: str
+    units: Sequence[Unit]
+    tell: Callable[[Progress], None]
+    done: int = 0
+    events: int = 0
+    read: int = 0
+
+    def __call__(self, unit: Unit, result: list[Any]) -> None:
+        self.done += 1
+        self.events += sum(part.events for part in result if isinstance(part, Part))
+        self.read += unit.bytes
+        self.tell(Progress(self.stage, self.done, len(self.units), self.events, self.read))
 
 
-def _count(results: list[Any]) -> int:
-    return sum(part.events for parts in results for part in parts if isinstance(part, _Part))
+def _by_source(sources: Sequence[Source], units: Sequence[Unit], results: list[list[Part]]) -> list[list[Part]]:
+    place = {source: number for number, source in enumerate(sources)}
+    found: list[list[Part]] = [[] for _ in sources]
+    for unit, parts in zip(units, results, strict=True):
+        found[place[unit.source]] += parts
+    return found
 
 
-def _input(source: Source, parts: list[_Part]) -> Input:
-    events = sum(part.events for part in parts)
-    return Input(name=source.path.name, bytes=source.bytes, sha256=source.sha256, events=events)
+def _check_some(units: Sequence[Unit], results: list[list[Part]]) -> None:
+    counts: dict[str, int] = {}
+    for unit, parts in zip(units, results, strict=True):
+        location = unit.source.location
+        counts[location] = counts.get(location, 0) + sum(part.events for part in parts)
+    for location, count in counts.items():
+        if not count:
+            raise DataError(f"{location}: no events in it")

@@ -1,69 +1,135 @@
-"""From what a user names to the files to read, and from an event to its split."""
+"""From what a user names to the files to read, their content hashes, and the split of every event."""
 
 from __future__ import annotations
 
-import glob
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from clew import storage
 from clew.errors import DataError
-from clew.files import sha256
+from clew.prepare.cache import Cache
+from clew.prepare.keys import key_of
+
+_SETTLED = 2.0
+"""Seconds a file must have been left alone before its hash is remembered: a later write could keep size and time."""
 
 
 @dataclass(frozen=True)
 class Source:
     """One input file and the hash of its content."""
 
-    path: Path
+    location: str
     bytes: int
     sha256: str
 
 
-def find(patterns: Sequence[str]) -> list[Source]:
+@dataclass
+class Hashes:
+    """Content hashes remembered against size, inode and times of change, so that a warm run reads nothing."""
+
+    cache: Cache
+    trust: bool = True
+    """False re-reads every file."""
+    _known: dict[str, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known = self.cache.note("hashes") or {}
+
+    def of(self, locations: Sequence[str]) -> tuple[int, str]:
+        """Bytes and hash of files taken together."""
+        stats = [storage.stat(location) for location in locations]
+        token = "|".join(f"{stat.size} {stat.token}" for stat in stats)
+        name = key_of(list(locations))
+        remembered = self._known.get(name)
+        size = sum(stat.size for stat in stats)
+        if self.trust and remembered and remembered[0] == token:
+            return size, remembered[1]
+        digest = storage.checksum(locations)
+        if all(stat.token and time.time() - stat.modified > _SETTLED for stat in stats):
+            self._known[name] = [token, digest]
+        else:
+            self._known.pop(name, None)
+        return size, digest
+
+    def save(self) -> None:
+        """Keep what was learned; what others learned meanwhile stays."""
+        self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._known})
+
+
+def find(patterns: Sequence[str], hashes: Hashes, companions: Callable[[str], list[str]]) -> list[Source]:
     """The files that names, folders and globs stand for, in an order that only their content decides.
+
+    `companions` names the files that belong to an input and count in its hash; they are no inputs themselves.
 
     Raises:
         DataError: a pattern matches nothing, or a file is empty or cannot be read.
     """
-    paths: dict[Path, None] = {}
+    found: dict[str, str] = {}
     for pattern in patterns:
-        found = [path for path in map(Path, _expand(pattern)) if path.is_file()]
-        if not found:
+        names = storage.expand(pattern)
+        if not names:
             raise DataError(f"no input file matches '{pattern}'")
-        paths.update(dict.fromkeys(path.resolve() for path in found))
-    if not paths:
+        for name in names:
+            found.setdefault(_same(name), name)
+    if not found:
         raise DataError("no input given; name files with --input 'events/*.txt' or prepare.input")
-    return sorted((_source(path) for path in paths), key=lambda source: (source.sha256, str(source.path)))
+    together = {name: companions(name) for name in found.values()}
+    beside = {companion for names in together.values() for companion in names}
+    sources = [_source(name, others, hashes) for name, others in together.items() if name not in beside]
+    hashes.save()
+    return sorted(sources, key=lambda source: (source.sha256, source.location))
 
 
 def split_of(source: Source, first: int, count: int, split: Mapping[str, float], seed: int) -> NDArray[np.int64]:
     """The split, by its place in `split`, of events first .. first + count of a file."""
     start = hashlib.sha256(f"{source.sha256} {seed}".encode()).digest()[:8]
-    uniform = _mix(np.arange(first, first + count, dtype=np.uint64) + np.frombuffer(start, dtype=np.uint64))
+    return _place(np.arange(first, first + count, dtype=np.uint64) + np.frombuffer(start, dtype=np.uint64), split)
+
+
+def split_of_keys(keys: NDArray[np.int64], split: Mapping[str, float], seed: int) -> NDArray[np.int64]:
+    """The split of events by the value of a key: equal keys stay together, in every file."""
+    start = hashlib.sha256(f"key {seed}".encode()).digest()[:8]
+    return _place(keys.astype(np.uint64) + np.frombuffer(start, dtype=np.uint64), split)
+
+
+def split_of_files(
+    sources: Sequence[Source], events: Sequence[int], split: Mapping[str, float], seed: int
+) -> list[int]:
+    """One split for each file, such that the shares of events come out as near as whole files allow."""
+    order = sorted(
+        range(len(sources)), key=lambda i: hashlib.sha256(f"{sources[i].sha256} {seed}".encode()).hexdigest()
+    )
+    places, total, filled = [0] * len(sources), max(sum(events), 1), 0
     bounds = np.cumsum(list(split.values()))
-    return np.minimum(np.searchsorted(bounds, uniform, side="right"), len(bounds) - 1)
+    for index in order:
+        middle = (filled + events[index] / 2) / total
+        places[index] = min(int(np.searchsorted(bounds, middle, side="right")), len(bounds) - 1)
+        filled += events[index]
+    return places
 
 
-def _expand(pattern: str) -> list[str]:
-    path = Path(pattern).expanduser()
-    if path.is_dir():
-        return [str(inner) for inner in path.iterdir() if not inner.name.startswith(".")]
-    return sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 - takes absolute patterns, Path.glob does not
+def _same(location: str) -> str:
+    """What two names of one local file have in common."""
+    return location if storage.is_url(location) else os.path.realpath(location)
 
 
-def _source(path: Path) -> Source:
-    try:
-        size = path.stat().st_size
-        if size == 0:
-            raise DataError(f"{path}: the file is empty")
-        return Source(path, size, sha256(path))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+def _source(location: str, companions: Sequence[str], hashes: Hashes) -> Source:
+    if storage.stat(location).size == 0:
+        raise DataError(f"{location}: the file is empty")
+    size, digest = hashes.of([location, *companions])
+    inside = storage.split_inside(location)[1]
+    return Source(location, size, key_of([digest, inside]) if inside else digest)
+
+
+def _place(state: NDArray[np.uint64], split: Mapping[str, float]) -> NDArray[np.int64]:
+    bounds = np.cumsum(list(split.values()))
+    return np.minimum(np.searchsorted(bounds, _mix(state), side="right"), len(bounds) - 1).astype(np.int64)
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.float64]:

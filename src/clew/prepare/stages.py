@@ -1,16 +1,10 @@
-"""The stages every event goes through, as plain functions of tables."""
+"""The stages every event goes through, as plain functions of tables. No cache, no processes."""
 
 from __future__ import annotations
 
-import ast
-import hashlib
-import inspect
-import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from clew.config import to_data
 from clew.errors import DataError, RecipeError
 from clew.recipe import Recipe
 from clew.table import WEIGHT, Table
@@ -18,69 +12,54 @@ from clew.transforms import Transform
 from clew.transforms.base import apply
 
 
-def events(recipe: Recipe, path: Path) -> Iterator[Table]:
-    """The raw events of a file, chunk by chunk, without NaN.
+def samples(recipe: Recipe, transforms: Sequence[Transform], location: str) -> Iterator[Table]:
+    """The prepared samples of a file, piece by piece.
 
     Raises:
-        DataError: the file cannot be used; the message names it.
+        DataError, RecipeError: naming the file.
     """
+    seen = 0
+    for events in _read(recipe, location):
+        seen += len(events)
+        yield prepared(recipe, apply(transforms, checked(events, location)), location)
+    if not seen:
+        raise DataError(f"{location}: no events in it")
+
+
+def _read(recipe: Recipe, location: str) -> Iterator[Any]:
     try:
-        seen = 0
-        for chunk in recipe.read(path):
-            seen += len(chunk)
-            yield chunk.check("error")
-        if not seen:
-            raise DataError("no events in it")
+        yield from recipe.read(location)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{location}: {error}") from error
 
 
-def samples(recipe: Recipe, transforms: Sequence[Transform], path: Path) -> Iterator[Table]:
-    """The prepared samples of a file, chunk by chunk: read, transform, prepare. Event weights are carried along.
+def checked(events: Any, location: str) -> Table:
+    """Raw events as read: a table without NaN."""
+    if not isinstance(events, Table):
+        raise RecipeError(f"{location}: read() must give tables, it gave a {type(events).__name__}")
+    try:
+        return events.check("error")
+    except DataError as error:
+        raise DataError(f"{location}: {error}") from error
+
+
+def prepared(recipe: Recipe, events: Table, location: str) -> Table:
+    """Transformed events as samples, one an event; event weights are carried along.
 
     Raises:
         RecipeError: `prepare` did not give one sample an event.
     """
-    for chunk in events(recipe, path):
-        ready = apply(transforms, chunk)
-        table: Any = recipe.prepare(ready)
-        if not isinstance(table, Table) or len(table) != len(ready):
-            got = f"{len(table)} samples" if isinstance(table, Table) else type(table).__name__
-            raise RecipeError(f"{type(recipe).__name__}.prepare gave {got} for {len(ready)} events")
-        carried = WEIGHT in ready and WEIGHT not in table
-        yield table.join({WEIGHT: ready.fixed(WEIGHT)}) if carried else table
-
-
-def identity(recipe: Recipe) -> dict[str, Any]:
-    """What prepared data depends on besides its inputs: settings, declared version, code."""
-    settings = to_data(recipe.config)
-    sections = recipe.data_sections
-    chosen = {n: v for n, v in settings.items() if (n != "model" if sections is None else n in sections)}
-    transforms = [to_data(transform) for transform in recipe.transforms()]
-    return {"settings": chosen, "transforms": transforms, "version": recipe.version, "code": _code(type(recipe))}
-
-
-def key_of(parts: Any) -> str:
-    """A hash of plain JSON data, the same for the same content whatever the order of keys."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _code(recipe: type[Recipe]) -> str:
-    """A hash of the recipe's own source without comments and layout; files that hold networks do not count."""
     try:
-        file = Path(inspect.getfile(recipe))
-    except (TypeError, OSError):  # written in a notebook: the declared version must do
-        return ""
-    files = sorted(file.parent.glob("*.py")) if (file.parent / "__init__.py").exists() else [file]
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
-    alone = len(files) == 1
-    return key_of([ast.dump(tree) for tree in trees if alone or not _imports_torch(tree)])
+        table: Any = recipe.prepare(events)
+    except DataError as error:
+        raise DataError(f"{location}: {error}") from error
+    if not isinstance(table, Table) or len(table) != len(events):
+        got = f"{len(table)} samples" if isinstance(table, Table) else type(table).__name__
+        raise RecipeError(f"{type(recipe).__name__}.prepare gave {got} for {len(events)} events")
+    carried = WEIGHT in events and WEIGHT not in table
+    return table.join({WEIGHT: events.fixed(WEIGHT)}) if carried else table
 
 
-def _imports_torch(tree: ast.Module) -> bool:
-    for node in tree.body:
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-        if any(name.split(".")[0] == "torch" for name in names):
-            return True
-    return False
+def total(tables: Iterable[Table]) -> int:
+    """Events in all of them."""
+    return sum(len(table) for table in tables)

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.errors import DataError, nearest
 from clew.files import atomic
-from clew.table.ragged import Offsets, Ragged, _trusted
+from clew.table.ragged import Array, Offsets, Ragged, _trusted
 from clew.table.table import Column, Table
 
 FORMAT = 1
@@ -35,29 +35,71 @@ def load(path: Path, *, start: int = 0, stop: int | None = None, columns: Sequen
             return read(file, start=start, stop=stop, columns=columns)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
-    except (OSError, KeyError) as error:
+    except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:  # what h5py makes of a damaged file
         raise DataError(f"{path}: not a readable HDF5 table ({error})") from error
 
 
 def write(table: Table, group: h5py.Group) -> None:
     """Write a table into an empty HDF5 group. The bytes depend on the table alone."""
-    group.attrs["clew_table"] = FORMAT
-    group.attrs["events"] = len(table)
-    group.attrs["order"] = json.dumps(list(table))
-    columns, offsets = group.create_group("columns"), group.create_group("offsets")
-    written: dict[int, str] = {}
-    for name, column in table.items():
-        if isinstance(column, Ragged):
-            if id(column.offsets) not in written:
-                written[id(column.offsets)] = name
-                offsets.create_dataset(name, data=column.offsets)
-            dataset = columns.create_dataset(name, data=column.values)
-            dataset.attrs["offsets"] = written[id(column.offsets)]
-        else:
-            dataset = columns.create_dataset(name, data=column)
-        for key, facts in (("unit", table.units), ("index_of", table.index_of)):
-            if name in facts:
-                dataset.attrs[key] = facts[name]
+    totals = {name: len(_values(table, name)) for name in table}
+    appender = Appender(group, table, events=len(table), items=totals)
+    appender.append(table)
+
+
+class Appender:
+    """Writes a table of known size piece by piece, so that memory holds one piece at a time.
+
+    `like` gives the columns, `items` the number of rows each will have in the end.
+    """
+
+    def __init__(self, group: h5py.Group, like: Table, *, events: int, items: Mapping[str, int]) -> None:
+        group.attrs["clew_table"] = FORMAT
+        group.attrs["events"] = events
+        group.attrs["order"] = json.dumps(list(like))
+        self._columns, self._offsets = group.create_group("columns"), group.create_group("offsets")
+        self._sets = item_sets(like)
+        self._filled = dict.fromkeys(like, 0)
+        self._events = 0
+        for name in like:
+            values = _values(like, name)
+            if self._sets.get(name) == name:
+                offsets = self._offsets.create_dataset(name, (events + 1,), np.int64)
+                offsets[0] = 0
+            shape = (items[name], *values.shape[1:])
+            dataset = self._columns.create_dataset(name, shape, values.dtype)
+            if name in self._sets:
+                dataset.attrs["offsets"] = self._sets[name]
+            for key, facts in (("unit", like.units), ("index_of", like.index_of)):
+                if name in facts:
+                    dataset.attrs[key] = facts[name]
+
+    def append(self, table: Table) -> None:
+        """Write the next events.
+
+        Raises:
+            DataError: the columns are not those announced.
+        """
+        if list(table) != list(self._filled) or item_sets(table) != self._sets:
+            raise DataError(f"pieces of one table differ in their columns: {', '.join(table)}")
+        for name, column in table.items():
+            values, first = _values(table, name), self._filled[name]
+            self._columns[name][first : first + len(values)] = values
+            self._filled[name] = first + len(values)
+            if isinstance(column, Ragged) and self._sets[name] == name:
+                rows = slice(self._events + 1, self._events + len(table) + 1)
+                self._offsets[name][rows] = column.offsets[1:] + first
+        self._events += len(table)
+
+
+def item_sets(table: Table) -> dict[str, str]:
+    """For every ragged column the first one that shares its offsets array: the name of that set of items."""
+    first: dict[int, str] = {}
+    return {n: first.setdefault(id(c.offsets), n) for n, c in table.items() if isinstance(c, Ragged)}
+
+
+def _values(table: Table, name: str) -> Array:
+    column = table[name]
+    return column.values if isinstance(column, Ragged) else column
 
 
 def read(group: h5py.Group, *, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Table:

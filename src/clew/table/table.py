@@ -202,14 +202,17 @@ class Table(Mapping[str, "Column"]):
         return [name for name, column in self.items() if isinstance(column, Ragged) and same(column.offsets)]
 
     def check(self, nan: Literal["error", "drop", "allow"] = "error") -> Table:
-        """Apply a policy to NaN and infinite values: raise with column and event, drop those events, or pass."""
+        """Apply a policy to NaN and infinite values: raise with column and event, drop those events, or pass.
+
+        An error calls an event by its number in the column `event`, or by its place where there is no such column.
+        """
         if nan == "allow":
             return self
         bad = np.zeros(len(self), dtype=bool)
         for name, column in self.items():
             events = _not_finite(column)
             if nan == "error" and events.size:
-                raise DataError(f"column '{name}' holds NaN or infinity, first in event {events[0]}")
+                raise DataError(f"column '{name}' holds NaN or infinity, first in event {self._number(events[0])}")
             bad[events] = True
         return self.filter(~bad) if bad.any() else self
 
@@ -250,6 +253,10 @@ class Table(Mapping[str, "Column"]):
             self.index_of.get(name, ""),
         )
 
+    def _number(self, place: int) -> Any:
+        numbers = self.get("event")
+        return numbers[place] if isinstance(numbers, np.ndarray) and numbers.ndim == 1 else place
+
     def _linked(self, offsets: Offsets) -> set[int]:
         """The ids of the offsets of other items that point at these, or that these point at."""
         pairs = [(self.ragged(name).offsets, self.ragged(of).offsets) for name, of in self.index_of.items()]
@@ -286,7 +293,7 @@ def concat(tables: Sequence[Table]) -> Table:
     """Tables with the same columns, one after the other.
 
     Raises:
-        DataError: none given, or columns, kinds or shapes differ.
+        DataError: none given, or columns, kinds, shapes or units differ.
     """
     if not tables:
         raise DataError("concat needs at least one table")
@@ -318,6 +325,8 @@ def _check_alike(first: Table, other: Table) -> None:
             raise DataError(
                 f"column '{name}' is {_describe(first[name])} in one table, {_describe(other[name])} in another"
             )
+        if (field.unit, field.index_of) != (here.unit, here.index_of):
+            raise DataError(f"column '{name}' is in [{field.unit}] in one table, in [{here.unit}] in another")
 
 
 def _array(name: str, column: ArrayLike) -> Array:

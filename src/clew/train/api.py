@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clew.config import to_data
+from clew.config import Document, to_data, validate
 from clew.dataset import Dataset
 from clew.errors import DataError
 from clew.files import write_text
@@ -41,7 +41,8 @@ def train(
     """
     place = dataset.path if isinstance(dataset, Dataset) else dataset
     given = {**(to_data(config) if config else {}), **settings, **({"dataset": str(place)} if place else {})}
-    chosen = TrainConfig.model_validate({**given, "dataset": str(Path(given.get("dataset", "dataset")).absolute())})
+    given["dataset"] = str(Path(given.get("dataset", "dataset")).absolute())
+    chosen = validate(TrainConfig, Document(given, source="clew.train"))
     work = resolve(recipe)
     data = Dataset(chosen.dataset)
     _check(data)
@@ -65,13 +66,24 @@ def start(run: Run, recipe: Recipe, config: TrainConfig) -> None:
     if config.workers == 1:
         _enter(*arguments, 0, 1)
     else:
-        run_local(_enter, arguments, config.workers, preload=["torch", "torch.distributed", "clew.train.loop"])
+        _in_processes(run, arguments, config.workers)
     run.meeting_file.unlink(missing_ok=True)
 
 
 def document(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
     """The settings of a run, in the form `clew train --config` takes back."""
     return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
+
+
+def _in_processes(run: Run, arguments: tuple[Any, ...], workers: int) -> None:
+    try:
+        # torch._dynamo: building an optimiser imports it, two seconds that the workers need not spend each
+        run_local(_enter, arguments, workers, preload=["torch._dynamo", "torch.distributed", "clew.train.loop"])
+    except Exception as error:
+        # rank 0 may have been stopped, or know only that it lost another: its stream must end with the cause
+        with run.writer("rank-0") as writer:
+            writer.write("end", status="failed", message=str(error))
+        raise
 
 
 def _check(data: Dataset) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -26,16 +26,22 @@ class Engine:
         for name, given in recipe.optimizers(model).items():
             optimizer = given if isinstance(given, Optimizer) else make_optimizer(list(given), config.optimizer)
             self.optimizers[name] = optimizer
-            self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"]]
+            self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._lr = {n: [g["lr"] for g in o.param_groups] for n, o in self.optimizers.items()}
 
     def step(self, batch: Batch) -> Tensor:
-        """Learn from one batch; (total, weight) of each loss over all ranks, in the order of the optimisers."""
-        losses = self.recipe.step(self.model, batch) if batch.size else {}
-        if isinstance(losses, Mapping):
-            return self._follow({name: as_loss(loss, batch) for name, loss in losses.items()}, list(self.parameters))
-        sums = {name: self._follow({name: as_loss(loss, batch)}, [name]) for name, loss in losses}
-        return torch.cat([sums[name] for name in self.parameters])
+        """Learn from one batch; (total, weight) of each loss over all ranks, in the order of the optimisers.
+
+        Raises:
+            RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
+        """
+        losses = self.recipe.step(self.model, batch)
+        sums: dict[str, Tensor] = {}
+        for some in [losses] if isinstance(losses, Mapping) else ({name: loss} for name, loss in losses):
+            sums.update(self._follow(some, batch))
+        for name in self.parameters.keys() - sums.keys():
+            raise RecipeError(f"step() gave no loss for the optimiser '{name}'")
+        return torch.stack([sums[name] for name in self.parameters])
 
     def rate(self, factor: float) -> None:
         """Set every learning rate to `factor` of what was configured."""
@@ -43,16 +49,16 @@ class Engine:
             for group, lr in zip(optimizer.param_groups, self._lr[name], strict=True):
                 group["lr"] = lr * factor
 
-    def _follow(self, losses: Mapping[str, Loss], names: Sequence[str]) -> Tensor:
-        unknown = losses.keys() - set(names)
-        if unknown:
-            raise RecipeError(f"step() gave a loss '{unknown.pop()}' but there is no optimiser of that name")
-        sums = self.strategy.backward(losses, {name: self.parameters[name] for name in names})
-        for name in names:
+    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch) -> dict[str, Tensor]:
+        for name in losses.keys() - self.parameters.keys():
+            raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
+        own = {name: self.parameters[name] for name in losses}
+        sums = self.strategy.backward({name: as_loss(loss, batch) for name, loss in losses.items()}, own)
+        for name in losses:
             if self.clip is not None:
                 nn.utils.clip_grad_norm_(self.parameters[name], self.clip)
             self.optimizers[name].step()
-        return sums
+        return dict(zip(losses, sums, strict=True))
 
 
 def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
@@ -61,6 +67,8 @@ def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
     Raises:
         RecipeError: a mean of unweighted losses while the events have weights: they would be ignored in silence.
     """
+    if not batch.counts:
+        return Loss((loss.total if isinstance(loss, Loss) else loss.sum()) * 0, 0.0)
     if isinstance(loss, Loss):
         return loss
     if loss.ndim == 0 and batch.weights is None:

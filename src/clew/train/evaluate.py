@@ -5,21 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
-from clew import tally
+from clew import storage, tally
 from clew.config import Document, validate
 from clew.dataset import Dataset, Manifest
-from clew.errors import DataError
+from clew.errors import ConfigError, DataError, RecipeError
 from clew.figure import Figure
 from clew.files import write_text
 from clew.ledger import Run
 from clew.prepare import stages
-from clew.prepare.inputs import find as find_inputs
 from clew.recipe import Recipe, find
 from clew.table import Table
 from clew.tally import Tally
@@ -50,36 +50,46 @@ def evaluate(
     input: Sequence[str] = (),
     name: str | None = None,
     weights: str = "best",
+    recipe: Recipe | type[Recipe] | None = None,
+    progress: Callable[[int, int | None], None] | None = None,
 ) -> Evaluation:
     """Judge a run's model and write the figures into the run's folder.
 
     On `split` of a dataset (default: the one it was trained on), or on raw events (`input`: files or globs), which
-    go through the run's own recipe and fitted transforms. `name` is what the report calls it.
+    go through the run's own recipe and fitted transforms. `name` is what the report calls it. `recipe` is
+    needed only for one that was typed into a notebook and cannot be found again. `progress` is called
+    with the number of events done and, where it is known, of all.
 
     Raises:
-        RunError, DataError, RecipeError: something needed is missing or does not fit.
+        RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    recipe, config = recipe_of(run)
-    model = recipe.model()
+    work, config = recipe_of(run, recipe)
+    model = work.model()
     checkpoint.load(model, run.checkpoint(weights))
     if input:
-        title, chunks = name or "events", _from_events(run, recipe, input)
+        title, chunks, total = name or "events", _from_events(run, work, input), None
         shown = ", ".join(input)
     else:
         dataset = data if isinstance(data, Dataset) else Dataset(data or config.dataset)
-        title, chunks, shown = name or split, _from_dataset(dataset, split), f"{dataset.path.name}, split {split}"
+        title, chunks, total = name or split, _from_dataset(dataset, split), dataset.splits.get(split)
+        shown = f"{dataset.path.name}, split {split}"
+    if title.startswith(".") or "/" in title:
+        raise ConfigError(f"an evaluation cannot be called '{title}': its plots get a folder of that name")
     begun = time.perf_counter()
-    tallies, figures, events = _judge(recipe, model, chunks)
+    tallies, figures, events = _judge(work, model, chunks, lambda done: progress and progress(done, total))
     result = Evaluation(title, tallies, events, time.perf_counter() - begun)
     _write(run, result, figures, shown, weights)
     return result
 
 
-def recipe_of(run: Run) -> tuple[Recipe, TrainConfig]:
-    """The recipe and the settings a run was made with."""
+def recipe_of(run: Run, given: Recipe | type[Recipe] | None = None) -> tuple[Recipe, TrainConfig]:
+    """The recipe (found again, unless given) and the settings a run was made with."""
     document = run.config()
-    found = find(str(document.data.get("recipe", "")))
+    place = str(document.data.get("recipe", ""))
+    if given is None and not place:
+        raise RecipeError(f"{run.path}: its recipe was typed in and cannot be found again; hand it over as recipe=")
+    found = find(place) if given is None else given if isinstance(given, type) else type(given)
     own = {name: value for name, value in document.data.items() if name in found.Config.model_fields}
     config = validate(found.Config, Document(own, document.places, document.source))
     train = Document(document.data.get("train", {}), {}, document.source)
@@ -99,12 +109,20 @@ def _from_events(run: Run, recipe: Recipe, inputs: Sequence[str]) -> Iterator[Ta
     fitted: list[Transform] = [
         type(transform).model_validate(numbers) for transform, numbers in zip(recipe.transforms(), saved, strict=True)
     ]
-    for source in find_inputs(inputs):
-        yield from stages.samples(recipe, fitted, source.path)
+    locations = [location for pattern in inputs for location in _some(pattern)]
+    for location in locations:
+        yield from stages.samples(recipe, fitted, location)
+
+
+def _some(pattern: str) -> list[str]:
+    found = storage.expand(pattern)
+    if not found:
+        raise DataError(f"no input file matches '{pattern}'")
+    return found
 
 
 def _judge(
-    recipe: Recipe, model: nn.Module, chunks: Iterable[Table]
+    recipe: Recipe, model: nn.Module, chunks: Iterable[Table], progress: Callable[[int], Any]
 ) -> tuple[dict[str, Tally], dict[str, Figure], int]:
     device = best_device(0)
     model.to(device)
@@ -118,6 +136,7 @@ def _judge(
             figures.update(recipe.display(few, outputs, recipe.reconstruct(few, outputs)))
         total = tally.add([total, judge.judge(recipe, model, samples, device)])
         events += len(samples)
+        progress(events)
     return total, figures, events
 
 

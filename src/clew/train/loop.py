@@ -16,7 +16,7 @@ from clew import tally
 from clew.dataset import Dataset
 from clew.dataset.batch import Batch, to_batch
 from clew.dataset.sampler import Sampler
-from clew.errors import ClewError, ConfigError
+from clew.errors import ClewError, ConfigError, RecipeError
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
@@ -109,13 +109,18 @@ class _Loop:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         for indices in self.sampler.epoch(epoch):
             begun = time.perf_counter()
-            batch = to_batch(self.samples.take(indices), self.recipe.columns).to(self.device)
+            # a rank whose share of a last, small batch is empty makes the same calls on a sample that does not count
+            batch = to_batch(self.samples.take(indices if len(indices) else [0]), self.recipe.columns)
+            batch.counts = len(indices) > 0
+            batch = batch.to(self.device)
             self.meter.wait += time.perf_counter() - begun
             yield batch
 
     def _record(self, epoch: int) -> None:
         meter = self.meter
         totals = torch.stack(meter.sums).sum(dim=0).tolist()
+        if not all(weight for _, weight in totals):
+            return  # batches without a single term of the loss have no mean
         mean = {name: total / weight for name, (total, weight) in zip(self.engine.parameters, totals, strict=True)}
         if not np.isfinite(list(mean.values())).all():
             raise NotFiniteError(f"the loss is {mean} at step {self.step}; lower train.optimizer.lr or set train.clip")
@@ -150,7 +155,7 @@ class _Loop:
         if rule.metric not in metrics:
             raise ConfigError(f"train.best.metric '{rule.metric}' is not among {', '.join(metrics)}")
         score = metrics[rule.metric] * (1 if rule.direction == "maximize" else -1)
-        better = self.best is None or score > self.best
+        better = self.best is None or np.isnan(self.best) or score > self.best
         self.best = score if better else self.best
         for name in ("last", "best") if better else ("last",):
             path = self.run.checkpoint(name)
@@ -159,9 +164,17 @@ class _Loop:
 
 
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
-    """What to read for training: the recipe's columns, and the weights where there are any."""
+    """What to read for training: the recipe's columns, and the weights where there are any.
+
+    Raises:
+        RecipeError: a column points at items of which none would be read, so its numbers would mean nothing.
+    """
     if recipe.columns is None:
         return None
+    for name in recipe.columns:
+        target = dataset.schema[name].index_of if name in dataset.schema else ""
+        if target and not dataset.same_items(target) & set(recipe.columns):
+            raise RecipeError(f"Recipe.columns has '{name}', which points at '{target}': add '{target}' to it")
     return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
 
 

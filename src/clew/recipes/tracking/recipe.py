@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew import Loss, Recipe, Table, figure, tally
-from clew.recipes.tracking import display, reader, segments, tracks
+from clew import Loss, Recipe, Table, figure, readers, tally
+from clew.recipes.tracking import display, segments, tracks
 from clew.recipes.tracking.settings import Settings
-from clew.recipes.tracking.simulate import simulate
+from clew.recipes.tracking.simulate import simulate, write_text
 from clew.transforms import Transform
 
 if TYPE_CHECKING:
@@ -36,26 +36,26 @@ class Tracking(Recipe):
             "schedule": "cosine",
         }
     }
-    data_sections = ("transforms", "detector", "segments")
     columns = ("node", "edge", "label")
 
-    def read(self, path: Path) -> Iterator[Table]:
-        """Text in the BES-III layout, or a table that clew saved."""
-        return super().read(path) if path.suffix == ".h5" else reader.read_text(path)
+    def read(self, path: str) -> Iterable[Table]:
+        """Text in the BES-III layout; other kinds of files by their ending, with the same columns."""
+        return readers.read(path, layout="bes3") if readers.kind_of(path) == "text" else super().read(path)
 
     def transforms(self) -> Sequence[Transform]:
         return tuple(self.config.transforms)
 
     def prepare(self, events: Table) -> Table:
         graphs = segments.build(events, self.config.detector, self.config.segments)
-        narrow = {name: graphs.ragged(name).share(graphs.ragged(name).values.astype(np.float32)) for name in "xyz"}
-        return graphs.join(narrow)
+        narrow = {"x": np.float32, "y": np.float32, "z": np.float32, "station": np.int8, "track": np.int32}
+        columns = {name: graphs.ragged(name) for name in narrow}
+        return graphs.join({name: column.share(column.values.astype(narrow[name])) for name, column in columns.items()})
 
     def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
         for first in range(0, events, EVENTS_A_FILE):
             count = min(EVENTS_A_FILE, events - first)
             path = folder / f"synthetic-bes3-seed{seed}-{first // EVENTS_A_FILE:05d}.txt"
-            reader.write_text(path, simulate(count, seed, first))
+            write_text(path, simulate(count, seed, first))
             yield path, count
 
     def model(self) -> nn.Module:

@@ -45,9 +45,9 @@ class Detector(Section):
 class Segments(Section):
     """Cuts of the graph."""
 
-    phi_cut: Positive = 0.2205
-    """rad, between two consecutive hits."""
-    z_cut: Positive = 135.5
+    phi_cut: Annotated[float, Field(gt=0, le=3.14159)] = 0.2205
+    """rad, between two consecutive hits; at most half a turn."""
+    z_cut: Positive = 135.52
     """mm, between two consecutive hits."""
     features: Literal["directions", "positions"] = "directions"
     """What the network sees of a segment: where it points (phi, dphi/dr, z at the beam line, dz/dr), or, as
@@ -109,7 +109,7 @@ def _pairs(hits: _Hits, station: int, cuts: Segments) -> Ints:
     phi = hits.phi[outer]
     phi[len(phi) - len(low) - len(high) :] += np.repeat([_TURN, -_TURN], [len(low), len(high)])
     key = hits.event[outer] * 16.0 + phi
-    order = np.argsort(key)
+    order = np.argsort(key, kind="stable")  # ghosts share their phi: no other event may decide their order
     outer, key = outer[order], key[order]
     centre = hits.event[inner] * 16.0 + hits.phi[inner]
     first = np.searchsorted(key, centre - cuts.phi_cut, side="right")

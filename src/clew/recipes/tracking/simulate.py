@@ -13,6 +13,7 @@ and a comment names any other source. Units: mm, GeV, rad.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -256,3 +257,13 @@ def _pairs(event: Ints) -> tuple[Ints, Ints, Ints]:
     row = np.cumsum(width) - width - (np.cumsum(count) - count)[event]
     i = np.repeat(np.arange(len(event)), width)
     return i, np.arange(len(i)) - row[i], row
+
+
+def write_text(path: Path, hits: Hits) -> None:
+    """Synthetic hits in the layout that `read_text` takes; the first line says what they are."""
+    rows = np.column_stack([hits.event, hits.x, hits.y, hits.z, hits.station, hits.track])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.tmp")
+    header = "synthetic BES-III-CGEM-like events, made by clew\nevent x y z station track"
+    np.savetxt(temporary, rows, fmt="%d\t%.6e\t%.6e\t%.6e\t%d\t%d", header=header)
+    temporary.replace(path)

@@ -18,7 +18,8 @@ def find(samples: Table, scores: Floats, threshold: float) -> Ints:
     """The number of the track each hit was given, counted through the whole table; -1 for none.
 
     Edges above the threshold are chains of three hits. The best-scored take their hits first: a hit can be the
-    first of one chain, the middle of one and the last of one. Chains that overlap in a segment are one track.
+    first of one chain, the middle of one and the last of one. Chains that overlap in a segment are one track; where
+    two tracks still share a hit it is given to the one whose chain there scores best.
     """
     edges, chains = _chains(samples)
     taken = np.flatnonzero(scores > threshold)
@@ -74,6 +75,9 @@ def kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Float
     def total(values: Floats) -> Floats:
         return np.bincount(track[used], weights=values, minlength=count).astype(np.float64)
 
+    # turned to lie along the first axis: for a straight track the sums below would cancel to rounding noise
+    along = np.arctan2(total(y), total(x))[track[used]]
+    x, y = x * np.cos(along) + y * np.sin(along), y * np.cos(along) - x * np.sin(along)
     sxx, sxy, syy, sx, sy = total(x * x), total(x * y), total(y * y), total(x * r * r), total(y * r * r)
     with np.errstate(divide="ignore", invalid="ignore"):
         determinant = sxx * syy - sxy**2
@@ -93,7 +97,7 @@ def _chains(samples: Table) -> tuple[Ints, Ints]:
 
 
 def _compete(chains: Ints, scores: Floats, hits: int) -> Ints:
-    """The chains that a greedy choice by falling score would keep, found in a few rounds over all of them."""
+    """The chains that a greedy choice by falling score would keep, the best last, in a few rounds over all of them."""
     order = np.argsort(-scores, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
@@ -108,7 +112,8 @@ def _compete(chains: Ints, scores: Floats, hits: int) -> Ints:
         for role in range(3):
             gone[role, chains[left[wins], role]] = True
         left = left[~gone[np.arange(3), chains[left]].any(axis=1)]
-    return np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
+    chosen = np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
+    return np.asarray(chosen[np.argsort(-rank[chosen])])
 
 
 def _join(edges: Ints, segments: int) -> Ints:

@@ -15,7 +15,7 @@ from clew.train.strategies.single import Single
 
 
 class Strategy(Protocol):
-    """Contract: every rank calls the same methods in the same order, also with an empty share of a batch."""
+    """Contract: every rank calls the same methods in the same order; a loss may have weight 0 on some."""
 
     rank: int
     ranks: int
@@ -28,8 +28,7 @@ class Strategy(Protocol):
     def backward(self, losses: Mapping[str, Loss], parameters: Mapping[str, Sequence[nn.Parameter]]) -> Tensor:
         """Leave in each named set of parameters the gradient of its loss's mean over all ranks.
 
-        A loss may be missing on a rank whose share is empty. Returns (total, weight) of each loss over all
-        ranks, shape (names, 2), in the order of `parameters`.
+        Returns (total, weight) of each loss over all ranks, shape (names, 2), in the order of `parameters`.
         """
 
     def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:

@@ -42,10 +42,9 @@ class AllReduce:
         for name, own in parameters.items():
             flat = self._buffer(name, own)
             flat.zero_()
-            if name in losses and losses[name].weight:
-                total, weight = losses[name]
-                torch.autograd.backward(total, inputs=list(own), retain_graph=len(parameters) > 1)
-                flat[-2], flat[-1] = total.detach(), weight
+            total, weight = losses[name]
+            torch.autograd.backward(total, inputs=list(own), retain_graph=len(parameters) > 1)
+            flat[-2], flat[-1] = total.detach(), weight
             sums.append(self._reduce(flat))
         return torch.stack(sums)
 
@@ -65,7 +64,7 @@ class AllReduce:
         dist.all_reduce(flat)
         self.waited += time.perf_counter() - begun
         sums = flat[-2:].double()
-        flat[:-2].div_(flat[-1].clamp(min=1e-30))
+        flat[:-2].div_(torch.where(flat[-1] == 0, 1.0, flat[-1]))
         return sums
 
     def _buffer(self, name: str, own: Sequence[nn.Parameter]) -> Tensor:

@@ -30,7 +30,7 @@ class Single:
             total, weight = losses[name]
             for parameter in own:
                 parameter.grad = None
-            mean = total / max(weight, 1e-300)
+            mean = total / (weight or 1.0)
             torch.autograd.backward(mean, inputs=list(own), retain_graph=len(parameters) > 1)
             sums.append(torch.stack([total.detach().double(), torch.tensor(weight, device=total.device)]))
         return torch.stack(sums)

@@ -1,0 +1,182 @@
+"""How fast raw events become a dataset.
+
+The BES-III sample (CLEW_TEST_DATA, default ../shared/data; without it, synthetic events of the same kind) is tiled to
+about 10,000 events. The rival, Ariadne, is not on PyPI: it is compared by the figure recorded for it on a machine like
+this one, 15 to 19 events per CPU-second for its whole prepare with one process. uproot is measured here, in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+import clew
+from clew import readers
+from clew.ledger.environment import capture
+from clew.recipe import find
+from clew.recipes.tracking.simulate import simulate, write_text
+
+SAMPLE = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "tracking/ariadne/cgem_50_events.txt"
+ARIADNE = 19.0
+
+
+def tiled(path: Path, events: int) -> int:
+    """The sample, over and over, with event numbers that go on; how many events that makes."""
+    if not SAMPLE.is_file():
+        write_text(path, simulate(events, seed=1))
+        return events
+    rows = [line.split("\t", 1) for line in SAMPLE.read_text().splitlines()]
+    size = int(rows[-1][0]) + 1
+    copies = max(events // size, 1)
+    with path.open("w") as stream:
+        for copy in range(copies):
+            stream.writelines(f"{int(number) + size * copy}\t{rest}\n" for number, rest in rows)
+    return size * copies
+
+
+def prepare(source: Path, folder: Path, workers: int) -> tuple[int, float, float]:
+    """One cold preparation, verified: events, CPU seconds of this process, wall seconds."""
+    for name in ("dataset", "cache"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    cpu, wall = time.process_time(), time.perf_counter()
+    dataset = clew.prepare(
+        "tracking",
+        input=[str(source)],
+        output=str(folder / "dataset"),
+        cache=str(folder / "cache"),
+        workers=workers,
+    )
+    dataset.verify()
+    return sum(dataset.splits.values()), time.process_time() - cpu, time.perf_counter() - wall
+
+
+def warm(source: Path, folder: Path) -> float:
+    """Wall seconds of the whole command when nothing has changed."""
+    command = [sys.executable, "-m", "clew.cli.main", "prepare", "tracking", "--input", str(source)]
+    command[1:3] = ["-c", "from clew.cli.main import run; run()"]
+    begun = time.perf_counter()
+    environment = {**os.environ, "CLEW_CACHE": str(folder / "cache")}
+    subprocess.run([*command, "--output", str(folder / "dataset")], check=True, env=environment, capture_output=True)
+    return time.perf_counter() - begun
+
+
+@contextlib.contextmanager
+def peak_of_children() -> Iterator[list[float]]:
+    """The largest resident memory of any process started within, in MB."""
+    peak, done = [0.0], threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            for child in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):
+                    peak[0] = max(peak[0], child.memory_info().rss / 1e6)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def root_ratio(folder: Path, events: int, blocks: int) -> tuple[float, float]:
+    """clew's reader over uproot alone on the same branches, and uproot over itself; 25th percentiles of blocks."""
+    import awkward as ak
+    import uproot
+
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(40, events)
+    columns = {name: ak.unflatten(rng.normal(size=counts.sum()).astype(np.float32), counts) for name in "abcd"}
+    path = folder / "events.root"
+    with uproot.recreate(path) as file:
+        file.mktree("tree", {**columns, "number": np.arange(events)})
+    names = [*"abcd", "number"]
+
+    def alone() -> None:
+        with uproot.open(path) as file:
+            file["tree"].arrays(names)
+
+    def ours() -> None:
+        for table in readers.read(f"{path}:tree", columns=names, chunk=events):
+            assert len(table)
+
+    def block(work: Any) -> float:
+        begun = time.perf_counter()
+        for _ in range(3):
+            work()
+        return time.perf_counter() - begun
+
+    block(alone), block(ours)
+    times: dict[str, list[float]] = {"alone": [], "ours": [], "again": []}
+    for _ in range(blocks):
+        for name, work in (("alone", alone), ("ours", ours), ("again", alone)):
+            times[name].append(block(work))
+    quartile = {name: float(np.percentile(values, 25)) for name, values in times.items()}
+    return quartile["ours"] / quartile["alone"], quartile["again"] / quartile["alone"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer events and repetitions")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    bars: list[dict[str, Any]] = []
+
+    def bar(name: str, value: float, limit: float, unit: str, *, lower: bool = False) -> None:
+        ok = value <= limit if lower else value >= limit
+        bars.append({"name": name, "value": value, "bar": limit, "unit": unit, "ok": ok})
+        print(f"{name:58} {value:12,.2f} {unit:22} {'<=' if lower else '>='} {limit:<10,g} {'ok' if ok else 'MISSED'}")
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        tiled(folder / "small.txt", 10_000)
+        runs = [prepare(folder / "small.txt", folder, 1) for _ in range(2 if quick else 6)][1:]
+        speed = statistics.median(events / cpu for events, cpu, _ in runs)
+        bar("whole prepare, one process", speed, 3000, "events/CPU-second")
+        bar("against Ariadne's recorded figure (19)", speed / ARIADNE, 150, "times")
+
+        recipe = find("tracking")()
+        for _ in recipe.generate(10_000 if quick else 100_000, 1, folder / "many"):
+            pass
+        pairs = [[prepare(folder / "many", folder, workers)[2] for workers in (1, 2)] for _ in range(1 if quick else 3)]
+        gain = statistics.median(one / two for one, two in pairs)
+        bar("two processes against one, wall", gain, 1.8, "times")
+        bar("all cached, the whole command", min(warm(folder / "many", folder) for _ in range(3)), 1.0, "s", lower=True)
+
+        count = 20_000 if quick else 1_000_000
+        shutil.rmtree(folder / "many")
+        for _ in recipe.generate(count, 2, folder / "huge"):
+            pass
+        with peak_of_children() as peak:
+            prepare(folder / "huge", folder, 2)
+        bar(f"peak memory of a worker, {count:,} events", peak[0], 500, "MB", lower=True)
+        shutil.rmtree(folder / "huge")
+
+        ratio, control = root_ratio(folder, 20_000 if quick else 100_000, 3 if quick else 9)
+        bar("ROOT input against uproot alone", ratio, 1.3, "times", lower=True)
+        print(f"{'  control: uproot against itself':58} {control:12,.2f} times")
+    if arguments.json:
+        conditions = {"quick": quick, "cores": psutil.cpu_count(), "environment": capture()}
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
+    return int(not all(each["ok"] for each in bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`clew cache`."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clew.cli.options import bold, console, table
+from clew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clew.prepare.cache import Cache
+
+app = typer.Typer(help="The stage cache of prepare: list, size, prune.", no_args_is_help=True)
+_Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder (default: the user's).")]
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_BYTES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+
+
+@app.command("list")
+def list_(
+    cache: _Folder = None, limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20
+) -> None:
+    """The results in the cache, those used last first.
+
+    \b
+    Example:
+      clew cache list --limit 50
+    """
+    import time
+
+    opened = _open(cache)
+    entries = opened.entries()
+    rows = [
+        (entry.stage, entry.key[:16], f"{entry.bytes / 1e6:,.1f}", _age(time.time() - entry.used))
+        for entry in reversed(entries[-limit:])
+    ]
+    console.print(table(("stage", "key", "MB", "used"), rows, right=(2, 3)))
+    if len(entries) > limit:
+        console.print(f"[dim]and {len(entries) - limit:,} more[/]")
+
+
+@app.command()
+def size(cache: _Folder = None) -> None:
+    """How much the cache holds, stage by stage.
+
+    \b
+    Example:
+      clew cache size
+    """
+    opened = _open(cache)
+    entries = opened.entries()
+    stages = dict.fromkeys(entry.stage for entry in entries)
+    rows = []
+    for stage in stages:
+        sizes = [entry.bytes for entry in entries if entry.stage == stage]
+        rows.append((stage, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.1f}"))
+    rows.append(("all", f"{len(entries):,}", f"{sum(entry.bytes for entry in entries) / 1e6:,.1f}"))
+    console.print(bold(opened.folder))
+    console.print(table(("stage", "results", "MB"), rows, right=(1, 2)))
+
+
+@app.command()
+def prune(
+    older_than: Annotated[str | None, typer.Option(help="Remove what was not used for so long: 12h, 30d, 2w.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Then the least recently used down to this size: 500M, 20G.")] = None,
+    cache: _Folder = None,
+) -> None:
+    """Remove results from the cache. Datasets are not touched; what is missing is computed again when needed.
+
+    \b
+    Examples:
+      clew cache prune --older-than 30d
+      clew cache prune --keep 20G
+    """
+    if older_than is None and keep is None:
+        raise ConfigError("say what may go: --older-than 30d, or --keep 20G")
+    seconds = None if older_than is None else _quantity(older_than, _SECONDS, "--older-than", "12h, 30d or 2w")
+    limit = None if keep is None else int(_quantity(keep, _BYTES, "--keep", "500M or 20G"))
+    gone = _open(cache).prune(older_than=seconds, keep=limit)
+    console.print(f"removed {len(gone):,} results, {sum(entry.bytes for entry in gone) / 1e6:,.1f} MB")
+
+
+def _open(folder: Path | None) -> Cache:
+    from clew.prepare.cache import Cache, default_folder
+
+    return Cache(folder or default_folder())
+
+
+def _quantity(text: str, units: dict[str, float] | dict[str, int], option: str, example: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]?)B?", text.strip())
+    if not match or match[2] not in units:
+        raise ConfigError(f"{option} {text}: expected a number and a unit, as {example}")
+    return float(match[1]) * units[match[2]]
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit} ago"
+    return f"{max(seconds, 0):.0f}s ago"

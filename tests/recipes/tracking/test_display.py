@@ -1,0 +1,45 @@
+"""Event displays are plain JSON, with every kind of track in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from clew import Dataset
+from clew.recipes.tracking import Tracking, display
+from tests.recipes.tracking import CYLINDERS, at, to_table
+
+WHOLE = [[at(r, 0.1 + 2 * track, 5.0 * track, s, track) for s, r in enumerate(CYLINDERS.radii)] for track in range(2)]
+EVENT = [*WHOLE[0], *WHOLE[1], *(at(r, 4.0, 0.0, s) for s, r in enumerate(CYLINDERS.radii))]
+
+
+def strict(text: str) -> Any:
+    def refuse(constant: str) -> None:
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_found_missed_and_ghost_tracks_are_drawn(dataset: Dataset) -> None:
+    found = np.array([0, 0, 0, -1, -1, -1, 1, 1, 1])
+    (drawn,) = display.events(to_table([EVENT]), found, CYLINDERS).values()
+    traces = {trace["name"]: trace for trace in strict(json.dumps(drawn))["data"] if trace["xaxis"] == "x"}
+    assert {name: len(trace["x"]) for name, trace in traces.items()} == {"hits": 9, "found": 5, "missed": 5, "ghost": 5}
+    assert traces["missed"]["x"][1] == round(WHOLE[1][0].x, 2)
+
+
+def test_an_event_without_hits_can_be_drawn() -> None:
+    drawn = display.events(to_table([[], EVENT]), np.full(9, -1), CYLINDERS)
+    assert list(drawn) == ["event_0", "event_1"]
+    assert strict(json.dumps(drawn))["event_0"]["data"][0]["x"] == []
+
+
+def test_displays_of_generated_events_are_json(dataset: Dataset) -> None:
+    recipe, samples = Tracking(), dataset.read("test").slice(0, 3)
+    outputs = {"output": samples.ragged("label").values * 8.0 - 4}
+    drawn = recipe.display(samples, outputs, recipe.reconstruct(samples, outputs))
+    assert len(drawn) == 3
+    for figure in drawn.values():
+        assert strict(json.dumps(figure, allow_nan=False)) == figure

@@ -1,0 +1,36 @@
+"""The shipped recipe finds tracks: trained on generated events, judged on those it has not seen, and on real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew import Run, spec
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """1,200 events, the shipped settings but for ten epochs instead of thirty, on two processes."""
+    folder = tmp_path_factory.mktemp("quality")
+    shipped = spec.load("tracking", ["train.epochs=10", "train.workers=2", "train.threads=1"])
+    assert sum(count for _, count in shipped.recipe.generate(1200, 2, folder / "events")) == 1200
+    data = clew.prepare(shipped.recipe, input=[str(folder / "events")], output=str(folder / "dataset"), workers=1)
+    return clew.train(shipped.recipe, data, shipped.train, output=folder / "run")
+
+
+def test_unseen_tracks_are_found(good: Run) -> None:
+    result = clew.evaluate(good).tallies
+    assert result["efficiency"].value >= 0.9
+    assert result["purity"].value >= 0.6
+    assert result["edge_auc"].value >= 0.97
+
+
+def test_tracks_of_the_public_sample_are_found(good: Run, public_file: Path) -> None:
+    result = clew.evaluate(good, input=[str(public_file)], name="public")
+    assert result.events == 51
+    assert result.tallies["efficiency"].value >= 0.8
+    assert result.tallies["purity"].value >= 0.6
