@@ -24,7 +24,7 @@ FILLS: dict[str, Fill] = {
     "weighted ratio": lambda x, a, b, w: Ratio.of(a, w),
     "f1": lambda x, a, b, w: F1.of(a, b),
     "weighted f1": lambda x, a, b, w: F1.of(a, b, w),
-    "binned": lambda x, a, b, w: Binned.of(x, a, EDGES, "x [mm]", "efficiency"),
+    "binned": lambda x, a, b, w: Binned.of(x, a, EDGES, axis="x [mm]", label="efficiency", weights=w),
     "roc": lambda x, a, b, w: Roc.of(x, a),
     "weighted roc": lambda x, a, b, w: Roc.of(x, a, w),
 }
@@ -149,7 +149,7 @@ def test_scores_at_and_beyond_the_ends_are_counted_in_the_last_bins() -> None:
 
 
 def test_binned_leaves_out_values_outside_its_edges() -> None:
-    binned = Binned.of([-1, 0.1, 0.3, 0.9, 5, np.nan], [1, 1, 0, 1, 1, 1], EDGES, "x", "efficiency")
+    binned = Binned.of([-1, 0.1, 0.3, 0.9, 5, np.nan], [1, 1, 0, 1, 1, 1], EDGES, axis="x", label="efficiency")
     assert binned.passed.tolist() == [1, 0, 1]
     assert binned.total.tolist() == [1, 1, 1]
     assert binned.value == pytest.approx(2 / 3)
@@ -161,7 +161,7 @@ def numbers_in(data: Any) -> list[Any]:
 
 
 def test_a_binned_figure_is_plain_json_with_gaps_for_empty_bins() -> None:
-    binned = Binned.of([0.1, 0.6], [True, False], EDGES, "pT [GeV]", "efficiency")
+    binned = Binned.of([0.1, 0.6], [True, False], EDGES, axis="pT [GeV]", label="efficiency")
     drawn = binned.figure("Efficiency")
     assert numbers_in(drawn).count(None) == 1
     assert drawn["data"][1]["y"] == [1.0, None, 0.0]
@@ -195,17 +195,17 @@ def test_kinds_do_not_mix() -> None:
 
 
 def test_binned_tallies_with_other_edges_or_labels_do_not_add() -> None:
-    left = Binned.of([0.1], [True], EDGES, "x", "efficiency")
+    left = Binned.of([0.1], [True], EDGES, axis="x", label="efficiency")
     for right in (
-        Binned.of([0.1], [True], [0.0, 1.0], "x", "efficiency"),
-        Binned.of([0.1], [True], EDGES, "y", "efficiency"),
+        Binned.of([0.1], [True], [0.0, 1.0], axis="x", label="efficiency"),
+        Binned.of([0.1], [True], EDGES, axis="y", label="efficiency"),
     ):
         with pytest.raises(AssertionError, match="differs"):
             _ = left + right
 
 
 def test_tallies_that_are_there_for_their_plot_give_no_number() -> None:
-    binned = Binned.of([0.1], [True], EDGES, "x", "efficiency")
+    binned = Binned.of([0.1], [True], EDGES, axis="x", label="efficiency")
     assert values({"efficiency": binned, "loss": Mean(1.0, 2.0)}) == {"loss": 0.5}
 
 

@@ -132,22 +132,36 @@ class F1(Tally):
 
 @dataclass(frozen=True)
 class Binned(Tally):
-    """A ratio in bins of something: efficiency against pT. `axis` names it, unit included."""
+    """A ratio in bins of something: efficiency against pT. `axis` names it, unit included; `squares` as in Ratio."""
 
     scalar: ClassVar[bool] = False
 
     edges: Floats = field(metadata={"label": True})
     passed: Floats
     total: Floats
+    squares: Floats
     axis: str
     label: str
 
     @classmethod
-    def of(cls, x: ArrayLike, passed: ArrayLike, edges: ArrayLike, axis: str, label: str) -> Binned:
+    def of(
+        cls,
+        x: ArrayLike,
+        passed: ArrayLike,
+        edges: ArrayLike,
+        *,
+        axis: str,
+        label: str,
+        weights: ArrayLike | None = None,
+    ) -> Binned:
         """Fill from values and booleans; values outside the edges are not counted."""
         values, mask, bins = np.asarray(x, float), np.asarray(passed, bool), np.asarray(edges, float)
-        total = np.histogram(values, bins)[0].astype(float)
-        return cls(bins, np.histogram(values[mask], bins)[0].astype(float), total, axis, label)
+        weight = np.ones(values.shape) if weights is None else np.asarray(weights, float)
+
+        def fill(each: Floats) -> Floats:
+            return np.histogram(values, bins, weights=each)[0].astype(np.float64)
+
+        return cls(bins, fill(weight * mask), fill(weight), fill(weight**2), axis, label)
 
     @property
     def value(self) -> float:
@@ -159,7 +173,7 @@ class Binned(Tally):
             ratio = np.where(self.total > 0, self.passed / self.total, np.nan)
         bars = {
             "type": "data",
-            "array": figure.plain(wilson(self.passed, self.total, self.total)),
+            "array": figure.plain(wilson(self.passed, self.total, self.squares)),
             "thickness": 1.5,
         }
         across = {"type": "data", "array": figure.plain(half), "thickness": 1, "width": 0}

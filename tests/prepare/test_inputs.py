@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clew.errors import DataError
 from clew.prepare import inputs
 from clew.prepare.cache import Cache
-from clew.prepare.inputs import Hashes, Source, split_of
+from clew.prepare.inputs import Hashes, Source, locations, split_of
 
 SPLIT = {"train": 0.8, "val": 0.1, "test": 0.1}
 SOURCE = Source("events.txt", 1, "ab12")
@@ -148,3 +148,16 @@ def test_another_seed_or_another_file_is_another_split() -> None:
     assert not np.array_equal(first, split_of(SOURCE, 0, 1000, SPLIT, seed=1))
     assert not np.array_equal(first, split_of(Source("events.txt", 1, "cd"), 0, 1000, SPLIT, seed=0))
     assert np.array_equal(first, split_of(Source("other.txt", 9, "ab12"), 0, 1000, SPLIT, seed=0))
+
+
+def test_a_list_names_patterns_a_line_each(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.csv"):
+        (tmp_path / name).write_text("1\n")
+    (tmp_path / "files").write_text(f"# what to read\n{tmp_path}/*.txt\n\n{tmp_path}/c.csv\n{tmp_path}/a.txt\n")
+    found = locations([f"@{tmp_path}/files"])
+    assert [Path(name).name for name in found] == ["a.txt", "b.txt", "c.csv"]
+
+
+def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing"):
+        locations([f"@{tmp_path}/nothing"])

@@ -30,44 +30,40 @@ class Words(Reader):
 class Unfinished:
     pass
 """
-POINTS = "[clew.readers]\nwords = clew_words:Words\nlost = clew_words:Lost\nodd = clew_words:Unfinished\n"
 
 
 @pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third party's distribution, installed as far as Python is concerned."""
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry points of a third party's distribution, installed as far as Python is concerned."""
     (tmp_path / "clew_words.py").write_text(SOURCE)
     facts = tmp_path / "clew_words-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: clew-words\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text(POINTS)
+    (facts / "entry_points.txt").write_text("[clew.readers]\nwords = clew_words:Words\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "clew_words", raising=False)
+    return facts / "entry_points.txt"
 
 
-@pytest.mark.usefixtures("package")
+@pytest.mark.usefixtures("points")
 def test_an_entry_point_adds_a_reader_by_name_and_by_ending() -> None:
     assert readers.available()["words"] == "clew_words:Words"
-    assert whole("anywhere/a.words", kind="words", step=3).fixed("n").tolist() == list(range(6))
-    monkeyed = "[clew.readers]\nwords = clew_words:Words\n"
-    Path(sys.path[0], "clew_words-1.0.dist-info", "entry_points.txt").write_text(monkeyed)
+    assert whole("anywhere/a.txt", kind="words", step=3).fixed("n").tolist() == list(range(6))
     assert readers.kind_of("anywhere/A.WORDS") == "words"
     assert [len(part) for part in readers.read("a.words")] == [2, 2, 2]
     with pytest.raises(DataError, match=r"known endings are .*\.words"):
         readers.kind_of("a.letters")
 
 
-@pytest.mark.usefixtures("package")
-def test_a_reader_that_does_not_load_is_told() -> None:
+def test_a_reader_that_does_not_load_is_told(points: Path) -> None:
+    points.write_text("[clew.readers]\nlost = clew_words:Lost\nodd = clew_words:Unfinished\n")
     with pytest.raises(ConfigError, match=r"reader 'lost' \(clew_words:Lost\) does not load: .*Lost"):
         readers.find("lost")
     with pytest.raises(ConfigError, match=r"reader 'odd' .* is not a subclass of clew\.readers\.Reader"):
         readers.find("odd")
 
 
-@pytest.mark.usefixtures("package")
-def test_a_third_party_cannot_replace_a_shipped_reader() -> None:
-    points = Path(sys.path[0], "clew_words-1.0.dist-info", "entry_points.txt")
+def test_a_third_party_cannot_replace_a_shipped_reader(points: Path) -> None:
     points.write_text("[clew.readers]\ntext = clew_words:Words\n")
     assert readers.find("text").__module__ == "clew.readers.text"
     assert readers.available()["text"] == "clew.readers.text:Text"

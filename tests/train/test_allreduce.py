@@ -101,6 +101,27 @@ def test_all_ranks_begin_with_the_weights_of_the_first(flat: Dataset, tmp_path_f
         torch.testing.assert_close(weights(two)[name], tensor, rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_validated_is_what_is_saved_also_where_ranks_gather_statistics(
+    flat: Dataset, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    output = tmp_path_factory.mktemp("runs") / "run"
+    run = clew.train(recipe("line", normed=True), flat, epochs=2, workers=2, threads=1, output=output)
+    again = clew.evaluate(run, split="val", weights="last")
+    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+
+
+def test_parameters_no_loss_depends_on_decay_alike(flat: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder, decay = tmp_path_factory.mktemp("runs"), {"name": "adamw", "lr": 0.01, "weight_decay": 1.0}
+    one, two = (
+        clew.train(
+            recipe("line", unused=True), flat, epochs=1, workers=n, threads=1, optimizer=decay, output=folder / str(n)
+        )
+        for n in (1, 2)
+    )
+    for name, tensor in weights(one).items():
+        torch.testing.assert_close(weights(two)[name], tensor, rtol=1e-5, atol=1e-5)
+
+
 def test_several_workers_need_a_strategy_that_has_them(flat: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:
     output = tmp_path_factory.mktemp("runs") / "run"
     with pytest.raises(clew.errors.ConfigError, match=r"train\.strategy single cannot use 2 workers"):

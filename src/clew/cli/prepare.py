@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 def prepare(
     recipe: What,
-    input: Annotated[list[str] | None, typer.Option(help="Files, a folder or a glob. Repeatable.")] = None,
+    input: Annotated[
+        list[str] | None, typer.Option(help="Files, a folder, a glob, a URL or @LIST. Repeatable.")
+    ] = None,
     output: Annotated[str | None, typer.Option(help="The dataset's folder.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).")] = None,
     settings: Settings = None,

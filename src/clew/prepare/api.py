@@ -10,7 +10,7 @@ from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Any
 
-from clew.config import Document, to_data, validate
+from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
 from clew.errors import DataError
@@ -134,9 +134,9 @@ class _Plan:
         *,
         verify: bool = False,
     ) -> None:
-        given = {**(to_data(config) if config else {}), **settings}
-        self.config = validate(PrepareConfig, Document(given, source="clew.prepare"))
         self.recipe = resolve(recipe)
+        below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
+        self.config = validate(PrepareConfig, beneath(Document(settings, source="clew.prepare"), below))
         self.cache = Cache(Path(self.config.cache) if self.config.cache else default_folder())
         hashes = Hashes(self.cache, trust=not verify)
         self.sources = find(self.config.input, hashes, self._companions)

@@ -15,7 +15,7 @@ class PrepareConfig(Section):
     """What is read, how it is split, where it goes, and who does the work."""
 
     input: tuple[str, ...] = ()
-    """Files, folders, globs or URLs; `file.root:tree` for a tree."""
+    """Files, folders, globs or URLs; `file.root:tree` for a tree; `@files.txt` for a list, a pattern a line."""
     output: str = "dataset"
     workers: Annotated[int, Field(ge=1)] | None = None
     """Processes or threads; default: as many as this process may use cores."""

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +63,33 @@ class Hashes:
         self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._known})
 
 
+def locations(patterns: Sequence[str]) -> list[str]:
+    """The files that names, folders, globs and lists (`@files.txt`, a pattern a line) stand for, each once.
+
+    Raises:
+        DataError: a pattern matches nothing, or none is given.
+    """
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        listed = _listed(Path(pattern[1:])) if pattern.startswith("@") else None
+        names = storage.expand(pattern) if listed is None else locations(listed)
+        if not names:
+            raise DataError(f"no input file matches '{pattern}'")
+        for name in names:
+            found.setdefault(_same(name), name)
+    if not found:
+        raise DataError("no input given; name files with --input 'events/*.txt' or prepare.input")
+    return list(found.values())
+
+
+def _listed(path: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read as a list of files ({error})") from error
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def find(patterns: Sequence[str], hashes: Hashes, companions: Callable[[str], list[str]]) -> list[Source]:
     """The files that names, folders and globs stand for, in an order that only their content decides.
 
@@ -70,16 +98,7 @@ def find(patterns: Sequence[str], hashes: Hashes, companions: Callable[[str], li
     Raises:
         DataError: a pattern matches nothing, or a file is empty or cannot be read.
     """
-    found: dict[str, str] = {}
-    for pattern in patterns:
-        names = storage.expand(pattern)
-        if not names:
-            raise DataError(f"no input file matches '{pattern}'")
-        for name in names:
-            found.setdefault(_same(name), name)
-    if not found:
-        raise DataError("no input given; name files with --input 'events/*.txt' or prepare.input")
-    together = {name: companions(name) for name in found.values()}
+    together = {name: companions(name) for name in locations(patterns)}
     beside = {companion for names in together.values() for companion in names}
     sources = [_source(name, others, hashes) for name, others in together.items() if name not in beside]
     hashes.save()

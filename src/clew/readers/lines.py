@@ -205,7 +205,7 @@ def _rest_of_event(stream: BinaryIO, lines: bytes, form: Format) -> bytes:
 
 
 def _number(field: bytes) -> float | None:
-    if _INTEGER.fullmatch(field):
+    if len(field) < 20 and _INTEGER.fullmatch(field):
         return int(field)
     return float(field) if _NUMBER.fullmatch(field) else None
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from clew.config import Document, to_data, validate
+from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
 from clew.errors import DataError
 from clew.files import write_text
@@ -31,7 +31,8 @@ def train(
 ) -> Run:
     """Train, on as many processes as `workers` says, and return the run.
 
-    `settings` are those of `TrainConfig`, laid over `config`: `clew.train("tracking", "dataset", epochs=5)`.
+    `settings` are those of `TrainConfig`, laid over `config` or, without one, over what the recipe would rather have:
+    `clew.train("tracking", "dataset", epochs=5)`.
     `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
     its folder is there, before any work.
 
@@ -40,10 +41,11 @@ def train(
         WorkerError: a process died; the run's folder says what it had done.
     """
     place = dataset.path if isinstance(dataset, Dataset) else dataset
-    given = {**(to_data(config) if config else {}), **settings, **({"dataset": str(place)} if place else {})}
-    given["dataset"] = str(Path(given.get("dataset", "dataset")).absolute())
-    chosen = validate(TrainConfig, Document(given, source="clew.train"))
     work = resolve(recipe)
+    below = to_data(config) if config else work.defaults.get("train", {})
+    given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
+    given.data["dataset"] = str(Path(given.data.get("dataset", "dataset")).absolute())
+    chosen = validate(TrainConfig, given)
     data = Dataset(chosen.dataset)
     _check(data)
     name = Path(work.location).stem if work.location else type(work).__name__.lower()

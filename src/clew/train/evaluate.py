@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from clew import storage, tally
+from clew import tally
 from clew.config import Document, validate
 from clew.dataset import Dataset, Manifest
 from clew.errors import ConfigError, DataError, RecipeError
@@ -20,6 +20,7 @@ from clew.figure import Figure
 from clew.files import write_text
 from clew.ledger import Run
 from clew.prepare import stages
+from clew.prepare.inputs import locations
 from clew.recipe import Recipe, find
 from clew.table import Table
 from clew.tally import Tally
@@ -109,16 +110,8 @@ def _from_events(run: Run, recipe: Recipe, inputs: Sequence[str]) -> Iterator[Ta
     fitted: list[Transform] = [
         type(transform).model_validate(numbers) for transform, numbers in zip(recipe.transforms(), saved, strict=True)
     ]
-    locations = [location for pattern in inputs for location in _some(pattern)]
-    for location in locations:
+    for location in locations(inputs):
         yield from stages.samples(recipe, fitted, location)
-
-
-def _some(pattern: str) -> list[str]:
-    found = storage.expand(pattern)
-    if not found:
-        raise DataError(f"no input file matches '{pattern}'")
-    return found
 
 
 def _judge(

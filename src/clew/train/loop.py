@@ -71,6 +71,7 @@ class _Loop:
         self.held_out = dataset.read("val")
         self.model = recipe.model().to(self.device)
         strategy.start(self.model)
+        torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs from rank to rank
         self.engine = Engine(recipe, self.model, config, strategy)
         self.sampler = self._sampler(len(self.samples), shuffle=True)
         self.meter = self._fresh_meter()
@@ -109,8 +110,8 @@ class _Loop:
     def _batches(self, epoch: int) -> Iterator[Batch]:
         for indices in self.sampler.epoch(epoch):
             begun = time.perf_counter()
-            # a rank whose share of a last, small batch is empty makes the same calls on a sample that does not count
-            batch = to_batch(self.samples.take(indices if len(indices) else [0]), self.recipe.columns)
+            # a rank whose share of a last, small batch is empty makes the same calls on samples that do not count
+            batch = to_batch(self.samples.take(indices if len(indices) else [0, -1]), self.recipe.columns)
             batch.counts = len(indices) > 0
             batch = batch.to(self.device)
             self.meter.wait += time.perf_counter() - begun
@@ -138,6 +139,7 @@ class _Loop:
 
     def _validate(self, epoch: int) -> None:
         begun = time.perf_counter()
+        self.strategy.start(self.model)  # ranks gathered statistics of their own (batch norm); rank 0's are saved
         parts = [
             judge.judge(self.recipe, self.model, self.held_out.take(indices), self.device)
             for indices in self._sampler(len(self.held_out), shuffle=False).epoch(epoch)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any, Literal
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
@@ -23,6 +24,10 @@ class Settings(Section):
     frozen: bool = False
     unequal: bool = False
     """Every rank begins with weights of its own."""
+    normed: bool = False
+    """A batch norm before the line."""
+    unused: bool = False
+    """A parameter that no loss depends on."""
 
 
 def own_rank() -> int:
@@ -43,7 +48,10 @@ class Line(Recipe):
         inner.requires_grad_(not self.config.frozen)
         if self.config.unequal:
             nn.init.constant_(outer.weight, 0.1 * (1 + own_rank()))
-        return nn.Sequential(inner, outer)
+        model = nn.Sequential(inner, nn.BatchNorm1d(4), outer) if self.config.normed else nn.Sequential(inner, outer)
+        if self.config.unused:
+            model.register_parameter("unused", nn.Parameter(torch.ones(3)))
+        return model
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(batch["x"]).squeeze(1)

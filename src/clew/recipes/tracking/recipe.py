@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew import Loss, Recipe, Table, figure, readers, tally
 from clew.recipes.tracking import display, segments, tracks
@@ -83,18 +84,21 @@ class Tracking(Recipe):
         match = tracks.match(samples, objects.ragged("found").values)
         pt, theta = tracks.kinematics(samples, match.true_of_hit, self.config.detector.field)
         purity = tally.Ratio.of(match.found_true, weights[match.found_event])
+        of_track = weights[match.true_event]
+
+        def against(x: NDArray[np.float64], bins: Sequence[float], axis: str) -> tally.Tally:
+            return tally.Binned.of(x, match.true_found, bins, axis=axis, label="efficiency", weights=of_track)
+
         missed = np.bincount(match.true_event[~match.true_found], minlength=len(samples))
         return {
-            "efficiency": tally.Ratio.of(match.true_found, weights[match.true_event]),
+            "efficiency": tally.Ratio.of(match.true_found, of_track),
             "purity": purity,
             "ghost_rate": tally.Ratio.of(~match.found_true, weights[match.found_event]),
             "event_ratio": tally.Ratio.of(missed == 0, weights),
             "f1": tally.F1.of(scores > 0.5, label, edge_weights),
             "edge_auc": tally.Roc.of(scores, label, edge_weights),
-            "efficiency_pt": tally.Binned.of(pt, match.true_found, PT_BINS, "pT from the hits [GeV]", "efficiency"),
-            "efficiency_theta": tally.Binned.of(
-                theta, match.true_found, THETA_BINS, "polar angle [degrees]", "efficiency"
-            ),
+            "efficiency_pt": against(pt, PT_BINS, "pT from the hits [GeV]"),
+            "efficiency_theta": against(theta, THETA_BINS, "polar angle [degrees]"),
         }
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:

@@ -45,8 +45,9 @@ class Match:
 def match(samples: Table, found: Ints) -> Match:
     """Compare by exact hit set."""
     hit_event, track = samples.ragged("track").events, samples.ragged("track").values
-    key = np.where(track < 0, -1, hit_event * (int(track.max(initial=0)) + 1) + track)
-    true = _renumber(key)
+    lowest_id, highest_id = int(track.min(initial=0)), int(track.max(initial=0))
+    key = hit_event * (highest_id - lowest_id + 1) + (track - lowest_id)
+    true = _renumber(np.where(track == -1, -1, key))
     true_event, true_size = _groups(true, hit_event)
     found_event, found_size = _groups(found, hit_event)
     # a found track matches when its hits are all of one true track and there are as many as that track has

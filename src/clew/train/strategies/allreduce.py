@@ -23,7 +23,7 @@ _PATIENCE = datetime.timedelta(minutes=30)
 
 
 class AllReduce:
-    """All-reduce over gloo, or over the accelerator's own library where there is one."""
+    """All-reduce over gloo."""
 
     def __init__(self, *, rank: int, ranks: int, meeting: str) -> None:
         self.rank, self.ranks, self.waited = rank, ranks, 0.0

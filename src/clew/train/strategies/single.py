@@ -32,6 +32,9 @@ class Single:
                 parameter.grad = None
             mean = total / (weight or 1.0)
             torch.autograd.backward(mean, inputs=list(own), retain_graph=len(parameters) > 1)
+            for parameter in own:
+                if parameter.grad is None:  # no part of this loss: a zero, as a sum over ranks would give
+                    parameter.grad = torch.zeros_like(parameter)
             sums.append(torch.stack([total.detach().double(), torch.tensor(weight, device=total.device)]))
         return torch.stack(sums)
 
