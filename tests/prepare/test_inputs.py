@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def find(*patterns: str | Path, cache: Path | None = None) -> list[Source]:
     """What is found with a cache that knows nothing, unless one is given."""
     hashes = Hashes(Cache(cache or Path(tempfile.mkdtemp())))
-    return inputs.find([str(pattern) for pattern in patterns], hashes, lambda location: [])
+    return inputs.find([str(pattern) for pattern in patterns], hashes, lambda location: inputs.Beside())
 
 
 def names(*patterns: str | Path) -> set[str]:
@@ -110,8 +110,8 @@ def test_a_file_rewritten_at_once_is_noticed(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_companion_counts_in_the_hash_and_is_no_input(folder: Path, tmp_path: Path) -> None:
-    def beside(location: str) -> list[str]:
-        return [location.replace("a.txt", "b.txt")] if location.endswith("a.txt") else []
+    def beside(location: str) -> inputs.Beside:
+        return inputs.Beside([location.replace("a.txt", "b.txt")] if location.endswith("a.txt") else [])
 
     def both() -> list[Source]:
         return inputs.find([str(folder / "*.txt")], Hashes(Cache(tmp_path / "cache")), beside)

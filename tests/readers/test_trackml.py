@@ -9,7 +9,7 @@ import pytest
 
 from clew import readers
 from clew.prepare.cache import Cache
-from clew.prepare.inputs import Hashes, find
+from clew.prepare.inputs import Beside, Hashes, find
 from clew.readers.trackml import TrackML
 
 from . import lists, problem, whole
@@ -79,9 +79,15 @@ def test_an_event_without_hits_is_an_event(hits: Path) -> None:
 
 def test_a_change_of_the_truth_changes_the_content_hash(hits: Path, tmp_path: Path) -> None:
     def sources() -> list[tuple[str, str]]:
-        found = find([str(hits.parent)], Hashes(Cache(tmp_path / "cache"), trust=False), TrackML().companions)
+        reader = TrackML()
+        found = find(
+            [str(hits.parent)],
+            Hashes(Cache(tmp_path / "cache"), trust=False),
+            lambda location: Beside(reader.companions(location), reader.beside(location)),
+        )
         return [(source.location, source.sha256) for source in found]
 
+    hits.with_name("event000001000-cells.csv").write_text("hit_id,ch0,ch1,value\n")
     before = sources()
     assert [location for location, _ in before] == [str(hits)]
     hits.with_name("event000001000-truth.csv").write_text(TRUTH.replace("9.8e-06", "9.9e-06"))

@@ -240,10 +240,12 @@ def test_items_that_point_at_others_are_not_the_same_items_even_where_there_are_
     assert lists(table.select("edge", np.array([True, False, True])), "node") == [[1.0, 2.0, 3.0]]
 
 
-def test_columns_with_equal_offsets_are_the_same_items_when_nothing_tells_them_apart() -> None:
-    table = Table({"x": Ragged([1, 2], [0, 2]), "y": Ragged([3, 4], [0, 2]), "z": Ragged([5], [0, 1])})
+def test_offsets_that_are_equal_by_chance_do_not_make_the_same_items() -> None:
+    x = Ragged([1, 2], [0, 2])
+    table = Table({"x": x, "y": x.share([3, 4]), "other": Ragged([5, 6], [0, 2])})
     assert table.items_with("x") == ["x", "y"]
-    assert lists(table.select("x", np.array([False, True])), "y") == [[4]]
+    chosen = table.select("x", np.array([False, True]))
+    assert [lists(chosen, name) for name in table] == [[[2]], [[4]], [[5, 6]]]
 
 
 def test_take_and_concat_keep_pointers_local_to_their_event() -> None:

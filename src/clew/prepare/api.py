@@ -18,10 +18,10 @@ from clew.prepare.assemble import Assembly
 from clew.prepare.cache import Cache, default_folder
 from clew.prepare.config import PrepareConfig
 from clew.prepare.executors import Queue, factory
-from clew.prepare.inputs import Hashes, Source, find
+from clew.prepare.inputs import Beside, Hashes, Source, find
 from clew.prepare.keys import Parts, differences, key_of, stage_parts
 from clew.prepare.work import Job, Part, Unit, located, measure, run_unit, stage_keys
-from clew.readers import Pieces
+from clew.readers import Pieces, Reader
 from clew.recipe import Recipe, resolve
 from clew.transforms import Fitted, Transform, fit
 
@@ -116,7 +116,7 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     if (output / MANIFEST).exists():
         state = "up to date" if Dataset(output).manifest.key == plan.key else "of something else"
     transforms = plan.fitted_before()
-    parts = stage_parts(plan.recipe, transforms)
+    parts = plan.parts(transforms)
     keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]
     stages = [stage for stage in parts if transforms or stage != "transforms"]
     counts = {stage: (sum(plan.cache.has(stage, key[stage]) for key in keys), len(keys)) for stage in stages}
@@ -139,7 +139,8 @@ class _Plan:
         self.config = validate(PrepareConfig, beneath(Document(settings, source="clew.prepare"), below))
         self.cache = Cache(Path(self.config.cache) if self.config.cache else default_folder())
         hashes = Hashes(self.cache, trust=not verify)
-        self.sources = find(self.config.input, hashes, self._companions)
+        self.sources = find(self.config.input, hashes, self._beside)
+        self.readers = self._readers()
         self.identity = self._identity()
         self.key = key_of(self.identity)
 
@@ -147,7 +148,11 @@ class _Plan:
         """Everything the dataset depends on."""
         chosen = {name: getattr(self.config, name) for name in ("split", "split_by", "seed", "shard_mb")}
         inputs = [source.sha256 for source in self.sources]
-        return {"inputs": inputs, **chosen, **stage_parts(self.recipe, self.recipe.transforms())}
+        return {"inputs": inputs, **chosen, **self.parts(self.recipe.transforms())}
+
+    def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
+        """What each stage depends on."""
+        return stage_parts(self.recipe, transforms, self.readers)
 
     def units(self) -> list[Unit]:
         """The pieces of all files."""
@@ -206,9 +211,17 @@ class _Plan:
     def _note(self) -> str:
         return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
 
-    def _companions(self, location: str) -> list[str]:
+    def _beside(self, location: str) -> Beside:
         pieces = self.recipe.read(location)
-        return pieces.reader.companions(location) if isinstance(pieces, Pieces) else []
+        if not isinstance(pieces, Pieces):
+            return Beside()
+        return Beside(pieces.reader.companions(location), pieces.reader.beside(location))
+
+    def _readers(self) -> list[Reader]:
+        """The readers in use, each once."""
+        found = [self.recipe.read(source.location) for source in self.sources]
+        used = {pieces.reader.model_dump_json(): pieces.reader for pieces in found if isinstance(pieces, Pieces)}
+        return list(used.values())
 
 
 def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
@@ -222,7 +235,7 @@ def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> Non
         return [part for parts in found for part in parts]
 
     transforms = plan.fitted(measured)
-    parts = stage_parts(plan.recipe, transforms)
+    parts = plan.parts(transforms)
     job = replace_in(job, transforms=tuple(transforms), parts=parts)
     results = queue.run(run_unit, (job,), units, label=_where, done=_Watch("prepare", units, progress))
     _check_some(units, results)

@@ -90,17 +90,23 @@ def _listed(path: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def find(patterns: Sequence[str], hashes: Hashes, companions: Callable[[str], list[str]]) -> list[Source]:
-    """The files that names, folders and globs stand for, in an order that only their content decides.
+@dataclass(frozen=True)
+class Beside:
+    """Files beside an input that are no inputs themselves: those that count in its hash, and those that do not."""
 
-    `companions` names the files that belong to an input and count in its hash; they are no inputs themselves.
+    companions: Sequence[str] = ()
+    ignored: Sequence[str] = ()
+
+
+def find(patterns: Sequence[str], hashes: Hashes, beside: Callable[[str], Beside]) -> list[Source]:
+    """The files that names, folders and globs stand for, in an order that only their content decides.
 
     Raises:
         DataError: a pattern matches nothing, or a file is empty or cannot be read.
     """
-    together = {name: companions(name) for name in locations(patterns)}
-    beside = {companion for names in together.values() for companion in names}
-    sources = [_source(name, others, hashes) for name, others in together.items() if name not in beside]
+    together = {name: beside(name) for name in locations(patterns)}
+    others = {other for found in together.values() for other in (*found.companions, *found.ignored)}
+    sources = [_source(name, found.companions, hashes) for name, found in together.items() if name not in others]
     hashes.save()
     return sorted(sources, key=lambda source: (source.sha256, source.location))
 

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.config import Section, to_data
+from clew.readers import Reader
 from clew.recipe import Recipe
 from clew.transforms import Transform
 
@@ -34,10 +35,15 @@ def key_of(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def stage_parts(recipe: Recipe, transforms: Sequence[Transform]) -> dict[str, Parts]:
-    """For each stage what it depends on, besides the stage before it."""
+def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterable[Reader] = ()) -> dict[str, Parts]:
+    """For each stage what it depends on, besides the stage before it. `readers` are those that `read` uses."""
+    used = {type(reader).__qualname__: reader for reader in readers}
     return {
-        "read": _method_parts(recipe, "read"),
+        "read": {
+            **_method_parts(recipe, "read"),
+            "readers": {name: to_data(reader) for name, reader in sorted(used.items())},
+            "readers_code": code_of([type(reader) for reader in used.values()], "clew.readers"),
+        },
         "transforms": {
             "version": recipe.version,
             "settings": [{"kind": type(t).__qualname__, **to_data(t)} for t in transforms],
@@ -230,7 +236,7 @@ def differences(old: Any, new: Any, path: str = "") -> list[str]:
         ]
     if old == new:
         return []
-    if ".code." in f".{path}":
+    if "code." in path:
         name = path.rpartition("code.")[2].rpartition(":")[2]
         return [f"code of {name} changed"]
     return [f"{path}: {_short(old)} became {_short(new)}"]

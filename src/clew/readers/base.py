@@ -49,6 +49,10 @@ class Reader(Section):
         """Other files that the events of this one come from; they count in its checksum."""
         return []
 
+    def beside(self, location: str) -> list[str]:
+        """Files that come with this one and are neither read nor inputs themselves."""
+        return []
+
     def declared(self) -> dict[str, Field] | None:
         """The columns and units it always gives, or None where the file decides."""
         return None

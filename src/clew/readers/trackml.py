@@ -48,6 +48,10 @@ class TrackML(Reader):
         files = [file for name in ("truth.csv", "truth.csv.gz") for file in expand(f"{stem}-{name}")]
         return files[:1]
 
+    def beside(self, location: str) -> list[str]:
+        stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
+        return [file for name in ("cells.csv*", "particles.csv*") for file in expand(f"{stem}-{name}")]
+
     def declared(self) -> dict[str, Field]:
         inside = {
             _RENAMED.get(name, name): Field(dtype, ragged=True, unit=_UNITS.get(name, ""))

@@ -190,16 +190,12 @@ class Table(Mapping[str, "Column"]):
         return self._like(columns)
 
     def items_with(self, of: str) -> list[str]:
-        """The ragged columns that describe the same items as `of`: those that share its offsets, or have equal ones.
+        """The ragged columns that describe the same items as `of`: those that share its offsets array.
 
-        Where one set of items points at another (`index_of`), equal offsets are chance and do not count.
+        Equal offsets do not count: in a small table they may agree by chance. `Ragged.share` makes columns that share.
         """
-        like, linked = self.ragged(of).offsets, self._linked(self.ragged(of).offsets)
-
-        def same(offsets: Offsets) -> bool:
-            return offsets is like or (id(offsets) not in linked and np.array_equal(offsets, like))
-
-        return [name for name, column in self.items() if isinstance(column, Ragged) and same(column.offsets)]
+        like = self.ragged(of).offsets
+        return [name for name, column in self.items() if isinstance(column, Ragged) and column.offsets is like]
 
     def check(self, nan: Literal["error", "drop", "allow"] = "error") -> Table:
         """Apply a policy to NaN and infinite values: raise with column and event, drop those events, or pass.
@@ -256,11 +252,6 @@ class Table(Mapping[str, "Column"]):
     def _number(self, place: int) -> Any:
         numbers = self.get("event")
         return numbers[place] if isinstance(numbers, np.ndarray) and numbers.ndim == 1 else place
-
-    def _linked(self, offsets: Offsets) -> set[int]:
-        """The ids of the offsets of other items that point at these, or that these point at."""
-        pairs = [(self.ragged(name).offsets, self.ragged(of).offsets) for name, of in self.index_of.items()]
-        return {id(b) if a is offsets else id(a) for a, b in pairs if (a is offsets) != (b is offsets)}
 
     def _like(self, columns: Mapping[str, Column]) -> Table:
         targets = {name: self._stand_in(of, columns) for name, of in self.index_of.items() if name in columns}

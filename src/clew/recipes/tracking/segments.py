@@ -68,7 +68,8 @@ class _Hits:
 def build(events: Table, detector: Detector, cuts: Segments) -> Table:
     """The graph of every event, beside its hits.
 
-    Adds `node` (segments, 5): what the network sees of each, by `cuts.features`; `node_hits` (segments, 2): the hits; `edge` (edges, 2): the segments; `label` (edges): 1 where all three hits are of one track.
+    Adds `node` (segments, 5): what the network sees of each, by `cuts.features`; `node_hits` (segments, 2): the hits;
+    `edge` (edges, 2): the segments; `label` (edges): 1 where all three hits are of one track.
 
     Raises:
         DataError: a station that the detector does not have.
