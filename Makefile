@@ -1,4 +1,4 @@
-# Everything is done in .venv, which any target makes first: a fresh machine needs Python 3.11 or 3.12 and make.
+# Everything is done in .venv, which any target makes first: a fresh machine needs Python 3.11 or newer and make.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

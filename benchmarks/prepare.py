@@ -67,11 +67,11 @@ def prepare(source: Path, folder: Path, workers: int) -> tuple[int, float, float
 
 def warm(source: Path, folder: Path) -> float:
     """Wall seconds of the whole command when nothing has changed."""
-    command = [sys.executable, "-m", "clew.cli.main", "prepare", "tracking", "--input", str(source)]
-    command[1:3] = ["-c", "from clew.cli.main import run; run()"]
+    command = [sys.executable, "-c", "from clew.cli.main import run; run()", "prepare", "tracking"]
     begun = time.perf_counter()
     environment = {**os.environ, "CLEW_CACHE": str(folder / "cache")}
-    subprocess.run([*command, "--output", str(folder / "dataset")], check=True, env=environment, capture_output=True)
+    command += ["--input", str(source), "--output", str(folder / "dataset")]
+    subprocess.run(command, check=True, env=environment, capture_output=True)
     return time.perf_counter() - begun
 
 

@@ -6,7 +6,8 @@
     │   ├── DataError         an input file, a table or a dataset
     │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
     │   └── RunError          a run folder that is missing, taken or half-written
-    └── WorkerError           a process of ours died: exit code 1
+    ├── WorkerError           a process of ours died: exit code 1
+    └── StoppedError          told to stop before the end, ready to go on: exit code 75
 
 A message says what was given, what is allowed and what to do, in one line.
 """
@@ -50,6 +51,12 @@ class RunError(UserError):
 
 class WorkerError(ClewError):
     """A worker process failed; the message carries its rank and its own words."""
+
+
+class StoppedError(ClewError):
+    """A run was told to stop, by a signal or a deadline, and can be resumed. 75 tells batch systems to try again."""
+
+    exit_code = 75
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

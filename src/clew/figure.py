@@ -28,6 +28,9 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
         "margin": {"l": 64, "r": 20, "t": 44, "b": 100},
         "legend": {"orientation": "h", "x": 0, "y": -0.28, "yanchor": "top", "font": {"size": 12}},
     }
+    for key in ("xaxis", "yaxis"):
+        if layout.get(key, {}).get("type") == "log":
+            base[key] |= {"exponentformat": "power", "dtick": 1}
     for key, value in layout.items():
         base[key] = {**base[key], **value} if isinstance(base.get(key), dict) else value
     return {"data": [dict(trace) for trace in data], "layout": base}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SHIPPED: dict[str, str] = {"tracking": "clew.recipes.tracking:Tracking"}
 ENTRY_POINTS = "clew.recipes"
+TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
 
 class Loss(NamedTuple):
@@ -185,6 +186,9 @@ def _location(kind: type[Recipe]) -> str:
         module, _, attribute = place.partition(":")
         if kind is getattr(sys.modules.get(module), attribute, None):
             return name
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if kind.__module__ == "__main__" and script and Path(script).is_file():
+        return str(Path(script).resolve())
     if kind.__module__ == "__main__" or kind is not getattr(sys.modules.get(kind.__module__), kind.__qualname__, None):
         return ""
     return f"{kind.__module__}:{kind.__qualname__}"

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 
 class _Verb(ModuleType):
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self._function())
+
+    def _function(self) -> Callable[..., Any]:
         package, _, name = self.__name__.rpartition(".")
-        function = getattr(importlib.import_module(f"{package}.{name}.api"), name)
-        return function(*arguments, **options)
+        function: Callable[..., Any] = getattr(importlib.import_module(f"{package}.{name}.api"), name)
+        return function
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        return self._function()(*arguments, **options)
 
 
 def make_callable(name: str) -> None:

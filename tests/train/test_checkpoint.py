@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ def net(inputs: int = 3) -> nn.Module:
 def test_parameters_and_buffers_come_back_to_the_bit(tmp_path: Path) -> None:
     saved, loaded = net(), net()
     saved(torch.randn(8, 3))
-    checkpoint.save(saved, tmp_path / "w.safetensors", facts={"epoch": "3"})
+    checkpoint.save(saved, tmp_path / "w.safetensors", facts={"epoch": 3})
     checkpoint.load(loaded, tmp_path / "w.safetensors")
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in saved.state_dict().items())
     with safe_open(tmp_path / "w.safetensors", "pt") as file:
-        assert file.metadata() == {"epoch": "3"}
+        assert json.loads(file.metadata()["clew"]) == {"epoch": 3}
 
 
 def test_saving_again_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:

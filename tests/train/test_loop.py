@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_the_best_weights_are_those_of_the_best_validation(
     wanted = seen.index(min(seen) if direction == "minimize" else max(seen))
     for name, epoch in (("best", wanted), ("last", 7)):
         with safe_open(run.checkpoint(name), "pt") as file:
-            assert file.metadata()["epoch"] == str(epoch)
+            assert json.loads(file.metadata()["clew"])["epoch"] == epoch
         again = clew.evaluate(run, split="val", weights=name)
         assert again.tallies[metric].value == pytest.approx(seen[epoch], rel=1e-6)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import bold, console, table
+from clew.cli.options import bold, bytes_in, console, seconds_in, table
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The stage cache of prepare: list, size, prune.", no_args_is_help=True)
 _Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder (default: the user's).")]
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_BYTES = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 
 @app.command("list")
@@ -78,8 +75,8 @@ def prune(
     """
     if older_than is None and keep is None:
         raise ConfigError("say what may go: --older-than 30d, or --keep 20G")
-    seconds = None if older_than is None else _quantity(older_than, _SECONDS, "--older-than", "12h, 30d or 2w")
-    limit = None if keep is None else int(_quantity(keep, _BYTES, "--keep", "500M or 20G"))
+    seconds = None if older_than is None else seconds_in(older_than, "--older-than")
+    limit = None if keep is None else int(bytes_in(keep, "--keep"))
     gone = _open(cache).prune(older_than=seconds, keep=limit)
     console.print(f"removed {len(gone):,} results, {sum(entry.bytes for entry in gone) / 1e6:,.1f} MB")
 
@@ -88,13 +85,6 @@ def _open(folder: Path | None) -> Cache:
     from clew.prepare.cache import Cache, default_folder
 
     return Cache(folder or default_folder())
-
-
-def _quantity(text: str, units: dict[str, float] | dict[str, int], option: str, example: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]?)B?", text.strip())
-    if not match or match[2] not in units:
-        raise ConfigError(f"{option} {text}: expected a number and a unit, as {example}")
-    return float(match[1]) * units[match[2]]
 
 
 def _age(seconds: float) -> str:

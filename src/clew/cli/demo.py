@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import console
+from clew.cli.options import console, program
 
 REAL = "tracking/ariadne/cgem_50_events.txt"
 
@@ -19,7 +19,7 @@ def demo(
     events: Annotated[int, typer.Option(min=100, help="Synthetic events to make.")] = 2000,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data (default: the recipe's).")] = None,
-    seed: Annotated[int, typer.Option(help="Of events, split and training.")] = 1,
+    seed: Annotated[int, typer.Option(help="Of the events.")] = 1,
 ) -> None:
     """From nothing to found tracks: make events, prepare, train, judge, report. About two minutes on two cores.
 
@@ -38,25 +38,26 @@ def demo(
     _say(1, "make events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
     data.generate("tracking", events=events, seed=seed, output=raw)
     _say(2, "prepare segment graphs", f"clew prepare tracking --input {raw} --output {dataset} --workers {workers}")
-    chosen = [f"prepare.seed={seed}"]
-    prepare.prepare("tracking", [str(raw)], str(dataset), workers, chosen, replace=True)
+    prepare.prepare("tracking", [str(raw)], str(dataset), workers, replace=True)
     run_path = next_name(output / "runs", "tracking")
-    _say(3, "train the GraphNet", f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}")
+    more = f" --epochs {epochs}" if epochs else ""
+    command = f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}{more}"
+    _say(3, "train the GraphNet", command)
     from clew import spec
     from clew.cli.options import overrides
     from clew.train.api import train
     from clew.train.evaluate import evaluate as judge
 
-    settings = overrides([f"train.seed={seed}"], train__workers=workers, train__epochs=epochs)
+    settings = overrides((), train__workers=workers, train__epochs=epochs)
     loaded = spec.load("tracking", settings)
     with following() as watch:
         run = train(loaded.recipe, dataset, loaded.train, output=run_path, begun=watch)
-    _say(4, "build tracks and judge them on unseen events", f"clew evaluate {run_path}")
+    _say(4, "build tracks and judge them on unseen events", f"clew evaluate {run_path} --name 'synthetic, unseen'")
     evaluate.show(judge(run, name="synthetic, unseen"))
     real = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / REAL
     if real.is_file():
-        _say(5, "and on the public BES-III sample", f"clew evaluate {run_path} --input {real}")
-        evaluate.show(judge(run, input=[str(real)], name="BES-III, public sample"))
+        _say(5, "and on the public BES-III sample", f"clew evaluate {run_path} --input {real} --name BES-III")
+        evaluate.show(judge(run, input=[str(real)], name="BES-III"))
     else:
         console.print(f"\n[dim]The public BES-III sample ({REAL}) is not here; set CLEW_TEST_DATA to judge it too.[/]")
     report = write_report(run)
@@ -73,7 +74,7 @@ def demo(
         f"clew train tracking --dataset {dataset} --workers {workers} --set model.iterations=2",
         "clew init my_recipe --like tracking",
     ):
-        console.print(f"  [cyan].venv/bin/{command}[/]" if Path(".venv/bin/clew").exists() else f"  [cyan]{command}[/]")
+        console.print(f"  [cyan]{program()}{command.removeprefix('clew')}[/]")
 
 
 def _say(number: int, what: str, command: str) -> None:

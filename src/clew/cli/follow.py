@@ -21,7 +21,8 @@ def following() -> Iterator[Callable[[Run], None]]:
 
     def begin(run: Run) -> None:
         console.print(f"run {bold(run.path)}")
-        threads.append(threading.Thread(target=_show, args=(run, done), daemon=True))
+        known = sum(1 for _ in run.records()) - 1  # a resumed run has told these before
+        threads.append(threading.Thread(target=_show, args=(run, done, known), daemon=True))
         threads[0].start()
 
     try:
@@ -32,14 +33,14 @@ def following() -> Iterator[Callable[[Run], None]]:
             thread.join()
 
 
-def _show(run: Run, done: threading.Event) -> None:
+def _show(run: Run, done: threading.Event, known: int) -> None:
     from clew.ledger.folder import follow
 
     epochs = 0
     with progress() as bar:
         task = bar.add_task("train", total=None, note="starting")
         before: dict[str, Any] = {"samples": 0, "epoch": -1}
-        for record in follow(run, "rank-0", until=done):
+        for record in follow(run, "rank-0", until=done, after=known):
             if record["kind"] == "plan":
                 epochs = record["epochs"]
                 bar.update(task, total=record["steps"])
@@ -61,5 +62,10 @@ def _show(run: Run, done: threading.Event) -> None:
 
 
 def _numbers(metrics: dict[str, Any]) -> str:
-    shown = [(name, value) for name, value in metrics.items() if value is not None][:6]
-    return "  ".join(f"[dim]{name}[/] {value:.4f}" for name, value in shown)
+    """As many as fit on the line."""
+    told, room = [], console.width - 16
+    for name, value in metrics.items():
+        room -= len(name) + 9
+        if value is not None and room >= 0:
+            told.append(f"[dim]{name}[/] {value:.4f}")
+    return "  ".join(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -26,4 +27,4 @@ def init(
 
     for path in write(name, like, folder):
         console.print(f"wrote {bold(path)}")
-    console.print(f"Try: [cyan]python -m pytest {folder / f'test_{name}.py'}[/]")
+    console.print(f"Try: [cyan]{sys.executable} -m pytest {folder / f'test_{name}.py'}[/]")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -67,9 +68,16 @@ def run() -> None:
         if end.code == 130:  # what typer makes of Ctrl-C
             errors.print("[yellow]clew: interrupted[/]")
         raise
+    except OSError as error:
+        if debug or error.filename is None:
+            raise
+        errors.print(f"[bold red]clew:[/] {escape(f'{error.filename}: {error.strerror}')}")
+        sys.exit(2)
     except Exception as error:
         if debug:
             raise
-        errors.print(f"[bold red]clew:[/] {escape(f'{type(error).__name__}: {error}')}")
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        errors.print(f"[bold red]clew:[/] {escape(told)}")
         errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
         sys.exit(1)

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 
 from clew.cli.options import Settings, What, bold, console, overrides, progress
 
@@ -35,12 +36,13 @@ def prepare(
     \b
     Examples:
       clew prepare tracking --input 'events/*.txt' --output dataset --workers 8
-      clew prepare my_recipe.py --input events --set prepare.split='{train: 0.9, val: 0.1}'
+      clew prepare my_recipe.py --input events --set prepare.shard_mb=64
       clew prepare tracking --input events --explain
       mpiexec -n 8 clew prepare tracking --input events
     """
     from clew import spec
     from clew.prepare import api
+    from clew.prepare.executors import rank
 
     options = {"input": input, "output": output, "workers": workers, "executor": executor}
     chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
@@ -60,6 +62,8 @@ def prepare(
             bar.update(task, description=state.stage, completed=state.done, total=state.total, note=note)
 
         dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
+    if rank():
+        return  # under mpiexec one tells for all
     seconds = time.perf_counter() - begun
     told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
     console.print(f"{bold(dataset.path)}: {told} events [dim]({f'{seconds:.1f} s' if worked else 'up to date'})[/]")
@@ -67,11 +71,15 @@ def prepare(
 
 def _explain(found: Explanation) -> None:
     console.print(f"dataset: {found.dataset}")
-    for line in found.reasons.get("inputs", []):
-        console.print(f"  inputs: {line}")
+    if found.dataset != "up to date":
+        for line in (*found.reasons.get("inputs", ()), *found.reasons.get("dataset", ())):
+            console.print(f"  {escape(line)}")
+    earlier = ""
     for stage, (cached, total) in found.stages.items():
         state = "hit" if cached == total else "miss" if not cached else "partly"
         console.print(f"{stage}: [bold]{state}[/], {cached} of {total} pieces cached")
         if cached < total:
-            for line in found.reasons.get(stage, []) or ["a stage before it, or its inputs, changed"]:
-                console.print(f"  {line}")
+            why = f"the stage {earlier} has changed" if earlier else "inputs are new, or the cache was pruned or moved"
+            for line in found.reasons.get(stage, []) or [why]:
+                console.print(f"  {escape(line)}")
+            earlier = earlier or stage

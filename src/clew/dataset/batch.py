@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from clew.errors import DataError
@@ -92,9 +93,14 @@ def to_batch(table: Table, columns: Sequence[str] | None = None) -> Batch:
 def _tensor(table: Table, name: str) -> TensorColumn:
     column = table[name]
     if not isinstance(column, Ragged):
-        return torch.from_numpy(np.ascontiguousarray(column))
+        return _aligned(column)
     values = column.values
     if name in table.index_of:
         starts = np.repeat(table.ragged(table.index_of[name]).offsets[:-1], column.lengths)
         values = values.astype(np.int64) + starts.reshape((-1,) + (1,) * (values.ndim - 1))
-    return RaggedTensor(torch.from_numpy(np.ascontiguousarray(values)), torch.from_numpy(column.offsets))
+    return RaggedTensor(_aligned(values), torch.from_numpy(column.offsets))
+
+
+def _aligned(values: NDArray[Any]) -> Tensor:
+    """A copy in torch's own memory, which is aligned: matrix products may round by where their inputs lie."""
+    return torch.from_numpy(np.ascontiguousarray(values)).clone()

@@ -108,7 +108,7 @@ def write_page(dataset: Dataset, path: Path) -> Path:
     """All of it as one HTML file."""
     from clew.ledger.report import write_page as write
 
-    title = f"dataset {dataset.path.name}"
+    title = dataset.path.absolute().name
     facts = f"key {dataset.manifest.key[:16]} · recipe {Path(dataset.manifest.recipe).stem}"
     drawn = [draw(histogram) for histogram in histograms(dataset)]
     return write(path, title, facts, [("Contents", facts_html(dataset), []), ("Distributions", "", drawn)])

@@ -134,8 +134,11 @@ class Dataset:
         items = self.manifest.item_sets.get(column)
         if items is None:
             raise DataError(f"{self.path}: '{column}' is no ragged column{nearest(column, self.manifest.item_sets)}")
-        with h5py.File(self.path / LENGTHS, "r") as file:
-            return np.asarray(file[split][items], dtype=np.int32)
+        try:
+            with h5py.File(self.path / LENGTHS, "r") as file:
+                return np.asarray(file[split][items], dtype=np.int32)
+        except (OSError, KeyError) as error:
+            raise DataError(f"{self.path / LENGTHS}: missing or damaged ({error})") from error
 
     @property
     def complete(self) -> bool:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.process import BaseProcess
+from types import FrameType
 from typing import Any, cast
 
 import psutil
 
-from clew.errors import ClewError, UserError, WorkerError
+from clew.errors import ClewError, StoppedError, UserError, WorkerError
+from clew.launch.worker import mark, without_main
 
 _ECHO = 0.2
 """Seconds in which a failure is followed by those it causes."""
@@ -39,12 +45,34 @@ def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *
         for rank in range(ranks):
             here, there = context.Pipe(duplex=False)
             process = context.Process(target=_enter, args=(there, work, tuple(arguments), rank, ranks), daemon=True)
-            process.start()
+            with without_main():
+                process.start()
             there.close()
             workers[here] = (rank, process)
-        _watch(workers)
+        with _passing_on([process for _, process in workers.values()]):
+            _watch(workers)
     finally:
         _stop([process for _, process in workers.values()])
+
+
+@contextlib.contextmanager
+def _passing_on(processes: Sequence[BaseProcess]) -> Iterator[None]:
+    """Whoever asks this process to stop, asks the workers: they know how to do it well."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            if process.pid is not None and process.is_alive():
+                os.kill(process.pid, number)
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
@@ -89,6 +117,7 @@ def _left_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BasePr
 
 def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], rank: int, ranks: int) -> None:
     """A worker's first function: find the loopback, do the work, say how it went."""
+    mark()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
 
     def tell(failure: Exception | None) -> None:
@@ -97,15 +126,17 @@ def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], r
     try:
         work(*arguments, rank, ranks)
         tell(None)
-    except UserError as error:
+    except (UserError, StoppedError) as error:
         tell(type(error)(str(error)))
     except ClewError as error:
         tell(WorkerError(f"rank {rank}: {error}"))
     except KeyboardInterrupt:
         tell(WorkerError(f"rank {rank} was interrupted"))
     except Exception as error:
-        tell(WorkerError(f"rank {rank}: {type(error).__name__}: {error}"))
-        raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        tell(WorkerError(f"rank {rank}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"))
+        if "--debug" in sys.argv:
+            raise
 
 
 def _loopback() -> str:

@@ -19,6 +19,8 @@ from clew.files import write_text
 from clew.ledger import records
 from clew.ledger.records import Record, Writer
 
+_STEPS = ("step", "validation", "checkpoint")
+
 
 @dataclass(frozen=True)
 class Run:
@@ -105,6 +107,14 @@ class Run:
         """The page for people."""
         return self.path / "report.html"
 
+    def state_file(self, step: int) -> Path:
+        """Everything needed to go on from a step."""
+        return self.checkpoints / f"step-{step:09d}.pt"
+
+    def states(self) -> list[Path]:
+        """The states there are, oldest first."""
+        return sorted(self.checkpoints.glob("step-*.pt"))
+
     def checkpoint(self, name: str) -> Path:
         """The weights called `name` ('last' or 'best')."""
         return self.checkpoints / f"{name}.safetensors"
@@ -131,6 +141,15 @@ class Run:
         if path.exists():
             yield from (record for record in records.read(path) if kind in (None, record["kind"]))
 
+    def history(self, stream: str = "rank-0") -> list[Record]:
+        """The records of a stream as if it had never been interrupted: what a resumed run did again stands once."""
+        kept: list[Record] = []
+        for record in self.records(stream):
+            if record["kind"] == "resume":
+                kept = [each for each in kept if each["kind"] not in _STEPS or each["step"] <= record["step"]]
+            kept.append(record)
+        return kept
+
     def last(self, kind: str, stream: str = "rank-0") -> Record | None:
         """The newest record of a kind."""
         return next(iter(deque(self.records(stream, kind), maxlen=1)), None)
@@ -141,7 +160,7 @@ class Run:
 
     @property
     def state(self) -> str:
-        """`created`, `running`, `finished`, `failed` or `interrupted` (it stopped without a word)."""
+        """`created`, `running`, `finished`, `stopped`, `failed` or `interrupted` (it ended without a word)."""
         start = end = None
         for record in self.records():
             start, end = (record, None) if record["kind"] == "start" else (start, end)
@@ -167,9 +186,9 @@ def next_name(root: Path, prefix: str) -> Path:
     return root / f"{prefix}-{number:03d}"
 
 
-def follow(run: Run, stream: str, *, until: Any, pause: float = 0.2) -> Iterator[Record]:
-    """Records as they come in, until the `until` event (threading) is set and all were read."""
-    path, seen = run.records_folder / f"{stream}.jsonl", -1
+def follow(run: Run, stream: str, *, until: Any, after: int = -1, pause: float = 0.2) -> Iterator[Record]:
+    """Records behind `after` as they come in, until the `until` event (threading) is set and all were read."""
+    path, seen = run.records_folder / f"{stream}.jsonl", after
     while True:
         finished = until.is_set()
         for record in records.read(path, after=seen) if path.exists() else ():
@@ -185,7 +204,7 @@ def _alive(start: Record) -> bool:
     if start["host"] != socket.gethostname():
         return True
     try:
-        born = psutil.Process(start["pid"]).create_time()
+        process = psutil.Process(start["pid"])
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= start["time"] + 1)
     except psutil.NoSuchProcess:
         return False
-    return bool(born <= start["time"] + 1)

@@ -25,6 +25,7 @@ KINDS: dict[str, frozenset[str]] = {
     "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
     "step": frozenset({"epoch", "step", "samples", "loss", "seconds", "wait", "communicate"}),
     "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
+    "resume": frozenset({"epoch", "step", "file", "damaged"}),
     "checkpoint": frozenset({"epoch", "step", "file"}),
     "evaluation": frozenset({"name", "data", "events", "metrics", "seconds", "checkpoint"}),
     "end": frozenset({"status", "message"}),

@@ -114,7 +114,7 @@ def _plain(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _curves(run: Run) -> dict[str, Figure]:
-    steps, validations = list(run.records(kind="step")), list(run.records(kind="validation"))
+    steps, validations = _of_kind(run, "rank-0", "step"), _of_kind(run, "rank-0", "validation")
     plan = run.last("plan")
     if not steps or plan is None:
         return {}
@@ -147,6 +147,10 @@ def _curves(run: Run) -> dict[str, Figure]:
     }
 
 
+def _of_kind(run: Run, stream: str, kind: str) -> list[Record]:
+    return [record for record in run.history(stream) if record["kind"] == kind]
+
+
 def _pairs(steps: list[Record]) -> list[tuple[int, Record]]:
     return [(steps[i - 1]["samples"] if i else 0, step) for i, step in enumerate(steps)]
 
@@ -156,7 +160,7 @@ def _time(run: Run) -> Figure:
     bars: dict[str, list[float]] = {}
     ranks = [stream for stream in run.streams() if stream.startswith("rank-")]
     for stream in ranks:
-        steps, validations = list(run.records(stream, "step")), list(run.records(stream, "validation"))
+        steps, validations = _of_kind(run, stream, "step"), _of_kind(run, stream, "validation")
         load, talk = sum(s["wait"] for s in steps), sum(s["communicate"] for s in steps)
         parts = {
             "compute": sum(s["seconds"] for s in steps) - load - talk,

@@ -33,7 +33,7 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """Read a run's first stream once and add up."""
-    records = list(run.records())
+    records = run.history()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})
     steps = [record for record in records if record["kind"] == "step"]

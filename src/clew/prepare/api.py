@@ -13,7 +13,8 @@ from typing import Any
 from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
-from clew.errors import DataError
+from clew.errors import DataError, RecipeError
+from clew.launch.worker import check_not_inside
 from clew.prepare.assemble import Assembly
 from clew.prepare.cache import Cache, default_folder
 from clew.prepare.config import PrepareConfig
@@ -22,7 +23,7 @@ from clew.prepare.inputs import Beside, Hashes, Source, find
 from clew.prepare.keys import Parts, differences, key_of, stage_parts
 from clew.prepare.work import Job, Part, Unit, located, measure, run_unit, stage_keys
 from clew.readers import Pieces, Reader
-from clew.recipe import Recipe, resolve
+from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.transforms import Fitted, Transform, fit
 
 
@@ -67,19 +68,34 @@ def prepare(
         DataError: an input cannot be used, or `output` holds another dataset and `replace` is false.
         WorkerError: a piece of data kills whoever works on it.
     """
+    check_not_inside("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
     plan = _Plan(recipe, config, settings, verify=verify)
     output = Path(plan.config.output)
     if _usable(output, plan.key, replace=replace, verify=verify):
         return Dataset(output)
-    open_executor, width = factory(plan.config.executor, plan.config.workers)
+    open_executor, width = factory(plan.config.executor, _workers(plan))
     if isinstance(executor, Executor):
         open_executor = lambda: nullcontext(executor)  # noqa: E731
     with Queue(open_executor, width) as queue:
         if not queue.serves:
             _run(plan, queue, progress or (lambda _: None))
     return Dataset(output)
+
+
+def _workers(plan: _Plan) -> int | None:
+    """How many were asked for; a recipe that other processes cannot load is prepared in this one.
+
+    Raises:
+        RecipeError: it cannot, and several processes were asked for by name.
+    """
+    asked = plan.config.workers
+    if plan.recipe.location or type(plan.recipe).__module__ != "__main__" or plan.config.executor == "threads":
+        return asked
+    if asked is not None and asked > 1:
+        raise RecipeError(f"recipe {type(plan.recipe).__name__} was typed in; {TYPED_IN}")
+    return 1
 
 
 def _usable(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
@@ -148,7 +164,7 @@ class _Plan:
         """Everything the dataset depends on."""
         chosen = {name: getattr(self.config, name) for name in ("split", "split_by", "seed", "shard_mb")}
         inputs = [source.sha256 for source in self.sources]
-        return {"inputs": inputs, **chosen, **self.parts(self.recipe.transforms())}
+        return {"inputs": inputs, "dataset": chosen, **self.parts(self.recipe.transforms())}
 
     def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
         """What each stage depends on."""
@@ -199,11 +215,12 @@ class _Plan:
         gone = len(old - new.keys())
         changed = [f"{location} is new or changed" for digest, location in new.items() if digest not in old]
         changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
-        return {"inputs": changed, **{stage: differences(before[stage], parts[stage]) for stage in parts}}
+        split = differences(before["dataset"], self.identity["dataset"])
+        return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}
 
     def remember(self, parts: dict[str, Parts]) -> None:
         """For the next `explain`."""
-        self.cache.take_note(self._note(), {"inputs": [source.sha256 for source in self.sources], **parts})
+        self.cache.take_note(self._note(), {**self.identity, **parts})
 
     def _fit_key(self) -> str:
         return key_of([self.identity["inputs"], self.identity["read"], self.identity["transforms"]])

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import multiprocessing
 import os
+import pickle
 import sys
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from clew.errors import ConfigError, WorkerError, nearest
+from clew.launch.worker import mark, without_main
 from clew.ledger.environment import allowed_cores
 from clew.prepare.cache import BusyError
 
@@ -53,7 +55,7 @@ def _processes(workers: int, _: str) -> Iterator[Executor]:
     context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["clew.prepare.work", "clew.table.hdf5", "pyarrow.csv"])
-    pool = ProcessPoolExecutor(workers, mp_context=context)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=mark)
     try:
         yield pool
     finally:
@@ -104,6 +106,12 @@ def _dask(workers: int, address: str) -> Iterator[Executor]:
 
 
 EXECUTORS = {"processes": _processes, "threads": _threads, "mpi": _mpi, "dask": _dask}
+
+
+def rank() -> int:
+    """This process's place in an MPI job; 0 outside of one."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+    return max(int(os.environ.get(name, "0")) for name in names)
 
 
 def factory(name: str, workers: int | None) -> tuple[Factory, int]:
@@ -177,7 +185,7 @@ class Queue:
         while waiting:
             flying: dict[Future[R], _Task] = {}
             try:
-                self._drain(functools.partial(work, *shared), waiting, flying, results, done)
+                self._drain(self._task(work, shared), waiting, flying, results, done)
             except Exception as error:
                 if not _lost_worker(error):
                     raise
@@ -188,6 +196,12 @@ class Queue:
                 for future in flying:
                     future.cancel()
         return [results[place] for place in range(len(items))]
+
+    def _task(self, work: Callable[..., R], shared: Sequence[Any]) -> Callable[[Any], R]:
+        """`work` with what is shared, which another process unpacks once, and inside the task, so that it can fail."""
+        if isinstance(self._pool, (Inline, ThreadPoolExecutor)):
+            return functools.partial(work, *shared)
+        return functools.partial(_unpack_and_work, work, pickle.dumps(tuple(shared)))
 
     def _drain(
         self,
@@ -202,8 +216,10 @@ class Queue:
         while waiting or flying:
             alone = any(task.tries for task in (*waiting, *flying.values()))
             while waiting and len(flying) < (1 if alone else 2 * self.width):
-                task = waiting.popleft()
-                flying[self._pool.submit(work, task.item)] = task
+                with without_main():
+                    future = self._pool.submit(work, waiting[0].item)
+                flying[future] = waiting[0]  # a broken pool raises: it still waits
+                waiting.popleft()
             ready, _ = wait(flying, return_when=FIRST_COMPLETED)
             for future in ready:
                 task = flying[future]
@@ -223,6 +239,15 @@ class Queue:
             if task.tries > TRIES:
                 raise WorkerError(f"a worker died {TRIES} times at {label(task.item)}") from error
             waiting.appendleft(task)
+
+
+def _unpack_and_work(work: Callable[..., R], shared: bytes, item: Any) -> R:
+    return work(*_unpacked(shared), item)
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(shared: bytes) -> tuple[Any, ...]:
+    return tuple(pickle.loads(shared))
 
 
 def _lost_worker(error: Exception) -> bool:

@@ -48,5 +48,10 @@ class TrainConfig(Section):
     best: BestConfig = BestConfig()
     threads: Count | None = None
     """Per worker; default: the cores there are, shared among the workers of this machine."""
+    checkpoint_minutes: Positive = 5.0
+    """Between two states to go on from; there is always one at the end of an epoch, and when told to stop."""
+    keep_checkpoints: Count = 2
+    time_limit_minutes: Positive | None = None
+    """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
     log_every: Count = 10
     """Steps between two records."""

@@ -16,7 +16,7 @@ from clew import tally
 from clew.dataset import Dataset
 from clew.dataset.batch import Batch, to_batch
 from clew.dataset.sampler import Sampler
-from clew.errors import ClewError, ConfigError, RecipeError
+from clew.errors import ClewError, ConfigError, RecipeError, StoppedError
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
@@ -24,7 +24,11 @@ from clew.table import WEIGHT
 from clew.train import checkpoint, judge
 from clew.train.config import TrainConfig
 from clew.train.engine import Engine, schedule
+from clew.train.stop import Stop
 from clew.train.strategies import Strategy, make
+
+_SAVE, _STOP = 1, 1000
+"""Signals between ranks: the sum over all of them is heard, and a thousand ranks save before they stop by mistake."""
 
 
 class NotFiniteError(ClewError):
@@ -41,19 +45,24 @@ class _Meter:
     wait: float = 0.0
 
 
-def run_rank(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
-    """Train as one of `ranks`, from the first batch to the last record.
+def run_rank(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int, *, resume: bool = False) -> None:
+    """Train as one of `ranks`, from the first batch (or, resuming, from the newest state) to the last record.
 
     Raises whatever stops it, after writing the end down.
     """
+    limit = config.time_limit_minutes
     with run.writer(f"rank-{rank}") as writer:
         writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=rank, ranks=ranks)
         try:
-            strategy = make(config.strategy, rank=rank, ranks=ranks, meeting=str(run.meeting_file))
-            _Loop(run, recipe, config, strategy, writer).train()
-            strategy.close()
+            with Stop(None if limit is None else 60 * limit) as stop:
+                strategy = make(config.strategy, rank=rank, ranks=ranks, meeting=str(run.meeting_file))
+                loop = _Loop(run, recipe, config, strategy, writer, stop)
+                if resume:
+                    loop.restore()
+                loop.train()
+                strategy.close()
         except BaseException as error:
-            status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             writer.write("end", status=status, message=str(error) or type(error).__name__)
             raise
         writer.write("end", status="finished", message="")
@@ -62,8 +71,11 @@ def run_rank(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: in
 class _Loop:
     """A training that is under way."""
 
-    def __init__(self, run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer) -> None:
+    def __init__(
+        self, run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, stop: Stop
+    ) -> None:
         self.run, self.recipe, self.config, self.strategy, self.writer = run, recipe, config, strategy, writer
+        self.stop = stop
         torch.manual_seed(config.seed)
         self.device = best_device(strategy.rank)
         dataset = Dataset(config.dataset)
@@ -75,7 +87,8 @@ class _Loop:
         self.engine = Engine(recipe, self.model, config, strategy)
         self.sampler = self._sampler(len(self.samples), shuffle=True)
         self.meter = self._fresh_meter()
-        self.step = 0
+        self.step = self.epoch = 0
+        self.saved = time.monotonic()
         self.best: float | None = None
 
     def train(self) -> None:
@@ -89,16 +102,62 @@ class _Loop:
             parameters=sum(parameter.numel() for parameter in self.model.parameters()),
             device=str(self.device),
         )
-        for epoch in range(self.config.epochs):
+        for epoch in range(self.epoch, self.config.epochs):
             self.meter = self._fresh_meter()
             for batch in self._batches(epoch):
                 self.engine.rate(schedule(self.config.schedule, self.step, steps))
+                self.strategy.signal = self._signal()
                 self.meter.sums.append(self.engine.step(batch))
                 self.step += 1
                 if self.step % self.config.log_every == 0 or self.step % self.sampler.steps == 0:
                     self._record(epoch)
                     self.meter = self._fresh_meter()
+                if self.strategy.heard and self.step % self.sampler.steps:
+                    self._save(epoch)
             self._validate(epoch)
+            self._save(epoch + 1)
+
+    def restore(self) -> None:
+        """Go on from the newest state that can be read: weights, optimisers, random numbers, place in the data."""
+        state, path, damaged = checkpoint.load_state(self.run)
+        checkpoint.fill(self.model, state["model"], path)
+        for name, optimizer in self.engine.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.step, self.epoch, self.best = state["step"], state["epoch"], state["best"]
+        if self.strategy.rank < len(state["random"]):
+            torch.set_rng_state(state["random"][self.strategy.rank])
+        self.writer.write(
+            "resume", epoch=self.epoch, step=self.step, file=path.name, damaged=[each.name for each in damaged]
+        )
+
+    def _signal(self) -> int:
+        """What this rank wants after the coming step."""
+        if self.stop.wanted:
+            return _STOP
+        late = time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes
+        return _SAVE if late and self.strategy.rank == 0 else 0
+
+    def _save(self, epoch: int) -> None:
+        """Write a state to go on from; then stop, if any rank was told to.
+
+        Raises:
+            StoppedError: the training ends here, for now.
+        """
+        random = self.strategy.gather(torch.get_rng_state())
+        if self.strategy.rank == 0:
+            state = {
+                "model": self.model.state_dict(),
+                "optimizers": {name: each.state_dict() for name, each in self.engine.optimizers.items()},
+                "random": random,
+                "step": self.step,
+                "epoch": epoch,
+                "best": self.best,
+            }
+            path = checkpoint.save_state(self.run, self.step, state, keep=self.config.keep_checkpoints)
+            self.writer.write("checkpoint", epoch=epoch, step=self.step, file=f"checkpoints/{path.name}")
+        self.saved = time.monotonic()
+        if self.strategy.heard >= _STOP and epoch < self.config.epochs:
+            raise StoppedError(f"stopped at step {self.step}; go on with: clew train --resume {self.run.path}")
 
     def _sampler(self, samples: int, *, shuffle: bool) -> Sampler:
         rank, ranks = self.strategy.rank, self.strategy.ranks
@@ -108,7 +167,7 @@ class _Loop:
         return _Meter(time.perf_counter(), self.strategy.waited)
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        for indices in self.sampler.epoch(epoch):
+        for indices in self.sampler.epoch(epoch, self.step - epoch * self.sampler.steps):
             begun = time.perf_counter()
             # a rank whose share of a last, small batch is empty makes the same calls on samples that do not count
             batch = to_batch(self.samples.take(indices if len(indices) else [0, -1]), self.recipe.columns)
@@ -161,7 +220,7 @@ class _Loop:
         self.best = score if better else self.best
         for name in ("last", "best") if better else ("last",):
             path = self.run.checkpoint(name)
-            checkpoint.save(self.model, path, facts={"epoch": str(epoch), "step": str(self.step)})
+            checkpoint.save(self.model, path, facts={"epoch": epoch, "step": self.step})
             self.writer.write("checkpoint", epoch=epoch, step=self.step, file=f"checkpoints/{path.name}")
 
 

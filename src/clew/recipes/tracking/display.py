@@ -51,7 +51,7 @@ def _draw(number: int, hits: Floats, lines: dict[str, list[Ints]], detector: Det
         grey = {"size": 4, "color": "#9aa0a6"}
         traces.append(figure.points(horizontal, vertical, "hits", colour=6, marker=grey, **on))
         for name, colour, dash in _KINDS:
-            x, y = _polyline(lines[name], horizontal, vertical, radius, through_origin=not axes)
+            x, y = _polyline(lines[name], horizontal, vertical, radius, transverse=not axes)
             stroke = {"color": figure.COLOURS[colour], "width": 2, "dash": dash}
             if x or not axes:
                 traces.append(figure.line(x, y, name, colour=colour, mode="lines+markers", **on, line=stroke))
@@ -59,29 +59,35 @@ def _draw(number: int, hits: Floats, lines: dict[str, list[Ints]], detector: Det
 
 
 def _polyline(
-    groups: list[Ints], x: Floats, y: Floats, radius: Floats, *, through_origin: bool
+    groups: list[Ints], x: Floats, y: Floats, radius: Floats, *, transverse: bool
 ) -> tuple[list[Any], list[Any]]:
-    """All tracks of a kind as one line with gaps, each from the inside out."""
+    """All tracks of a kind as one line with gaps, each from the inside out; in r-z each on one side of the beam."""
     xs: list[Any] = []
     ys: list[Any] = []
     for group in groups:
         order = group[np.argsort(radius[group])]
-        start: list[Any] = [0.0] if through_origin else []
+        start: list[Any] = [0.0] if transverse else []
+        height = y[order] if transverse else np.copysign(radius[order], y[order].sum() or 1.0)
         xs += [*start, *x[order].round(2).tolist(), None]
-        ys += [*start, *y[order].round(2).tolist(), None]
+        ys += [*start, *height.round(2).tolist(), None]
     return xs, ys
 
 
 def _layout(number: int, traces: list[dict[str, Any]], detector: Detector) -> figure.Figure:
     drawn = figure.figure(traces, title=f"event {number}", x="x [mm]", y="y [mm]")
     layout, outer = drawn["layout"], max(detector.radii) * 1.12
-    base = {**layout["xaxis"], "title": {}}
+    base, reach = {**layout["xaxis"], "title": {}}, [-detector.z_max, detector.z_max]
     circle = {"type": "circle", "layer": "below", "line": {"color": "#9aa0a6", "width": 1, "dash": "dot"}}
     layout["shapes"] = [
         {**circle, "xref": "x", "yref": "y", "x0": -r, "x1": r, "y0": -r, "y1": r} for r in detector.radii
     ]
     layout["xaxis"].update(domain=[0, 0.44], range=[-outer, outer])
     layout["yaxis"].update(range=[-outer, outer], scaleanchor="x")
-    layout["xaxis2"] = {**base, "title": {"text": "z [mm]"}, "domain": [0.56, 1], "anchor": "y2"}
-    layout["yaxis2"] = {**base, "title": {"text": "r, below the beam negative [mm]"}, "anchor": "x2"}
+    layout["xaxis2"] = {**base, "title": {"text": "z [mm]"}, "domain": [0.56, 1], "anchor": "y2", "range": reach}
+    layout["yaxis2"] = {
+        **base,
+        "title": {"text": "r, below the beam negative [mm]"},
+        "anchor": "x2",
+        "range": [-outer, outer],
+    }
     return drawn

@@ -265,5 +265,8 @@ def write_text(path: Path, hits: Hits) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     header = "synthetic BES-III-CGEM-like events, made by clew\nevent x y z station track"
-    np.savetxt(temporary, rows, fmt="%d\t%.6e\t%.6e\t%.6e\t%d\t%d", header=header)
-    temporary.replace(path)
+    try:
+        np.savetxt(temporary, rows, fmt="%d\t%.6e\t%.6e\t%.6e\t%d\t%d", header=header)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor, nn
 
@@ -21,6 +21,10 @@ class Strategy(Protocol):
     ranks: int
     waited: float
     """Seconds spent on communication so far."""
+    signal: int
+    """A number this rank wants the others to hear; sent along with the next `backward`."""
+    heard: int
+    """The sum of all ranks' signals at the last `backward`, the same on each."""
 
     def start(self, model: nn.Module) -> None:
         """Give every rank the weights and buffers of rank 0."""
@@ -30,6 +34,9 @@ class Strategy(Protocol):
 
         Returns (total, weight) of each loss over all ranks, shape (names, 2), in the order of `parameters`.
         """
+
+    def gather(self, item: Any) -> list[Any]:
+        """What every rank has, in the order of ranks, on every rank."""
 
     def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
         """Tallies added over all ranks, the same on each."""

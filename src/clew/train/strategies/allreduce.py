@@ -1,7 +1,7 @@
 """Synchronous data parallelism: gradients are summed over all ranks before every step.
 
-Gradients live in one flat buffer per optimiser, with the loss's total and weight at its end: a single all-reduce
-gives every rank the exact gradient of the global mean, however unevenly the batch was shared.
+Gradients live in one flat buffer per optimiser, with a signal, the loss's total and its weight at the end: a single
+all-reduce gives every rank the exact gradient of the global mean, however unevenly the batch was shared.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,7 @@ class AllReduce:
 
     def __init__(self, *, rank: int, ranks: int, meeting: str) -> None:
         self.rank, self.ranks, self.waited = rank, ranks, 0.0
+        self.signal = self.heard = 0
         store = FileStore(meeting, ranks)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
         self._buffers: dict[str, Tensor] = {}
@@ -44,15 +46,19 @@ class AllReduce:
             flat.zero_()
             total, weight = losses[name]
             torch.autograd.backward(total, inputs=list(own), retain_graph=len(parameters) > 1)
-            flat[-2], flat[-1] = total.detach(), weight
+            flat[-3], flat[-2], flat[-1] = self.signal, total.detach(), weight
             sums.append(self._reduce(flat))
         return torch.stack(sums)
 
+    def gather(self, item: Any) -> list[Any]:
+        """Everybody's, to everybody."""
+        everyone: list[Any] = [None] * self.ranks
+        dist.all_gather_object(everyone, item)
+        return everyone
+
     def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
-        """Gather from all, add in the order of ranks: the same bits everywhere."""
-        everyone: list[Mapping[str, Tally]] = [{}] * self.ranks
-        dist.all_gather_object(everyone, dict(tallies))
-        return tally.add(everyone)
+        """Added in the order of ranks: the same bits everywhere."""
+        return tally.add(self.gather(dict(tallies)))
 
     def close(self) -> None:
         """Leave together."""
@@ -64,7 +70,8 @@ class AllReduce:
         dist.all_reduce(flat)
         self.waited += time.perf_counter() - begun
         sums = flat[-2:].double()
-        flat[:-2].div_(torch.where(flat[-1] == 0, 1.0, flat[-1]))
+        self.heard = int(flat[-3])
+        flat[:-3].div_(torch.where(flat[-1] == 0, 1.0, flat[-1]))
         return sums
 
     def _buffer(self, name: str, own: Sequence[nn.Parameter]) -> Tensor:
@@ -72,7 +79,7 @@ class AllReduce:
         if name not in self._buffers:
             first = own[0]
             size = sum(parameter.numel() for parameter in own)
-            self._buffers[name] = torch.zeros(size + 2, dtype=first.dtype, device=first.device)
+            self._buffers[name] = torch.zeros(size + 3, dtype=first.dtype, device=first.device)
         flat, place = self._buffers[name], 0
         for parameter in own:
             piece = flat[place : place + parameter.numel()].view_as(parameter)

@@ -19,6 +19,7 @@ class Single:
         self.rank = 0
         self.ranks = 1
         self.waited = 0.0
+        self.signal = self.heard = 0
 
     def start(self, model: nn.Module) -> None:
         """Nothing to share."""
@@ -36,7 +37,12 @@ class Single:
                 if parameter.grad is None:  # no part of this loss: a zero, as a sum over ranks would give
                     parameter.grad = torch.zeros_like(parameter)
             sums.append(torch.stack([total.detach().double(), torch.tensor(weight, device=total.device)]))
+        self.heard = self.signal
         return torch.stack(sums)
+
+    def gather(self, item: Any) -> list[Any]:
+        """Only this one's."""
+        return [item]
 
     def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
         """They are complete."""

@@ -1,0 +1,46 @@
+"""Being a worker: a process that clew started, and how it is kept from starting everything again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+from clew.errors import RecipeError
+
+_inside = False
+
+
+def mark() -> None:
+    """Remember that this process is a worker."""
+    global _inside
+    _inside = True
+
+
+def check_not_inside(verb: str) -> None:
+    """A worker that loads a script must not run what the script was started for.
+
+    Raises:
+        RecipeError: it is about to.
+    """
+    if _inside:
+        raise RecipeError(f"a script that calls {verb} must do so under: if __name__ == '__main__':")
+
+
+@contextlib.contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not load the main script: clew's workers find all they need by name.
+
+    Python would run the script again in each of them, and one without a main guard would start workers of its own.
+    """
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
+    main.__spec__ = None
+    if file is not None:
+        del main.__file__
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file

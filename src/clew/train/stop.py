@@ -1,0 +1,44 @@
+"""Being told to stop: signals and deadlines only raise a flag; the loop ends at the next safe point."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+_GRACE = 60.0
+"""Seconds before a batch system's end of the job at which a run stops by itself."""
+
+
+class Stop:
+    """Watches for SIGTERM, SIGUSR1 and the end of the time granted. Use as a context; signals only in a main thread."""
+
+    def __init__(self, limit: float | None) -> None:
+        """`limit`: seconds from now, or None; Slurm's end of the job counts too."""
+        self._asked = False
+        self._before: dict[int, Any] = {}
+        ends = [time.time() + limit] if limit is not None else []
+        if "SLURM_JOB_END_TIME" in os.environ:
+            ends.append(float(os.environ["SLURM_JOB_END_TIME"]) - _GRACE)
+        self._end = min(ends, default=float("inf"))
+
+    def __enter__(self) -> Stop:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        self._asked = True
+
+    @property
+    def wanted(self) -> bool:
+        """Whether it is time to stop."""
+        return self._asked or time.time() >= self._end
