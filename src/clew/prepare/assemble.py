@@ -146,26 +146,23 @@ class Assembly:
         return places
 
     def _plan(self, name: str, chosen: list[tuple[Part, Rows]]) -> Iterator[ShardPlan]:
-        """Cut the events of a split into shards of about the target size, at the ends of parts or inside them."""
+        """Cut the events of a split into as few shards as the target size allows, all of about the same size."""
         sets, fixed, widths = _widths(self.like)
-        pieces: list[tuple[Part, Rows]] = []
-        size = count = 0.0
-        target = self.config.shard_mb * 1e6
-        for part, rows in chosen:
-            cost = np.full(len(rows), float(fixed))
-            for each, width in widths.items():
-                cost += part.lengths[each][rows] * float(width)
-            while len(rows):
-                fits = max(int(np.searchsorted(np.cumsum(cost), target - size, side="right")), 0 if size else 1)
-                if fits:
-                    pieces.append((part, rows[:fits]))
-                    size += float(cost[:fits].sum())
-                rows, cost = rows[fits:], cost[fits:]
-                if len(rows):
-                    yield self._shard(f"{name}-{int(count):05d}.h5", pieces, sets)
-                    pieces, size, count = [], 0.0, count + 1
-        if pieces:
-            yield self._shard(f"{name}-{int(count):05d}.h5", pieces, sets)
+        costs = [
+            fixed + sum(part.lengths[each][rows].astype(np.int64) * width for each, width in widths.items())
+            for part, rows in chosen
+        ]
+        wide = [np.broadcast_to(cost, len(rows)) for cost, (_, rows) in zip(costs, chosen, strict=True)]
+        ends = np.cumsum(np.concatenate(wide))
+        total = int(ends[-1]) if len(ends) else 0
+        shards = -(-total // int(self.config.shard_mb * 1e6))
+        numbers = (ends - 1) * shards // max(total, 1)
+        places = np.split(numbers, np.cumsum([len(rows) for _, rows in chosen])[:-1])
+        for shard in range(shards):
+            pieces = [(part, rows[of == shard]) for (part, rows), of in zip(chosen, places, strict=True)]
+            pieces = [(part, rows) for part, rows in pieces if len(rows)]
+            if pieces:
+                yield self._shard(f"{name}-{shard:05d}.h5", pieces, sets)
 
     def _shard(self, file: str, pieces: list[tuple[Part, Rows]], sets: dict[str, str]) -> ShardPlan:
         events = sum(len(rows) for _, rows in pieces)

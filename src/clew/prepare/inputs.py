@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from clew.errors import DataError
 from clew.prepare.cache import Cache
 from clew.prepare.keys import key_of
 
+_READERS = 4
 _SETTLED = 2.0
 """Seconds a file must have been left alone before its hash is remembered: a later write could keep size and time."""
 
@@ -106,7 +108,9 @@ def find(patterns: Sequence[str], hashes: Hashes, beside: Callable[[str], Beside
     """
     together = {name: beside(name) for name in locations(patterns)}
     others = {other for found in together.values() for other in (*found.companions, *found.ignored)}
-    sources = [_source(name, found.companions, hashes) for name, found in together.items() if name not in others]
+    wanted = [(name, found.companions) for name, found in together.items() if name not in others]
+    with ThreadPoolExecutor(_READERS) as pool:  # hashing and waiting for a store release Python's lock
+        sources = list(pool.map(lambda each: _source(each[0], each[1], hashes), wanted))
     hashes.save()
     return sorted(sources, key=lambda source: (source.sha256, source.location))
 

@@ -43,7 +43,7 @@ class Hdf5(Reader):
     def load(self, location: str, piece: Piece) -> Table:
         with _opened(location) as file:
             if "clew_table" in file.attrs:
-                check_known(self.columns, json.loads(file.attrs["order"]), "column")
+                check_known(self.columns, json.loads(file.attrs["columns"]), "column")
                 table = hdf5.read(file, start=piece.start, stop=piece.stop, columns=self.columns or None)
                 check_known(self.units, table, "column")
                 return table.join({}, units=self.units)

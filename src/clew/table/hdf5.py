@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -55,9 +54,10 @@ class Appender:
     def __init__(self, group: h5py.Group, like: Table, *, events: int, items: Mapping[str, int]) -> None:
         group.attrs["clew_table"] = FORMAT
         group.attrs["events"] = events
-        group.attrs["order"] = json.dumps(list(like))
-        self._columns, self._offsets = group.create_group("columns"), group.create_group("offsets")
         self._sets = item_sets(like)
+        # one attribute for all facts of all columns: HDF5 is slow with many small ones
+        group.attrs["columns"] = json.dumps({name: _facts(like, self._sets, name) for name in like})
+        self._columns, self._offsets = group.create_group("columns"), group.create_group("offsets")
         self._filled = dict.fromkeys(like, 0)
         self._events = 0
         for name in like:
@@ -65,13 +65,7 @@ class Appender:
             if self._sets.get(name) == name:
                 offsets = self._offsets.create_dataset(name, (events + 1,), np.int64)
                 offsets[0] = 0
-            shape = (items[name], *values.shape[1:])
-            dataset = self._columns.create_dataset(name, shape, values.dtype)
-            if name in self._sets:
-                dataset.attrs["offsets"] = self._sets[name]
-            for key, facts in (("unit", like.units), ("index_of", like.index_of)):
-                if name in facts:
-                    dataset.attrs[key] = facts[name]
+            self._columns.create_dataset(name, (items[name], *values.shape[1:]), values.dtype)
 
     def append(self, table: Table) -> None:
         """Write the next events.
@@ -89,6 +83,11 @@ class Appender:
                 rows = slice(self._events + 1, self._events + len(table) + 1)
                 self._offsets[name][rows] = column.offsets[1:] + first
         self._events += len(table)
+
+
+def _facts(table: Table, sets: Mapping[str, str], name: str) -> dict[str, str]:
+    found = {"offsets": sets.get(name), "unit": table.units.get(name), "index_of": table.index_of.get(name)}
+    return {key: value for key, value in found.items() if value}
 
 
 def item_sets(table: Table) -> dict[str, str]:
@@ -111,30 +110,30 @@ def read(group: h5py.Group, *, start: int = 0, stop: int | None = None, columns:
     if group.attrs.get("clew_table") != FORMAT:
         raise DataError(f"{group.file.filename}: no clew table in it (format {FORMAT})")
     first, last, _ = slice(start, stop).indices(int(group.attrs["events"]))
-    names = json.loads(group.attrs["order"]) if columns is None else list(columns)
+    facts: dict[str, dict[str, str]] = json.loads(group.attrs["columns"])
+    names = list(facts) if columns is None else list(columns)
     windows: dict[str, Offsets] = {}
     data: dict[str, Column] = {}
-    facts: dict[str, dict[str, str]] = {"unit": {}, "index_of": {}}
     for name in names:
-        if name not in group["columns"]:
-            raise DataError(f"{group.file.filename}: no column '{name}'{nearest(name, group['columns'])}")
-        dataset = group["columns"][name]
-        data[name] = _read_column(group, dataset, first, max(first, last), windows)
-        for key in facts:
-            if key in dataset.attrs:
-                facts[key][name] = str(dataset.attrs[key])
-    targets = {name: _stand_in(group["columns"], of, data) for name, of in facts["index_of"].items()}
-    return Table(data, units=facts["unit"], index_of={name: of for name, of in targets.items() if of})
+        if name not in facts:
+            raise DataError(f"{group.file.filename}: no column '{name}'{nearest(name, facts)}")
+        data[name] = _read_column(group, name, facts[name].get("offsets"), (first, max(first, last)), windows)
+    units = {name: facts[name]["unit"] for name in names if "unit" in facts[name]}
+    targets = {n: _stand_in(facts, facts[n]["index_of"], data) for n in names if "index_of" in facts[n]}
+    return Table(data, units=units, index_of={name: of for name, of in targets.items() if of})
 
 
-def _stand_in(columns: h5py.Group, of: str, data: Mapping[str, Column]) -> str:
+def _stand_in(facts: Mapping[str, Mapping[str, str]], of: str, data: Mapping[str, Column]) -> str:
     """`of`, or where it was not read a column of the same items that was, or nothing."""
-    items = columns[of].attrs["offsets"]
-    return of if of in data else next((name for name in data if columns[name].attrs.get("offsets") == items), "")
+    items = facts[of]["offsets"]
+    return of if of in data else next((name for name in data if facts[name].get("offsets") == items), "")
 
 
-def _read_column(group: h5py.Group, dataset: Any, first: int, last: int, windows: dict[str, Offsets]) -> Column:
-    key = dataset.attrs.get("offsets")
+def _read_column(
+    group: h5py.Group, name: str, key: str | None, rows: tuple[int, int], windows: dict[str, Offsets]
+) -> Column:
+    first, last = rows
+    dataset = group["columns"][name]
     if key is None:
         return np.asarray(dataset[first:last])
     if key not in windows:
