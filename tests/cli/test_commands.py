@@ -219,12 +219,20 @@ def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -
 
 def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> None:
     words = ["train", "tracking", "--dataset", str(dataset.path), "--epochs", "100000", "--output", "run"]
-    process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not any(Run(tmp_path / "run").records(kind="step")):
-        assert process.poll() is None
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    # a test run started in the background ignores Ctrl-C, and so would what it starts
+    heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, heard)
+    try:
+        while not any(Run(tmp_path / "run").records(kind="step")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert (process.returncode, err) == (130, b"clew: interrupted\n")
     assert Run.open(tmp_path / "run").state == "interrupted"
 

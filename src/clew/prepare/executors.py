@@ -58,8 +58,18 @@ def _processes(workers: int, _: str) -> Iterator[Executor]:
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=mark)
     try:
         yield pool
+    except BaseException:
+        _kill(pool)
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End the workers of a pool that broke or is given up: one that was just being started is left over otherwise,
+    and waits for work that never comes."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
 
 
 @contextlib.contextmanager
@@ -190,6 +200,8 @@ class Queue:
                 if not _lost_worker(error):
                     raise
                 self._blame(list(flying.values()), waiting, label, error)
+                if isinstance(self._pool, ProcessPoolExecutor):
+                    _kill(self._pool)
                 self.__exit__()
                 self.__enter__()
             finally:
