@@ -10,12 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import clew
 from clew import Dataset, Run, spec
 from clew.recipes.tracking import Tracking
 
 EVENTS = 300
+
+# no test asserts time, and a busy machine may take long over any example
+settings.register_profile("clew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("clew")
 
 
 @pytest.fixture(scope="session", autouse=True)
