@@ -38,7 +38,7 @@ def test_every_sample_comes_once_an_epoch(n: int, size: int, epoch: int, mix: bo
 @given(counts, sizes, some_ranks)
 def test_steps_are_the_batches_there_are_on_every_rank(n: int, size: int, ranks: int) -> None:
     steps = {
-        (Sampler(n, size, 0, r, ranks).steps, len(batches(Sampler(n, size, 0, r, ranks), 0))) for r in range(ranks)
+        (Sampler(n, size, 0, r, ranks).steps(), len(batches(Sampler(n, size, 0, r, ranks), 0))) for r in range(ranks)
     }
     assert steps == {(-(-n // size), -(-n // size))}
 

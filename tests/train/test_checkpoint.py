@@ -21,7 +21,7 @@ def net(inputs: int = 3) -> nn.Module:
 def test_parameters_and_buffers_come_back_to_the_bit(tmp_path: Path) -> None:
     saved, loaded = net(), net()
     saved(torch.randn(8, 3))
-    checkpoint.save(saved, tmp_path / "w.safetensors", facts={"epoch": 3})
+    checkpoint.save(saved.state_dict(), tmp_path / "w.safetensors", facts={"epoch": 3})
     checkpoint.load(loaded, tmp_path / "w.safetensors")
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in saved.state_dict().items())
     with safe_open(tmp_path / "w.safetensors", "pt") as file:
@@ -32,7 +32,7 @@ def test_saving_again_replaces_and_leaves_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     for _ in range(2):
         model = net()
-        checkpoint.save(model, path, facts={})
+        checkpoint.save(model.state_dict(), path, facts={})
     loaded = net()
     checkpoint.load(loaded, path)
     torch.testing.assert_close(loaded.state_dict(), model.state_dict())
@@ -47,7 +47,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep", [0, 4, 200])
 def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "w.safetensors"
-    checkpoint.save(net(), path, facts={})
+    checkpoint.save(net().state_dict(), path, facts={})
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(RunError, match=r"w\.safetensors: damaged checkpoint"):
         checkpoint.load(net(), path)
@@ -64,7 +64,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
 def test_weights_of_another_model_are_refused_and_change_nothing(
     tmp_path: Path, other: nn.Module, message: str
 ) -> None:
-    checkpoint.save(net(), tmp_path / "w.safetensors", facts={})
+    checkpoint.save(net().state_dict(), tmp_path / "w.safetensors", facts={})
     before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
     with pytest.raises(RunError, match=message):
         checkpoint.load(other, tmp_path / "w.safetensors")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 import clew
-from clew import Dataset, Run
+from clew import Dataset, Run, Table
 from clew.errors import ClewError, DataError, WorkerError
 from tests.train import recipe
 
@@ -58,9 +58,9 @@ def test_a_users_error_in_a_worker_stays_one(flat: Dataset, tmp_path: Path) -> N
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_loss_that_is_not_a_number_stops_the_run(flat: Dataset, tmp_path: Path, workers: int) -> None:
     error = fail(flat, tmp_path / "run", "nan", workers=workers, rank=0)
-    assert "the loss is {'loss': nan} at step" in str(error)
-    assert "lower train.optimizer.lr or set train.clip" in str(error)
+    assert "loss is nan at step 1; lower train.optimizer.lr or set train.clip; its samples are in " in str(error)
     run = Run.open(tmp_path / "run")
+    assert len(Table.load(str(error).rpartition(" in ")[2])) == (32 if workers == 2 else 64)
     assert run.state == "failed"
     assert not run.checkpoint("best").exists()
 

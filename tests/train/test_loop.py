@@ -80,7 +80,7 @@ def test_records_tell_the_plan_every_step_and_the_end(flat: Dataset, tmp_path: P
 
 
 def test_training_learns_the_line(flat: Dataset, tmp_path: Path) -> None:
-    run = train(flat, tmp_path / "run", epochs=40, schedule="cosine")
+    run = train(flat, tmp_path / "run", epochs=40, schedule={"name": "cosine"})
     assert losses(run)[-1]["loss"] < 0.05 < losses(run)[0]["loss"]
     assert validations(run)[-1]["near"] > 0.9
 

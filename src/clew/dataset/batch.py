@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -33,9 +33,18 @@ class RaggedTensor:
         """The event of every item."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
-    def to(self, device: torch.device) -> RaggedTensor:
-        """The same on another device."""
-        return RaggedTensor(self.values.to(device, non_blocking=True), self.offsets.to(device, non_blocking=True))
+    def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
+        """A rectangle (events, longest, ...) and a mask (events, longest) that is true where there is an item."""
+        lengths = self.lengths
+        places = torch.arange(int(lengths.max()) if len(lengths) else 0, device=lengths.device)
+        mask = places < lengths[:, None]
+        rectangle = self.values.new_full((*mask.shape, *self.values.shape[1:]), fill)
+        rectangle[mask] = self.values
+        return rectangle, mask
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> RaggedTensor:
+        """The same with `change` done to both tensors."""
+        return RaggedTensor(change(self.values), change(self.offsets))
 
 
 TensorColumn: TypeAlias = "Tensor | RaggedTensor"
@@ -66,13 +75,42 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same on another device."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin(self) -> Batch:
+        """The same in memory that a device can fetch from while the processor goes on."""
+        return self._map(lambda tensor: tensor.pin_memory())
+
+    def rows(self, events: Tensor) -> Batch:
+        """Some of the events.
+
+        Raises:
+            DataError: there are ragged columns, which this cannot cut.
+        """
+        for name, column in self.columns.items():
+            if isinstance(column, RaggedTensor):
+                raise DataError(f"column '{name}' is ragged: such a batch cannot be cut into rows")
+        part = self._map(lambda tensor: tensor[events])
+        part.size = len(events)
+        return part
+
+    def describe(self) -> str:
+        """Columns, types and shapes, as an error message tells them."""
+        told = []
+        for name, column in self.columns.items():
+            values = column.values if isinstance(column, RaggedTensor) else column
+            kind = str(values.dtype).removeprefix("torch.")
+            told.append(f"{name} {'ragged ' if isinstance(column, RaggedTensor) else ''}{kind} {tuple(values.shape)}")
+        return ", ".join(told)
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         columns: dict[str, TensorColumn] = {
-            name: column.to(device) if isinstance(column, RaggedTensor) else column.to(device, non_blocking=True)
+            name: column.map(change) if isinstance(column, RaggedTensor) else change(column)
             for name, column in self.columns.items()
         }
-        moved = Batch(self.size, columns, None if self.weights is None else self.weights.to(device))
-        moved.counts = self.counts
-        return moved
+        changed = Batch(self.size, columns, None if self.weights is None else change(self.weights))
+        changed.counts = self.counts
+        return changed
 
     def _column(self, name: str) -> TensorColumn:
         try:

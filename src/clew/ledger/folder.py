@@ -19,6 +19,8 @@ from clew.files import write_text
 from clew.ledger import records
 from clew.ledger.records import Record, Writer
 
+_CLOCKS = 2.0
+"""Seconds by which the clocks of hosts may differ."""
 _STEPS = ("step", "validation", "checkpoint")
 
 
@@ -119,6 +121,10 @@ class Run:
         """The weights called `name` ('last' or 'best')."""
         return self.checkpoints / f"{name}.safetensors"
 
+    def bad_batch(self, step: int, rank: int) -> Path:
+        """A rank's samples of a step whose loss was not finite."""
+        return self.path / f"bad-batch-step-{step}-rank-{rank}.h5"
+
     def config(self) -> Document:
         """The settings, as `--config` would read them."""
         return read_document(self.config_file)
@@ -165,11 +171,18 @@ class Run:
         for record in self.records():
             start, end = (record, None) if record["kind"] == "start" else (start, end)
             end = record if record["kind"] == "end" else end
-        if end is not None:
-            return str(end["status"])
         if start is None:
             return "created"
-        return "running" if _alive(start) else "interrupted"
+        if end is None:
+            return "running" if _alive(start) else ("failed" if self.failures() else "interrupted")
+        return str(end["status"])
+
+    def failures(self) -> list[Record]:
+        """How ranks failed since the run was last begun, the first to do so first: it may be the others' cause."""
+        start = self.last("start")
+        ends = [each for stream in self.streams() if stream.startswith("rank-") for each in self.records(stream, "end")]
+        new = [each for each in ends if start is not None and each["time"] >= start["time"] - _CLOCKS]
+        return sorted((each for each in new if each["status"] == "failed"), key=lambda each: float(each["time"]))
 
 
 def list_runs(root: Path) -> list[Run]:

@@ -51,8 +51,14 @@ def summarize(run: Run) -> Summary:
         samples_per_second=_speed(steps, int(plan.get("samples", 0))),
         shares=_shares(steps, validations),
         metrics=validations[-1]["metrics"] if validations else {},
-        message=next((r["message"] for r in reversed(records) if r["kind"] == "end"), ""),
+        message=_message(run, records),
     )
+
+
+def _message(run: Run, records: list[dict[str, Any]]) -> str:
+    """Rank 0's last word; where it had none, that of the rank that failed first."""
+    ends = [record for record in reversed(records) if record["kind"] == "end"] or run.failures()
+    return str(ends[0]["message"]) if ends else ""
 
 
 def _speed(steps: list[dict[str, Any]], samples: int) -> float:

@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from clew.errors import DataError, RunError
 from clew.files import atomic
 from clew.ledger import Run
 
-FORMAT = 1
+FORMAT = 2
 
 
-def save(model: nn.Module, path: Path, *, facts: dict[str, Any]) -> None:
-    """Write parameters and buffers; `facts` travel in the file's header. Equal weights make equal bytes."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    with atomic(path) as temporary:
-        save_file(state, temporary, metadata={"clew": json.dumps(facts)})  # one key: their order is not kept
+def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any]) -> Path:
+    """Write parameters and buffers; `facts` travel in the file's header. Equal weights make equal bytes.
+
+    Raises:
+        DataError: the disk is full or cannot be written; what was there stays.
+    """
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    try:
+        with atomic(path) as temporary:
+            save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})  # one key: their order is not kept
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot be written ({error})") from error
+    return path
 
 
 def load(model: nn.Module, path: Path) -> None:
@@ -46,13 +56,63 @@ def fill(model: nn.Module, state: dict[str, Any], path: Path) -> None:
     Raises:
         RunError: they are of another one; the first difference is named.
     """
-    wanted = model.state_dict()
+    check(model.state_dict(), state, path)
+    model.load_state_dict(state)
+
+
+def check(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:
+    """Whether weights are those of a model with these.
+
+    Raises:
+        RunError: they are of another one; the first difference is named.
+    """
     for name in sorted(wanted.keys() | state.keys()):
         mine = tuple(wanted[name].shape) if name in wanted else "nothing"
         theirs = tuple(state[name].shape) if name in state else "nothing"
         if mine != theirs:
             raise RunError(f"{path}: weights of another model: '{name}' is {theirs} there, {mine} here")
-    model.load_state_dict(state)
+
+
+class Saver:
+    """Writes checkpoints in a thread while training goes on."""
+
+    def __init__(self, run: Run, keep: int) -> None:
+        self._run, self._keep = run, keep
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._under_way: list[tuple[Future[Path], dict[str, int]]] = []
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        """Copy a state to go on from, and begin to write it."""
+        facts = {"epoch": state["place"][1], "step": step}
+        self._begin(facts, save_state, self._run, step, _copied(state), keep=self._keep)
+
+    def keep(self, weights: Mapping[str, Tensor], names: Sequence[str], facts: dict[str, int]) -> None:
+        """Copy weights, and begin to write them under each of these names."""
+        copied = _copied(weights)
+        for name in names:
+            self._begin(facts, save, copied, self._run.checkpoint(name), facts=facts)
+
+    def finished(self, *, wait: bool) -> Iterator[tuple[Path, dict[str, int]]]:
+        """The files that are now whole and were not named before; what went wrong with one is raised here."""
+        while self._under_way and (wait or self._under_way[0][0].done()):
+            done, facts = self._under_way.pop(0)
+            yield done.result(), facts
+
+    def close(self) -> None:
+        """Let all writes end; forget what comes of them."""
+        self._pool.shutdown()
+
+    def _begin(self, told: dict[str, int], write: Callable[..., Path], *arguments: Any, **options: Any) -> None:
+        self._under_way.append((self._pool.submit(write, *arguments, **options), told))
+
+
+def _copied(state: Any) -> Any:
+    """The same with every tensor copied to memory that nobody else changes."""
+    if isinstance(state, Tensor):
+        return state.detach().to("cpu", copy=True)
+    if isinstance(state, Mapping):
+        return {name: _copied(value) for name, value in state.items()}
+    return [_copied(value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
 def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path:

@@ -2,31 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from clew.config import Section
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Direction = Literal["minimize", "maximize"]
+
+OPTIMIZERS = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "adamax": "Adamax",
+    "adagrad": "Adagrad",
+    "adadelta": "Adadelta",
+    "rmsprop": "RMSprop",
+    "rprop": "Rprop",
+    "sgd": "SGD",
+}
+"""Names in settings, and the classes of `torch.optim` they stand for."""
 
 
 class OptimizerConfig(Section):
-    """An optimiser by name. Settings that it does not have must stay at their default."""
+    """An optimiser of torch by name."""
 
-    name: Literal["adam", "adamw", "sgd"] = "adam"
+    name: Literal[tuple(OPTIMIZERS)] = "adam"  # type: ignore[valid-type]
     lr: Positive = 1e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """For sgd."""
+    parameters: dict[str, Any] = {}
+    """Its other arguments, by torch's names: `{momentum: 0.9, nesterov: true}`."""
+    lr_batch: Count | None = None
+    """The batch size that `lr` is meant for; default: whatever `batch_size` is."""
+    lr_rule: Literal["auto", "linear", "sqrt", "none"] = "auto"
+    """How `lr` follows a batch size other than `lr_batch`: linear with the batch (then a warm-up of 5% of the steps
+    unless one is set), or with its square root. auto: linear for sgd, square root for the adaptive ones."""
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the run."""
+
+    name: Literal["constant", "linear", "cosine", "step", "plateau"] = "constant"
+    """linear and cosine fall to `floor` at the end; step multiplies by `factor` every `epochs`; plateau does so after
+    `epochs` validations in which `best.metric` did not get better."""
+    warmup: Share | None = None
+    """Share of the run's steps over which the rate rises from nothing first."""
+    floor: Share = 0.01
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    epochs: Count = 10
+
+
+class LoadingConfig(Section):
+    """Where samples are while training, and which make a batch."""
+
+    keep: Literal["memory", "compressed", "disk"] = "memory"
+    """All in the memory of every worker; each worker's share in memory, compressed; or left on disk."""
+    bucket: str | None = None
+    """A ragged column: samples with about as many items of it share a batch, so that padding is small."""
+    max_items: Count | None = None
+    """Most items of `bucket` in a batch, counted as a padded rectangle, besides `batch_size`."""
+    window: Count = 100
+    """Batches that are sorted, or read from disk, together."""
+    ahead: Annotated[int, Field(ge=0)] | None = None
+    """Batches made ready in a thread; default: none for samples in memory on a CPU, else 2."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> LoadingConfig:
+        if self.max_items is not None and self.bucket is None:
+            raise ValueError("max_items needs bucket: the column whose items are counted")
+        return self
 
 
 class BestConfig(Section):
     """Which validated weights are kept as `best`."""
 
     metric: str = "loss"
-    direction: Literal["minimize", "maximize"] = "minimize"
+    direction: Direction = "minimize"
+
+
+class EarlyStopping(Section):
+    """End the training when a metric stops getting better."""
+
+    metric: str | None = None
+    """Default: that of `best`, with its direction."""
+    direction: Direction | None = None
+    patience: Count = 5
+    """Validations without an improvement of more than `min_delta`."""
+    min_delta: Annotated[float, Field(ge=0)] = 0.0
+
+
+class Target(Section):
+    """End the training when a metric is good enough."""
+
+    metric: str
+    value: float
+    direction: Direction = "maximize"
 
 
 class TrainConfig(Section):
@@ -34,18 +108,38 @@ class TrainConfig(Section):
 
     dataset: str = "dataset"
     epochs: Count = 10
+    steps: Count | None = None
+    """End after so many steps, if the epochs are not over before."""
+    minutes: Positive | None = None
+    """End after so long, if the epochs are not over before. The schedule still counts on all epochs."""
     batch_size: Count = 64
     """Samples a step over all workers together, so that the result does not depend on how many there are."""
+    accumulate: Count = 1
+    """Parts in which a worker computes its share of a batch, one after the other: less memory, the same result."""
     workers: Count = 1
-    strategy: Literal["single", "allreduce"] = "allreduce"
+    strategy: Literal["single", "allreduce", "sharded", "pipeline"] = "allreduce"
     """How workers agree; one worker alone needs no agreement."""
+    buffers: Literal["average", "synchronize"] = "average"
+    """Batch-norm statistics: each worker's own, averaged for validation; or those of the whole batch in every step."""
+    compress: Literal["none", "bf16", "fp16"] = "none"
+    """Number format in which allreduce sends gradients."""
+    microbatches: Count = 4
+    """Parts in which a batch passes through the stages of a pipeline."""
     optimizer: OptimizerConfig = OptimizerConfig()
-    schedule: Literal["constant", "cosine"] = "constant"
-    """Of the learning rate; cosine falls to 1% of it over the run."""
+    schedule: ScheduleConfig = ScheduleConfig()
     clip: Positive | None = None
     """Largest norm of the gradient."""
+    ema: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Keep a moving average of the weights with this memory (0.999, say); it is what is validated and saved."""
+    precision: Literal["float32", "bf16", "fp16"] = "float32"
+    """Of the forward pass, by autocast; fp16 scales the loss."""
+    compile: bool = False
+    """torch.compile the model."""
+    loading: LoadingConfig = LoadingConfig()
     seed: int = 0
     best: BestConfig = BestConfig()
+    early_stopping: EarlyStopping | None = None
+    target: Target | None = None
     threads: Count | None = None
     """Per worker; default: the cores there are, shared among the workers of this machine."""
     checkpoint_minutes: Positive = 5.0

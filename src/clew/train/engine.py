@@ -2,63 +2,156 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import contextlib
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
+from torch.optim import Optimizer
 
 from clew.dataset.batch import Batch
-from clew.errors import ConfigError, RecipeError
+from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
-from clew.train.config import OptimizerConfig, TrainConfig
-from clew.train.strategies import Strategy
+from clew.train.config import OPTIMIZERS, OptimizerConfig, TrainConfig
+from clew.train.strategies import Strategy, Sum
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class Engine:
     """A model, its optimisers and the strategy, ready to take batches."""
 
-    def __init__(self, recipe: Recipe, model: nn.Module, config: TrainConfig, strategy: Strategy) -> None:
+    def __init__(
+        self, recipe: Recipe, model: nn.Module, config: TrainConfig, strategy: Strategy, device: torch.device
+    ) -> None:
         self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
         self.optimizers: dict[str, Optimizer] = {}
         self.parameters: dict[str, list[nn.Parameter]] = {}
         for name, given in recipe.optimizers(model).items():
-            optimizer = given if isinstance(given, Optimizer) else make_optimizer(list(given), config.optimizer)
+            optimizer = given if isinstance(given, Optimizer) else make_optimizer(list(given), config)
             self.optimizers[name] = optimizer
             self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._lr = {n: [g["lr"] for g in o.param_groups] for n, o in self.optimizers.items()}
+        self._factor = 1.0
+        self._device, self._dtype = device, PRECISIONS.get(config.precision)
+        if config.precision == "fp16" and config.strategy in ("sharded", "pipeline") and strategy.ranks > 1:
+            raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
+        self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
+        self.average = Average(model, config.ema) if config.ema else None
 
-    def step(self, batch: Batch) -> Tensor:
-        """Learn from one batch; (total, weight) of each loss over all ranks, in the order of the optimisers.
+    def step(self, parts: Sequence[Batch]) -> dict[str, Sum]:
+        """Learn from one batch, given in parts; each loss summed over all of them and all ranks.
 
         Raises:
             RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
         """
-        losses = self.recipe.step(self.model, batch)
-        sums: dict[str, Tensor] = {}
-        for some in [losses] if isinstance(losses, Mapping) else ({name: loss} for name, loss in losses):
-            sums.update(self._follow(some, batch))
-        for name in self.parameters.keys() - sums.keys():
-            raise RecipeError(f"step() gave no loss for the optimiser '{name}'")
-        return torch.stack([sums[name] for name in self.parameters])
+        sums: dict[str, Sum] = {}
+        for place, batch in enumerate(parts, start=1):
+            self.strategy.counts = batch.counts
+            for losses in self._losses(batch, alone=len(parts) == 1):
+                sums.update(self._follow(losses, batch, last=place == len(parts)))
+        if len(sums) != len(self.parameters):
+            missing = next(iter(self.parameters.keys() - sums.keys()))
+            raise RecipeError(f"step() gave no loss for the optimiser '{missing}'")
+        if self.scaler is not None:
+            self.scaler.update()
+        if self.average is not None:
+            self.average.update()
+        return sums
 
     def rate(self, factor: float) -> None:
         """Set every learning rate to `factor` of what was configured."""
+        if factor == self._factor:
+            return
+        self._factor = factor
         for name, optimizer in self.optimizers.items():
             for group, lr in zip(optimizer.param_groups, self._lr[name], strict=True):
                 group["lr"] = lr * factor
 
-    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch) -> dict[str, Tensor]:
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """The precision of forward passes."""
+        return _PLAIN if self._dtype is None else torch.autocast(self._device.type, self._dtype)
+
+    def _losses(self, batch: Batch, *, alone: bool) -> Iterator[Mapping[str, Tensor | Loss]]:
+        """What the recipe gives, a set at a time; each is followed before the next is computed."""
+        with self.autocast():
+            losses = self.strategy.losses(self.recipe, self.model, batch)
+        if isinstance(losses, Mapping):
+            yield losses
+            return
+        if not alone:
+            raise RecipeError("train.accumulate cannot be used with a step() that alternates between optimisers")
+        pairs = iter(losses)
+        while True:
+            with self.autocast():
+                pair = next(pairs, None)
+            if pair is None:
+                return
+            yield {pair[0]: pair[1]}
+
+    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, *, last: bool) -> dict[str, Sum]:
         for name in losses.keys() - self.parameters.keys():
             raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
         own = {name: self.parameters[name] for name in losses}
-        sums = self.strategy.backward({name: as_loss(loss, batch) for name, loss in losses.items()}, own)
-        for name in losses:
-            if self.clip is not None:
-                nn.utils.clip_grad_norm_(self.parameters[name], self.clip)
-            self.optimizers[name].step()
-        return dict(zip(losses, sums, strict=True))
+        found = {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}
+        sums = self.strategy.backward(found, own, last=last)
+        if last:
+            for name in losses:
+                self._apply(name)
+        return sums if self.scaler is None else {name: self._unscaled(each) for name, each in sums.items()}
+
+    def _apply(self, name: str) -> None:
+        optimizer = self.optimizers[name]
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+        if self.clip is not None:
+            self.strategy.clip(self.parameters[name], self.clip)
+        if self.scaler is not None:
+            self.scaler.step(optimizer)
+        else:
+            optimizer.step()
+
+    def _scaled(self, loss: Loss) -> Loss:
+        return loss if self.scaler is None else Loss(self.scaler.scale(loss.total), loss.weight)
+
+    def _unscaled(self, found: Sum) -> Sum:
+        assert self.scaler is not None
+        return Sum(found.total / self.scaler.scale(torch.ones_like(found.total)), found.weight)
+
+
+_PLAIN = contextlib.nullcontext()
+
+
+class Average:
+    """A moving average of a model's parameters; buffers are those of the model."""
+
+    def __init__(self, model: nn.Module, memory: float) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._memory = memory
+        self.values = [parameter.detach().clone() for parameter in self._parameters]
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After a step."""
+        torch._foreach_lerp_(self.values, [p.detach() for p in self._parameters], 1 - self._memory)
+
+    @contextlib.contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Within the block the model has the averaged weights."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for parameter, value in zip(self._parameters, self.values, strict=True):
+            kept = parameter.detach().clone()
+            parameter.copy_(value)
+            value.copy_(kept)
 
 
 def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
@@ -80,22 +173,40 @@ def as_loss(loss: Tensor | Loss, batch: Batch) -> Loss:
     return Loss((loss if batch.weights is None else loss * batch.weights).sum(), float(batch.size))
 
 
-def make_optimizer(parameters: list[nn.Parameter], config: OptimizerConfig) -> Optimizer:
-    """The named optimiser, in its fused form where torch has one.
+def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optimizer:
+    """The named optimiser with the learning rate for this batch size, in its fused form where torch has one.
 
     Raises:
-        ConfigError: a setting that this optimiser does not have.
+        ConfigError: a parameter that this optimiser does not have.
     """
-    if config.momentum and config.name != "sgd":
-        raise ConfigError(f"train.optimizer.momentum belongs to sgd, not to {config.name}")
-    if config.name == "sgd":
-        return SGD(parameters, config.lr, config.momentum, weight_decay=config.weight_decay, fused=True)
-    kind = AdamW if config.name == "adamw" else Adam
-    return kind(parameters, config.lr, weight_decay=config.weight_decay, fused=True)
+    chosen = config.optimizer
+    kind: type[Optimizer] = getattr(torch.optim, OPTIMIZERS[chosen.name])
+    known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
+    for name in chosen.parameters.keys() - known:
+        raise ConfigError(f"train.optimizer.parameters: {chosen.name} has no '{name}'{nearest(name, known)}")
+    given: dict[str, Any] = {"lr": chosen.lr * scaling(chosen, config.batch_size), **chosen.parameters}
+    if "weight_decay" in inspect.signature(kind).parameters:
+        given["weight_decay"] = chosen.weight_decay
+    elif chosen.weight_decay:
+        raise ConfigError(f"train.optimizer.weight_decay: {chosen.name} has none")
+    if "fused" in inspect.signature(kind).parameters:
+        given["fused"] = True
+    try:
+        return kind(parameters, **given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"train.optimizer: {chosen.name} does not take these settings ({error})") from error
 
 
-def schedule(name: str, step: int, steps: int) -> float:
-    """The learning rate at a step, as a share of the configured one."""
-    if name == "cosine":
-        return 0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * step / max(steps, 1)))
-    return 1.0
+def scaling(config: OptimizerConfig, batch_size: int) -> float:
+    """By how much the learning rate follows the batch size."""
+    if config.lr_batch is None or lr_rule(config) == "none":
+        return 1.0
+    ratio = batch_size / config.lr_batch
+    return ratio if lr_rule(config) == "linear" else ratio**0.5
+
+
+def lr_rule(config: OptimizerConfig) -> str:
+    """The rule in use, with `auto` resolved."""
+    if config.lr_rule != "auto":
+        return config.lr_rule
+    return "linear" if config.name == "sgd" else "sqrt"

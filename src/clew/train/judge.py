@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from clew.dataset.batch import to_batch
+from clew.errors import ClewError, RecipeError
 from clew.recipe import Recipe
 from clew.table import Table
 from clew.tally import Mean, Tally
@@ -22,6 +24,30 @@ def judge(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device
     outputs, losses = forward(recipe, model, samples, device)
     objects = recipe.reconstruct(samples, outputs)
     return {**losses, **recipe.metrics(samples, outputs, objects)}
+
+
+def rehearse(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Tally]:
+    """`judge` on a few samples, to find out whether everything fits.
+
+    Raises:
+        RecipeError: the model does not take the batch; says what is in it and where it broke.
+    """
+    try:
+        return judge(recipe, model, samples, device)
+    except ClewError:
+        raise
+    except Exception as error:
+        columns = to_batch(samples, recipe.columns).describe()
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise RecipeError(f"{_place(error)}: model and data do not fit: {told}; the batch has {columns}") from error
+
+
+def _place(error: Exception) -> str:
+    """File and line of the user's code that led to an error: the innermost that is not a library's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    frame = own[-1] if own else frames[-1]
+    return f"{frame.filename}:{frame.lineno}"
 
 
 def forward(

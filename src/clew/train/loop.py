@@ -2,226 +2,317 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from clew import tally
 from clew.dataset import Dataset
-from clew.dataset.batch import Batch, to_batch
+from clew.dataset.loader import Loader
 from clew.dataset.sampler import Sampler
-from clew.errors import ClewError, ConfigError, RecipeError, StoppedError
+from clew.dataset.store import Disk, Memory, Store, open_store
+from clew.errors import RecipeError, StoppedError
+from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
 from clew.table import WEIGHT
 from clew.train import checkpoint, judge
 from clew.train.config import TrainConfig
-from clew.train.engine import Engine, schedule
+from clew.train.control import Schedule, Verdict
+from clew.train.engine import Engine
+from clew.train.meter import Meter, save_portion
 from clew.train.stop import Stop
 from clew.train.strategies import Strategy, make
 
-_SAVE, _STOP = 1, 1000
-"""Signals between ranks: the sum over all of them is heard, and a thousand ranks save before they stop by mistake."""
+_SAVE, _FINISH = 1, 2
+"""Orders of rank 0."""
 
 
-class NotFiniteError(ClewError):
-    """The loss became NaN or infinite."""
-
-
-@dataclass
-class _Meter:
-    """What happened since the last record: the losses, and where the time went."""
-
-    begun: float
-    communicated: float
-    sums: list[Tensor] = field(default_factory=list)
-    wait: float = 0.0
-
-
-def run_rank(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int, *, resume: bool = False) -> None:
-    """Train as one of `ranks`, from the first batch (or, resuming, from the newest state) to the last record.
+def run_rank(
+    run: Run, recipe: Recipe, config: TrainConfig, place: Place, *, store: Any = None, resume: bool = False
+) -> None:
+    """Train as one of several ranks that meet in `store`, from the first batch (or, resuming, from the newest state)
+    to the last record.
 
     Raises whatever stops it, after writing the end down.
     """
     limit = config.time_limit_minutes
-    with run.writer(f"rank-{rank}") as writer:
-        writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=rank, ranks=ranks)
+    with run.writer(f"rank-{place.rank}") as writer:
+        writer.write(
+            "start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks
+        )
         try:
             with Stop(None if limit is None else 60 * limit) as stop:
-                strategy = make(config.strategy, rank=rank, ranks=ranks, meeting=str(run.meeting_file))
-                loop = _Loop(run, recipe, config, strategy, writer, stop)
-                if resume:
-                    loop.restore()
-                loop.train()
+                device = best_device(place.local_rank)
+                strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
+                with contextlib.closing(_Loop(run, recipe, config, strategy, writer, stop, device)) as loop:
+                    loop.rehearse()
+                    if resume:
+                        loop.restore()
+                    loop.train()
                 strategy.close()
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             writer.write("end", status=status, message=str(error) or type(error).__name__)
             raise
-        writer.write("end", status="finished", message="")
+        writer.write("end", status="finished", message=loop.over)
 
 
 class _Loop:
     """A training that is under way."""
 
     def __init__(
-        self, run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, stop: Stop
+        self,
+        run: Run,
+        recipe: Recipe,
+        config: TrainConfig,
+        strategy: Strategy,
+        writer: Writer,
+        stop: Stop,
+        device: torch.device,
     ) -> None:
         self.run, self.recipe, self.config, self.strategy, self.writer = run, recipe, config, strategy, writer
-        self.stop = stop
-        torch.manual_seed(config.seed)
-        self.device = best_device(strategy.rank)
+        self.stop, self.device = stop, device
         dataset = Dataset(config.dataset)
-        self.samples = dataset.read("train", columns=training_columns(recipe, dataset))
-        self.held_out = dataset.read("val")
-        self.model = recipe.model().to(self.device)
-        strategy.start(self.model)
+        self.loader = make_loader(recipe, config, dataset, strategy, device)
+        self.held_out: Store = (
+            Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+        )
+        torch.manual_seed(config.seed)
+        model = recipe.model().to(device)
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.model = strategy.place(model)
+        if config.compile:
+            self.model.compile()
         torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs from rank to rank
-        self.engine = Engine(recipe, self.model, config, strategy)
-        self.sampler = self._sampler(len(self.samples), shuffle=True)
-        self.meter = self._fresh_meter()
-        self.step = self.epoch = 0
+        self.engine = Engine(recipe, self.model, config, strategy, device)
+        self.steps = self.loader.sampler.steps()
+        self.schedule = Schedule(config, config.steps or self.steps * config.epochs, self.steps)
+        self.verdict = Verdict(config, self.schedule)
+        self.saver = checkpoint.Saver(run, config.keep_checkpoints)
+        self.step = self.epoch = self.place = self.seen = 0
+        """Steps done, epochs done, batches done of the one under way, samples seen."""
+        self.spent, self.begun = 0.0, time.monotonic()
         self.saved = time.monotonic()
-        self.best: float | None = None
+        self.over = ""
+        """Why the training ends before its last epoch."""
 
     def train(self) -> None:
         """All epochs: learn, validate, keep."""
-        steps = self.sampler.steps * self.config.epochs
         self.writer.write(
             "plan",
             epochs=self.config.epochs,
-            steps=steps,
-            samples=len(self.samples),
-            parameters=sum(parameter.numel() for parameter in self.model.parameters()),
+            steps=min(self.config.steps or 1 << 62, self.steps * self.config.epochs),
+            samples=len(self.loader.store),
+            parameters=self.parameters,
             device=str(self.device),
+            loading=dict(self.loader.store.facts),
         )
-        for epoch in range(self.epoch, self.config.epochs):
-            self.meter = self._fresh_meter()
-            for batch in self._batches(epoch):
-                self.engine.rate(schedule(self.config.schedule, self.step, steps))
-                self.strategy.signal = self._signal()
-                self.meter.sums.append(self.engine.step(batch))
-                self.step += 1
-                if self.step % self.config.log_every == 0 or self.step % self.sampler.steps == 0:
-                    self._record(epoch)
-                    self.meter = self._fresh_meter()
-                if self.strategy.heard and self.step % self.sampler.steps:
-                    self._save(epoch)
-            self._validate(epoch)
-            self._save(epoch + 1)
+        while self.epoch < self.config.epochs and not self.over:
+            if not self._learn():
+                self.epoch, self.place = self.epoch + 1, 0
+            self._validate()
+            self._save()
+
+    def rehearse(self) -> None:
+        """A few held-out samples through everything: what does not fit is found before the first step.
+
+        Raises:
+            RecipeError: the model does not take the data.
+            ConfigError: a metric that settings name is not there.
+        """
+        few = self.held_out.read(np.arange(min(4, len(self.held_out))))
+        metrics = tally.values(judge.rehearse(self.recipe, self.model, few, self.device))
+        Verdict(self.config, Schedule(self.config, 1, 1)).see(metrics)
 
     def restore(self) -> None:
         """Go on from the newest state that can be read: weights, optimisers, random numbers, place in the data."""
         state, path, damaged = checkpoint.load_state(self.run)
-        checkpoint.fill(self.model, state["model"], path)
+        checkpoint.check(self.strategy.weights(self.model), state["model"], path)
+        self.strategy.fill(self.model, state["model"])
         for name, optimizer in self.engine.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.step, self.epoch, self.best = state["step"], state["epoch"], state["best"]
-        if self.strategy.rank < len(state["random"]):
-            torch.set_rng_state(state["random"][self.strategy.rank])
+            self.strategy.fill_optimizer(optimizer, state["optimizers"][name])
+        if self.engine.scaler is not None:
+            self.engine.scaler.load_state_dict(state["scaler"])
+        if self.engine.average is not None:
+            with self.engine.average.swapped():
+                self.strategy.fill(self.model, state["average"])
+        self.step, self.epoch, self.place, self.seen = state["place"]
+        self.spent, self.over = state["spent"], state["over"]
+        self.verdict.restore(state["verdict"])
+        if len(state["ranks"]) == self.strategy.ranks:
+            self._restore_own(state["ranks"][self.strategy.rank])
         self.writer.write(
             "resume", epoch=self.epoch, step=self.step, file=path.name, damaged=[each.name for each in damaged]
         )
 
-    def _signal(self) -> int:
-        """What this rank wants after the coming step."""
-        if self.stop.wanted:
-            return _STOP
-        late = time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes
-        return _SAVE if late and self.strategy.rank == 0 else 0
+    def close(self) -> None:
+        """Let what is being written end."""
+        self.saver.close()
 
-    def _save(self, epoch: int) -> None:
+    def _learn(self) -> bool:
+        """The rest of an epoch; whether it was broken off."""
+        meter = self._fresh_meter()
+        steps = self.loader.sampler.steps(self.epoch)
+        with contextlib.closing(self.loader.epoch(self.epoch, self.place)) as portions:
+            for portion in portions:
+                self.engine.rate(self.schedule.at(self.step))
+                self.strategy.order, self.strategy.alarm = self._order(), self.stop.wanted
+                meter.add(self.engine.step(portion.parts), portion)
+                self.step, self.place, self.seen = self.step + 1, self.place + 1, self.seen + portion.size
+                enough = self.step == self.config.steps
+                if self.step % self.config.log_every == 0 or self.place == steps or enough:
+                    self._record(meter)
+                    meter = self._fresh_meter()
+                # reading what the others said makes a device wait: there, only where the record does so anyway
+                if self.device.type == "cpu" or not meter.steps:
+                    order, alarm = self.strategy.heard()
+                    if order == _FINISH:
+                        self.over = f"{self.config.minutes:g} minutes are over"
+                    elif (order or alarm) and self.place < steps and not enough:
+                        self._save(stop=alarm)
+                if enough or self.over:
+                    self.over = self.over or f"{self.step} steps are done"
+                    return self.place < steps
+        return False
+
+    def _order(self) -> int:
+        """What rank 0 wants all to do after the coming step."""
+        if self.config.minutes is not None and self._elapsed() > 60 * self.config.minutes:
+            return _FINISH
+        return _SAVE if time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes else 0
+
+    def _elapsed(self) -> float:
+        return self.spent + time.monotonic() - self.begun
+
+    def _validate(self) -> None:
+        begun = time.perf_counter()
+        self.strategy.agree(self.model)
+        average = self.engine.average
+        with average.swapped() if average else contextlib.nullcontext():
+            rank, ranks = self.strategy.share
+            shares = Sampler(len(self.held_out), self.config.batch_size, 0, rank, ranks, shuffle=False)
+            parts = [
+                judge.judge(self.recipe, self.model, self.held_out.read(numbers), self.device)
+                for numbers in shares.epoch(0)
+                if len(numbers)
+            ]
+            metrics = tally.values(self.strategy.add(tally.add(parts)))
+            weights = self.strategy.weights(self.model)
+            best, over = self.verdict.see(metrics)
+            self.over = self.over or over
+            facts = {"epoch": self.epoch - 1 + bool(self.place), "step": self.step}
+            self.writer.write("validation", **facts, metrics=metrics, seconds=time.perf_counter() - begun)
+            if self.strategy.rank == 0:
+                self._written(wait=True)
+                self.saver.keep(weights, ("last", "best") if best else ("last",), facts)
+
+    def _save(self, *, stop: bool = False) -> None:
         """Write a state to go on from; then stop, if any rank was told to.
 
         Raises:
             StoppedError: the training ends here, for now.
         """
-        random = self.strategy.gather(torch.get_rng_state())
+        state = {
+            "ranks": self.strategy.gather(self._own()),
+            "model": self.strategy.weights(self.model),
+            "optimizers": {n: self.strategy.optimizer_state(each) for n, each in self.engine.optimizers.items()},
+            "scaler": self.engine.scaler.state_dict() if self.engine.scaler else None,
+            "average": self._averaged(),
+            "place": [self.step, self.epoch, self.place, self.seen],
+            "spent": self._elapsed(),
+            "over": self.over,
+            "verdict": self.verdict.state(),
+        }
         if self.strategy.rank == 0:
-            state = {
-                "model": self.model.state_dict(),
-                "optimizers": {name: each.state_dict() for name, each in self.engine.optimizers.items()},
-                "random": random,
-                "step": self.step,
-                "epoch": epoch,
-                "best": self.best,
-            }
-            path = checkpoint.save_state(self.run, self.step, state, keep=self.config.keep_checkpoints)
-            self.writer.write("checkpoint", epoch=epoch, step=self.step, file=f"checkpoints/{path.name}")
+            self._written(wait=True)
+            self.saver.save(self.step, state)
         self.saved = time.monotonic()
-        if self.strategy.heard >= _STOP and epoch < self.config.epochs:
+        ends = bool(self.over) or self.epoch == self.config.epochs
+        stop = not ends and (stop or self.strategy.heard()[1])
+        if self.strategy.rank == 0:
+            self._written(wait=stop or ends)
+        if stop:
             raise StoppedError(f"stopped at step {self.step}; go on with: clew train --resume {self.run.path}")
 
-    def _sampler(self, samples: int, *, shuffle: bool) -> Sampler:
-        rank, ranks = self.strategy.rank, self.strategy.ranks
-        return Sampler(samples, self.config.batch_size, self.config.seed, rank, ranks, shuffle)
+    def _written(self, *, wait: bool) -> None:
+        """Write down which checkpoints are now on disk."""
+        for path, facts in self.saver.finished(wait=wait):
+            self.writer.write("checkpoint", **facts, file=f"checkpoints/{path.name}")
 
-    def _fresh_meter(self) -> _Meter:
-        return _Meter(time.perf_counter(), self.strategy.waited)
+    def _averaged(self) -> Any:
+        if self.engine.average is None:
+            return None
+        with self.engine.average.swapped():
+            return {name: tensor.clone() for name, tensor in self.strategy.weights(self.model).items()}
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        for indices in self.sampler.epoch(epoch, self.step - epoch * self.sampler.steps):
-            begun = time.perf_counter()
-            # a rank whose share of a last, small batch is empty makes the same calls on samples that do not count
-            batch = to_batch(self.samples.take(indices if len(indices) else [0, -1]), self.recipe.columns)
-            batch.counts = len(indices) > 0
-            batch = batch.to(self.device)
-            self.meter.wait += time.perf_counter() - begun
-            yield batch
+    def _own(self) -> dict[str, Any]:
+        """What this rank alone has: random numbers, and statistics not averaged yet."""
+        found: dict[str, Any] = {"random": torch.get_rng_state()}
+        if self.device.type != "cpu":
+            found["device_random"] = torch.get_device_module(self.device).get_rng_state(self.device)
+        if self.strategy.replicas:
+            found["buffers"] = {name: buffer.cpu() for name, buffer in self.model.named_buffers()}
+        return found
 
-    def _record(self, epoch: int) -> None:
-        meter = self.meter
-        totals = torch.stack(meter.sums).sum(dim=0).tolist()
-        if not all(weight for _, weight in totals):
-            return  # batches without a single term of the loss have no mean
-        mean = {name: total / weight for name, (total, weight) in zip(self.engine.parameters, totals, strict=True)}
-        if not np.isfinite(list(mean.values())).all():
-            raise NotFiniteError(f"the loss is {mean} at step {self.step}; lower train.optimizer.lr or set train.clip")
-        within = (self.step - epoch * self.sampler.steps) * self.config.batch_size
-        self.writer.write(
-            "step",
-            epoch=epoch,
-            step=self.step,
-            samples=epoch * len(self.samples) + min(within, len(self.samples)),
-            loss=mean,
-            seconds=time.perf_counter() - meter.begun,
-            wait=meter.wait,
-            communicate=self.strategy.waited - meter.communicated,
-        )
+    def _restore_own(self, state: dict[str, Any]) -> None:
+        torch.set_rng_state(state["random"])
+        if "device_random" in state and self.device.type != "cpu":
+            torch.get_device_module(self.device).set_rng_state(state["device_random"], self.device)
+        for name, buffer in self.model.named_buffers():
+            if name in state.get("buffers", {}):
+                buffer.copy_(state["buffers"][name])
 
-    def _validate(self, epoch: int) -> None:
-        begun = time.perf_counter()
-        self.strategy.start(self.model)  # ranks gathered statistics of their own (batch norm); rank 0's are saved
-        parts = [
-            judge.judge(self.recipe, self.model, self.held_out.take(indices), self.device)
-            for indices in self._sampler(len(self.held_out), shuffle=False).epoch(epoch)
-            if len(indices)
-        ]
-        metrics = tally.values(self.strategy.add(tally.add(parts)))
-        seconds = time.perf_counter() - begun
-        self.writer.write("validation", epoch=epoch, step=self.step, metrics=metrics, seconds=seconds)
-        if self.strategy.rank == 0:
-            self._keep(epoch, metrics)
+    def _fresh_meter(self) -> Meter:
+        return Meter(self.loader, self.strategy)
 
-    def _keep(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Save the weights as last, and as best if they are."""
-        rule = self.config.best
-        if rule.metric not in metrics:
-            raise ConfigError(f"train.best.metric '{rule.metric}' is not among {', '.join(metrics)}")
-        score = metrics[rule.metric] * (1 if rule.direction == "maximize" else -1)
-        better = self.best is None or np.isnan(self.best) or score > self.best
-        self.best = score if better else self.best
-        for name in ("last", "best") if better else ("last",):
-            path = self.run.checkpoint(name)
-            checkpoint.save(self.model, path, facts={"epoch": epoch, "step": self.step})
-            self.writer.write("checkpoint", epoch=epoch, step=self.step, file=f"checkpoints/{path.name}")
+    def _record(self, meter: Meter) -> None:
+        bad = meter.first_bad()
+        if bad is not None:
+            raise save_portion(self.run, self.strategy.rank, self.loader, bad, self.step - meter.steps + bad.number + 1)
+        losses = meter.losses()
+        if losses:
+            self.writer.write(
+                "step",
+                epoch=self.epoch,
+                step=self.step,
+                samples=self.seen,
+                loss=losses,
+                lr=next(iter(self.engine.optimizers.values())).param_groups[0]["lr"],
+                **meter.times(),
+            )
+
+
+def make_loader(
+    recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy, device: torch.device
+) -> Loader:
+    """The training split as the settings want it."""
+    loading, (rank, ranks) = config.loading, strategy.share
+    lengths = None if loading.bucket is None else dataset.lengths("train", loading.bucket)
+    sampler = Sampler(
+        dataset.splits["train"],
+        config.batch_size,
+        config.seed,
+        rank,
+        ranks,
+        lengths=lengths,
+        window=loading.window,
+        budget=loading.max_items,
+        streamed=loading.keep != "memory",
+    )
+    everything = np.arange(sampler.samples)
+    own = everything[sampler.owned(everything) | (everything < 2)] if sampler.streamed else None
+    columns = training_columns(recipe, dataset)
+    store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
+    plain = loading.keep == "memory" and device.type == "cpu"
+    ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
+    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead)
 
 
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
@@ -239,10 +330,10 @@ def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
     return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
 
 
-def best_device(rank: int) -> torch.device:
-    """The accelerator torch finds, of whatever make, dealt out by rank; or the CPU."""
+def best_device(number: int) -> torch.device:
+    """The accelerator torch finds, of whatever make, dealt out by number; or the CPU."""
     if not torch.accelerator.is_available():
         return torch.device("cpu")
     found = torch.accelerator.current_accelerator()
     assert found is not None
-    return torch.device(found.type, rank % torch.accelerator.device_count())
+    return torch.device(found.type, number % torch.accelerator.device_count())

@@ -33,8 +33,8 @@ class Tracking(Recipe):
         "train": {
             "epochs": 30,
             "batch_size": 32,
-            "optimizer": {"lr": 2e-3},
-            "schedule": "cosine",
+            "optimizer": {"lr": 2e-3, "lr_batch": 32},
+            "schedule": {"name": "cosine"},
         }
     }
     columns = ("node", "edge", "label")

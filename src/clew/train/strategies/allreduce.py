@@ -1,12 +1,13 @@
 """Synchronous data parallelism: gradients are summed over all ranks before every step.
 
-Gradients live in one flat buffer per optimiser, with a signal, the loss's total and its weight at the end: a single
-all-reduce gives every rank the exact gradient of the global mean, however unevenly the batch was shared.
+Not torch's DistributedDataParallel: that averages means, wraps the model (a recipe could no longer call its parts) and
+needs a pass of its own for a stop or a loss. Here gradients lie in flat buckets that are summed while backward goes on,
+as there, and with the last of them travel the loss's total and weight: every rank gets the exact gradient of the global
+mean, however unevenly the batch was shared.
 """
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,76 +15,136 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch._C._distributed_c10d import FileStore
 
-from clew import tally
 from clew.recipe import Loss
-from clew.tally import Tally
+from clew.train.strategies.base import Parameters, Sum
+from clew.train.strategies.group import _TAIL, Group
+from clew.train.strategies.norm import synchronize
 
-_PATIENCE = datetime.timedelta(minutes=30)
+_FIRST, _BYTES = 1 << 20, 25 << 20
+"""Bytes of the first bucket, small so that the first sum starts early, and of the others."""
+COMPRESSED = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class AllReduce:
-    """All-reduce over gloo."""
+class AllReduce(Group):
+    """All-reduce, overlapped with backward where there is more than one bucket."""
 
-    def __init__(self, *, rank: int, ranks: int, meeting: str) -> None:
-        self.rank, self.ranks, self.waited = rank, ranks, 0.0
-        self.signal = self.heard = 0
-        store = FileStore(meeting, ranks)
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
-        self._buffers: dict[str, Tensor] = {}
+    def __init__(self, *, compress: str = "none", buffers: str = "average", **place: Any) -> None:
+        super().__init__(**place)
+        self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"
+        self._buckets: dict[str, Buckets] = {}
 
-    def start(self, model: nn.Module) -> None:
-        """Broadcast parameters and buffers from rank 0."""
-        for tensor in model.state_dict().values():
-            dist.broadcast(tensor, 0)
+    def place(self, model: nn.Module) -> nn.Module:
+        super().place(model)
+        return synchronize(model, self) if self._synchronize else model
 
-    def backward(self, losses: Mapping[str, Loss], parameters: Mapping[str, Sequence[nn.Parameter]]) -> Tensor:
-        """Backward of each total into its flat buffer, one all-reduce each, one division."""
-        sums = []
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+        """Backward of each total into its buckets, which are summed as they fill in the last part."""
+        sums = {}
         for name, own in parameters.items():
-            flat = self._buffer(name, own)
-            flat.zero_()
+            if name not in self._buckets:
+                self._buckets[name] = Buckets(own, self._compress)
+            buckets = self._buckets[name]
             total, weight = losses[name]
+            self.tell(buckets.tail)
+            buckets.begin(total.detach(), weight, last=last)
             torch.autograd.backward(total, inputs=list(own), retain_graph=len(parameters) > 1)
-            flat[-3], flat[-2], flat[-1] = self.signal, total.detach(), weight
-            sums.append(self._reduce(flat))
-        return torch.stack(sums)
-
-    def gather(self, item: Any) -> list[Any]:
-        """Everybody's, to everybody."""
-        everyone: list[Any] = [None] * self.ranks
-        dist.all_gather_object(everyone, item)
-        return everyone
-
-    def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
-        """Added in the order of ranks: the same bits everywhere."""
-        return tally.add(self.gather(dict(tallies)))
-
-    def close(self) -> None:
-        """Leave together."""
-        dist.barrier()
-        dist.destroy_process_group()
-
-    def _reduce(self, flat: Tensor) -> Tensor:
-        begun = time.perf_counter()
-        dist.all_reduce(flat)
-        self.waited += time.perf_counter() - begun
-        sums = flat[-2:].double()
-        self.heard = int(flat[-3])
-        flat[:-3].div_(torch.where(flat[-1] == 0, 1.0, flat[-1]))
+            if last:
+                begun = time.perf_counter()
+                self._told = buckets.finish()
+                self.waited += time.perf_counter() - begun
+                sums[name] = Sum(self._told[2], self._told[3])
         return sums
 
-    def _buffer(self, name: str, own: Sequence[nn.Parameter]) -> Tensor:
-        """The flat buffer whose pieces are these parameters' gradients."""
-        if name not in self._buffers:
-            first = own[0]
-            size = sum(parameter.numel() for parameter in own)
-            self._buffers[name] = torch.zeros(size + 3, dtype=first.dtype, device=first.device)
-        flat, place = self._buffers[name], 0
-        for parameter in own:
-            piece = flat[place : place + parameter.numel()].view_as(parameter)
-            if parameter.grad is None or parameter.grad.data_ptr() != piece.data_ptr():
-                parameter.grad = piece
-            place += parameter.numel()
-        return flat
+
+class Buckets:
+    """The gradients of some parameters, as views into a few flat buffers, the last layers' first.
+
+    Buckets are sent strictly in their order, on whichever rank they fill in another: collectives must match.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], compress: torch.dtype | None) -> None:
+        self._parameters, self._compress = list(parameters), compress
+        groups = _grouped(self._parameters)
+        like = groups[-1][0]
+        apart = compress is not None or like.dtype != torch.float32
+        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else _TAIL) for group in groups]
+        self.tail = torch.zeros(_TAIL, device=like.device) if apart else self._flat[-1][-_TAIL:]
+        self._apart = apart
+        self._views: dict[nn.Parameter, Tensor] = {}
+        self._bucket_of: dict[nn.Parameter, int] = {}
+        self._sizes = [len(group) for group in groups]
+        for number, group in enumerate(groups):
+            place = 0
+            for parameter in group:
+                view = self._flat[number][place : place + parameter.numel()].view_as(parameter)
+                self._views[parameter], self._bucket_of[parameter] = view, number
+                place += parameter.numel()
+                if len(groups) > 1:
+                    parameter.register_post_accumulate_grad_hook(self._filled)  # type: ignore[no-untyped-call]
+        self._left: list[int] = []
+        self._sent: list[tuple[Any, Tensor, Tensor]] = []
+        self._under_way = self._live = False
+
+    def begin(self, total: Tensor, weight: float, *, last: bool) -> None:
+        """Before the backward of a part."""
+        if not self._under_way:
+            for flat in self._flat:
+                flat[: -_TAIL if flat is self._flat[-1] and not self._apart else None].zero_()
+            self.tail[2:].zero_()
+        for parameter, view in self._views.items():
+            if parameter.grad is not view:
+                parameter.grad = view
+        self.tail[2] += total
+        self.tail[3] += weight
+        self._under_way, self._live, self._left, self._sent = True, last, list(self._sizes), []
+
+    def finish(self) -> Tensor:
+        """After the backward of the last part: send what is left, wait for all, divide; the tail's sums."""
+        self._live = False
+        while len(self._sent) < len(self._flat):
+            self._send(self._flat[len(self._sent)])
+        tail = dist.all_reduce(self.tail, async_op=True) if self._apart else None
+        for work, sent, flat in self._sent:
+            work.wait()
+            if sent is not flat:
+                flat.copy_(sent)
+        if tail is not None:
+            tail.wait()
+        told = self.tail.clone()
+        by = torch.where(told[3] == 0, 1.0, told[3])
+        torch._foreach_div_(self._flat, by)
+        self._under_way = False
+        return told
+
+    def _filled(self, parameter: Tensor) -> None:
+        """A gradient is complete: send its bucket, and those that waited for it, if nothing is missing before."""
+        if not self._live or parameter.grad is not self._views[parameter]:  # type: ignore[index]
+            return
+        self._left[self._bucket_of[parameter]] -= 1  # type: ignore[index]
+        while len(self._sent) < len(self._flat) - 1 and not self._left[len(self._sent)]:
+            self._send(self._flat[len(self._sent)])
+
+    def _send(self, flat: Tensor) -> None:
+        sent = flat if self._compress is None else flat.to(self._compress)
+        self._sent.append((dist.all_reduce(sent, async_op=True), sent, flat))
+
+
+def _grouped(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Parameters of one type side by side, backwards, as many as fill a bucket."""
+    groups: list[list[nn.Parameter]] = []
+    size, limit = 0, _FIRST
+    for parameter in reversed(parameters):
+        bytes_ = parameter.numel() * parameter.element_size()
+        if not groups or groups[-1][0].dtype != parameter.dtype or size + bytes_ > limit:
+            limit = _FIRST if not groups else _BYTES
+            groups.append([])
+            size = 0
+        groups[-1].append(parameter)
+        size += bytes_
+    return groups
+
+
+def _buffer(group: Sequence[nn.Parameter], more: int) -> Tensor:
+    first, size = group[0], sum(parameter.numel() for parameter in group)
+    return torch.zeros(size + more, dtype=first.dtype, device=first.device)

@@ -1,0 +1,145 @@
+"""Batches on the device, made ready ahead of the step that needs them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from clew.dataset.batch import Batch, to_batch
+from clew.dataset.sampler import Sampler
+from clew.dataset.store import Memory, Store
+from clew.table import Table
+
+Item = TypeVar("Item")
+Numbers = NDArray[np.int64]
+
+
+class Portion(NamedTuple):
+    """What one rank works on in one step: its share of a batch, in parts that are computed one after the other."""
+
+    parts: list[Batch]
+    numbers: Numbers
+    """The samples of this rank."""
+    size: int
+    """Samples of the whole batch, over all ranks."""
+
+
+@dataclass
+class Loader:
+    """Portions of an epoch, in the sampler's order.
+
+    A store that is streamed is read a window at a time in a thread; `ahead` batches are made ready in another
+    (0: when they are asked for, which is best for small samples in memory).
+    """
+
+    store: Store
+    sampler: Sampler
+    columns: Sequence[str] | None
+    device: torch.device
+    parts: int = 1
+    ahead: int = 0
+    waited: float = field(default=0.0, init=False)
+    """Seconds that `epoch` kept its caller waiting so far."""
+
+    def epoch(self, epoch: int, start: int = 0) -> Generator[Portion, None, None]:
+        """The portions of an epoch from batch `start` on. Close the iterator to end its threads."""
+        made = self._windowed(epoch, start) if self.sampler.streamed else self._plain(epoch, start)
+        portions = _ahead(made, self.ahead) if self.ahead else made
+        try:
+            while True:
+                begun = time.perf_counter()
+                portion = next(portions, None)
+                self.waited += time.perf_counter() - begun
+                if portion is None:
+                    return
+                yield portion
+        finally:
+            portions.close()
+
+    def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+        for batch in self.sampler.batches(epoch)[start:]:
+            own = self.sampler.share(batch)
+            yield self._portion(self.store, own, own, len(batch))
+
+    def _windowed(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+        windows = _ahead(self._windows(epoch, start), 1)
+        try:
+            for table, held, batches in windows:
+                near = Memory(table)
+                for batch in batches:
+                    own = self.sampler.share(batch)
+                    yield self._portion(near, np.searchsorted(held, own), own, len(batch))
+        finally:
+            windows.close()
+
+    def _windows(self, epoch: int, start: int) -> Generator[tuple[Table, Numbers, list[Numbers]], None, None]:
+        """This rank's samples of each window, their numbers (sorted), and the window's batches."""
+        for batches in self.sampler.windows(epoch):
+            wanted, start = batches[start:], max(0, start - len(batches))
+            if wanted:
+                held = np.unique(np.concatenate([self._borrowed, *map(self.sampler.share, wanted)]))
+                yield self.store.read(held), held, wanted
+
+    @property
+    def _borrowed(self) -> Numbers:
+        """Samples for a rank whose share is empty, so that it makes the same calls as the others."""
+        return np.arange(min(2, len(self.store)), dtype=np.int64)
+
+    def _portion(self, store: Store, places: Numbers, numbers: Numbers, size: int) -> Portion:
+        if self.parts == 1:
+            return Portion([self._batch(store, places)], numbers, size)
+        return Portion([self._batch(store, piece) for piece in np.array_split(places, self.parts)], numbers, size)
+
+    def _batch(self, store: Store, places: Numbers) -> Batch:
+        counts = len(places) > 0
+        batch = to_batch(store.read(places if counts else self._borrowed), self.columns)
+        batch.counts = counts
+        return batch if self.device.type == "cpu" else batch.pin().to(self.device)
+
+
+def _ahead(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
+    """The same items, produced in a thread that is at most `depth` of them ahead; its error is raised here."""
+    ready: queue.Queue[tuple[str, object]] = queue.Queue(depth)
+    stop = threading.Event()
+
+    def put(kind: str, item: object) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put((kind, item), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in items:
+                if not put("item", item):
+                    return
+            put("end", None)
+        except BaseException as error:
+            put("error", error)
+
+    thread = threading.Thread(target=work, name="loader", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, item = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                assert isinstance(item, BaseException)
+                raise item
+            yield item  # type: ignore[misc]
+    finally:
+        stop.set()
+        thread.join()
+        items.close()

@@ -1,0 +1,120 @@
+"""Where a process stands among those that were started with it, and how they find each other.
+
+`torchrun`, `mpiexec` (MPICH, Intel MPI, Open MPI) and `srun` start the same command many times and say in the
+environment who is who; nobody has to tell clew which of them it was.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from clew.errors import RunError
+from clew.files import write_text
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
+_PATIENCE = 120.0
+"""Seconds to wait for the others to come to the meeting place."""
+_DAEMONS = ("hydra_pmi_proxy", "hydra_bstrap_proxy", "prted", "orted", "prterun", "mpiexec", "mpirun", "slurmstepd")
+"""Processes that start the ranks of one host, by name."""
+_NAMES = {
+    "torchrun": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+    "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"),
+    "mpiexec (Open MPI)": tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
+    "mpiexec (hydra)": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+}
+"""Rank, ranks, and the same on this host. torchrun comes first: it may itself be started by the others."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A process among its peers; alone unless a launcher says otherwise."""
+
+    rank: int = 0
+    ranks: int = 1
+    local_rank: int = 0
+    local_ranks: int = 1
+    launcher: str = ""
+
+
+def find(environment: Mapping[str, str] | None = None) -> Place:
+    """The place that the environment tells of."""
+    told = os.environ if environment is None else environment
+    for launcher, (rank, ranks, local_rank, local_ranks) in _NAMES.items():
+        if rank in told and ranks in told and (launcher != "srun" or "SLURM_STEP_ID" in told):
+            local = told.get(local_ranks, told[ranks]).split("(")[0].split(",")[0]  # Slurm writes 2(x3),1
+            return Place(int(told[rank]), int(told[ranks]), int(told.get(local_rank, 0)), int(local), launcher)
+    return Place()
+
+
+def meet(place: Place, folder: Path) -> Store:
+    """Where all ranks can leave each other notes; `folder` is one that all of them see.
+
+    Raises:
+        RunError: the others did not come.
+    """
+    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed.rendezvous import rendezvous
+
+    if place.launcher == "torchrun":
+        store, _, _ = next(iter(rendezvous("env://", place.rank, place.ranks)))
+        found: Store = store
+        return found
+    alone = place.local_ranks == place.ranks  # on one host
+    file = (Path(tempfile.gettempdir()) if alone else folder) / f".clew-meeting-{os.getuid()}-{_key(place, alone)}"
+    if place.rank:
+        host, port = _read(file)
+        joined = TCPStore(host, int(port), place.ranks, is_master=False)
+        joined.add("arrived", 1)
+        return joined
+    host = "127.0.0.1" if alone else os.uname().nodename
+    served = TCPStore(host, 0, place.ranks, is_master=True, wait_for_workers=False)
+    write_text(file, f"{host} {served.port}")
+    _gather(served, place.ranks)
+    file.unlink(missing_ok=True)
+    return served
+
+
+def _gather(store: Store, ranks: int) -> None:
+    """The meeting file may go once everybody has read it; who is late is waited for elsewhere."""
+    end = time.monotonic() + _PATIENCE
+    while store.add("arrived", 0) < ranks - 1 and time.monotonic() < end:
+        time.sleep(0.02)
+
+
+def _read(file: Path) -> list[str]:
+    end = time.monotonic() + _PATIENCE
+    while time.monotonic() < end:
+        if file.exists():
+            return file.read_text().split()
+        time.sleep(0.02)
+    raise RunError(f"rank 0 did not come to the meeting place {file} in {_PATIENCE:.0f} s")
+
+
+def _key(place: Place, alone: bool) -> str:
+    """What all ranks of one job, and of no other, have in common.
+
+    Raises:
+        RunError: there is nothing.
+    """
+    told = os.environ
+    if alone:
+        parents = psutil.Process().parents()
+        starter = next((each for each in parents if each.name() in _DAEMONS), parents[0])
+        return f"{starter.pid}-{starter.create_time():.0f}"
+    for name in ("PMIX_NAMESPACE", "SLURM_JOB_ID"):
+        if name in told:
+            step = told.get("SLURM_STEP_ID", "")
+            return f"{told[name]}-{step}".replace("/", "_")
+    raise RunError(
+        f"{place.launcher} over several hosts gives its ranks no common name; start them by srun or torchrun"
+    )

@@ -1,0 +1,147 @@
+"""The contract of a strategy: how replicas agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from clew.dataset.batch import Batch
+from clew.recipe import Loss, Recipe
+from clew.tally import Tally
+
+Parameters = Mapping[str, Sequence[nn.Parameter]]
+Losses = Mapping[str, "Tensor | Loss"] | Iterable[tuple[str, "Tensor | Loss"]]
+
+
+class Sum(NamedTuple):
+    """A loss over all ranks: what `Loss` is on one."""
+
+    total: Tensor
+    weight: Tensor | float
+
+
+class Strategy:
+    """How replicas agree; this one is alone, and the others say only what they do differently.
+
+    Every rank calls the same methods in the same order; a loss may have weight 0 on some.
+    """
+
+    replicas: ClassVar[bool] = True
+    """Whether ranks share the data; those of a pipeline all work on the same."""
+
+    def __init__(self, *, rank: int = 0, ranks: int = 1) -> None:
+        self.rank, self.ranks = rank, ranks
+        self.waited = 0.0
+        """Seconds spent on communication so far."""
+        self.order = 0
+        """What rank 0 wants all to do; sent along with the next `backward`."""
+        self.alarm = False
+        """Whether this rank must stop; sent likewise."""
+        self.counts = True
+        """Whether the batch under way counts (see `Batch.counts`)."""
+        self._sums: dict[str, Sum] = {}
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """This rank's place among those that share the data, and their number."""
+        return (self.rank, self.ranks) if self.replicas else (0, 1)
+
+    def place(self, model: nn.Module) -> nn.Module:
+        """Make the model this rank's: equal to rank 0's, or a part of it. Before any optimiser is made."""
+        return model
+
+    def losses(self, recipe: Recipe, model: nn.Module, batch: Batch) -> Losses:
+        """The recipe's training step."""
+        return recipe.step(model, batch)
+
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+        """Add to each named set of parameters the gradient of its loss.
+
+        After the `last` part of a batch they hold that of the mean over the batch and all ranks, and the sums
+        over both are returned; before it, nothing is.
+        """
+        for name, own in parameters.items():
+            total, weight = losses[name]
+            before = self._sums.get(name)
+            if before is None:
+                for parameter in own:
+                    parameter.grad = None
+            scaled = total / (weight or 1.0) if last and before is None else total
+            torch.autograd.backward(scaled, inputs=list(own), retain_graph=len(parameters) > 1)
+            self._sums[name] = Sum(total.detach(), weight) if before is None else _added(before, total, weight)
+            if last:
+                _fill(own)
+                if before is not None:
+                    divide(own, self._sums[name].weight)
+        return self._finished() if last else {}
+
+    def heard(self) -> tuple[int, bool]:
+        """Rank 0's order at the last `backward`, and whether any rank raised the alarm; the same on each."""
+        return self.order, self.alarm
+
+    def clip(self, parameters: Sequence[nn.Parameter], norm: float) -> None:
+        """Bound the norm of the whole gradient."""
+        nn.utils.clip_grad_norm_(parameters, norm)
+
+    def agree(self, model: nn.Module) -> None:
+        """Give every rank the same buffers: the average over ranks."""
+
+    def gather(self, item: Any) -> list[Any]:
+        """What every rank has, in the order of ranks, on every rank."""
+        return [item]
+
+    def add(self, tallies: Mapping[str, Tally]) -> dict[str, Tally]:
+        """Tallies added over all ranks, the same on each."""
+        return dict(tallies)
+
+    def weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """The whole model's state, on rank 0 at least. Every rank must ask."""
+        return model.state_dict()
+
+    def fill(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """Put a whole model's state back."""
+        model.load_state_dict(state)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """The whole optimiser's state, on rank 0 at least. Every rank must ask."""
+        return optimizer.state_dict()
+
+    def fill_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Put a whole optimiser's state back."""
+        optimizer.load_state_dict(state)
+
+    def close(self) -> None:
+        """Leave the group."""
+
+    def _finished(self) -> dict[str, Sum]:
+        """The sums of a batch that is done."""
+        found, self._sums = self._sums, {}
+        return found
+
+
+def _added(before: Sum, total: Tensor, weight: float) -> Sum:
+    return Sum(before.total + total.detach(), before.weight + weight)
+
+
+def _fill(parameters: Sequence[nn.Parameter]) -> None:
+    """A zero where a loss does not depend on a parameter, as a sum over ranks would give."""
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+
+
+def divide(parameters: Sequence[nn.Parameter], weight: Tensor | float) -> None:
+    """Sums of gradients to means; nothing stays nothing."""
+    by = torch.where(weight == 0, 1.0, weight) if isinstance(weight, Tensor) else (weight or 1.0)
+    torch._foreach_div_([local(parameter.grad) for parameter in parameters], by)
+
+
+def local(tensor: Tensor | None) -> Tensor:
+    """A tensor, or this rank's part of a distributed one."""
+    assert tensor is not None
+    found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found
