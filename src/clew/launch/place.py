@@ -6,6 +6,7 @@ environment who is who; nobody has to tell clew which of them it was.
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
 import time
@@ -35,6 +36,9 @@ _NAMES = {
 """Rank, ranks, and the same on this host. torchrun comes first: it may itself be started by the others."""
 
 
+_meetings = itertools.count()
+
+
 @dataclass(frozen=True)
 class Place:
     """A process among its peers; alone unless a launcher says otherwise."""
@@ -62,13 +66,12 @@ def meet(place: Place, folder: Path) -> Store:
     Raises:
         RunError: the others did not come.
     """
-    from torch._C._distributed_c10d import TCPStore
+    from torch._C._distributed_c10d import PrefixStore, TCPStore
     from torch.distributed.rendezvous import rendezvous
 
     if place.launcher == "torchrun":
         store, _, _ = next(iter(rendezvous("env://", place.rank, place.ranks)))
-        found: Store = store
-        return found
+        return PrefixStore(f"clew-{next(_meetings)}", store)  # the launcher's store outlives a training
     alone = place.local_ranks == place.ranks  # on one host
     file = (Path(tempfile.gettempdir()) if alone else folder) / f".clew-meeting-{os.getuid()}-{_key(place, alone)}"
     if place.rank:

@@ -125,8 +125,9 @@ class Pipeline(Group):
         """Stages learn the shapes of what they send once, so there is one schedule for every shape of batch."""
         key = (size, *((tensor.shape, tensor.dtype) for tensor in inputs))
         if key not in self._schedules:
-            stage = PipelineStage(model.stage, self.rank, self.ranks, self.device)
             parts = math.gcd(size, self._microbatches)  # equal parts: one shape on the wire
+            given, out = model.shapes(*(tensor[: size // parts] for tensor in inputs))
+            stage = PipelineStage(model.stage, self.rank, self.ranks, self.device, input_args=given, output_args=out)
             found: list[tuple[Tensor, float]] = []
             self._schedules[key] = (
                 ScheduleGPipe(stage, parts, loss_fn=lambda out, rows: self._loss(out, rows, found), scale_grads=False),
@@ -156,16 +157,32 @@ class _Chain(nn.Module):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         rank, ranks, device = self._strategy.rank, self._strategy.ranks, self._strategy.device
-        if rank > 0:
-            inputs = (_receive(rank - 1, device),)
-        out: Tensor = self.stage(*inputs)
-        if rank < ranks - 1:
-            _send(out, rank + 1)
+        _, out = self._passed(inputs)
         shape: list[Any] = [list(out.shape), out.dtype] if rank == ranks - 1 else [None, None]
         dist.broadcast_object_list(shape, ranks - 1)
         result = out.contiguous() if rank == ranks - 1 else torch.empty(shape[0], dtype=shape[1], device=device)
         dist.broadcast(result, ranks - 1)
         return result
+
+    def shapes(self, *inputs: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """What this stage takes and gives for such inputs of the first; found without learning anything."""
+        was = self.training
+        self.eval()
+        with torch.no_grad():
+            given, out = self._passed(inputs)
+        self.train(was)
+        later = self._strategy.rank > 0
+        return tuple(tensor.detach().requires_grad_(later) for tensor in given), out.detach().requires_grad_()
+
+    def _passed(self, inputs: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], Tensor]:
+        """This stage's inputs and output, the next one's being sent on."""
+        rank, ranks = self._strategy.rank, self._strategy.ranks
+        if rank > 0:
+            inputs = (_receive(rank - 1, self._strategy.device),)
+        out: Tensor = self.stage(*inputs)
+        if rank < ranks - 1:
+            _send(out, rank + 1)
+        return inputs, out
 
 
 def _send(tensor: Tensor, to: int) -> None:

@@ -1,0 +1,48 @@
+"""A chain of layers that any strategy can train, and that writes down which samples its losses came from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor, nn
+
+from clew import Batch, Recipe, Section, Table
+
+
+class Settings(Section):
+    log: str = ""
+    """A folder for the numbers of the samples each process learned from."""
+    norm: bool = False
+    fault: Literal["none", "raise"] = "none"
+    wide: int = 8
+
+
+class Chain(Recipe):
+    """y from x through a few layers."""
+
+    Config = Settings
+    columns = ("x", "y", "number")
+
+    def prepare(self, events: Table) -> Table:
+        return events.join({"number": np.arange(len(events))})
+
+    def model(self) -> nn.Module:
+        wide = self.config.wide
+        norm = [nn.BatchNorm1d(wide)] if self.config.norm else []
+        return nn.Sequential(
+            nn.Linear(3, wide), nn.Tanh(), *norm, nn.Linear(wide, wide), nn.Tanh(), nn.Linear(wide, 1), nn.Flatten(0)
+        )
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        return model(batch["x"])
+
+    def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        if outputs.requires_grad and self.config.log and batch.counts:
+            with (Path(self.config.log) / str(os.getpid())).open("a") as file:
+                file.writelines(f"{number}\n" for number in batch["number"].tolist())
+            if self.config.fault == "raise" and os.environ.get("RANK", os.environ.get("PMI_RANK")) == "1":
+                raise ValueError("boom on purpose")
+        return (outputs - batch["y"]) ** 2
