@@ -48,9 +48,8 @@ def _prepare(output: Path, *inputs: Path, where: str, more: Iterable[Any] = (), 
 
 
 def _values(dataset: Dataset, name: str) -> list[float]:
-    return sorted(
-        v for split, count in dataset.splits.items() if count for v in dataset.read(split).fixed(name).tolist()
-    )
+    tables = [dataset.read(split) for split, count in dataset.splits.items() if count]
+    return sorted(value for table in tables for value in table.fixed(name).tolist())
 
 
 @pytest.mark.parametrize("by", ["event", "file", "run"])
@@ -118,9 +117,8 @@ def test_a_file_that_is_empty_before_the_cut_is_still_named(low: Path, tmp_path:
 
 def test_changed_cuts_are_explained(low: Path, tmp_path: Path) -> None:
     _prepare(tmp_path / "d", low, where="pt > 2")
-    found = explain(
-        _recipe(Select(where="pt > 3")), input=[str(low)], output=str(tmp_path / "d"), cache=str(tmp_path / "d.cache")
-    )
+    place: dict[str, Any] = {"input": [str(low)], "output": str(tmp_path / "d"), "cache": str(tmp_path / "d.cache")}
+    found = explain(_recipe(Select(where="pt > 3")), **place)
     assert found.stages == {"read": (1, 1), "transforms": (0, 1), "prepare": (0, 1)}
     assert found.reasons["transforms"] == ['settings[0].where: "pt > 2" became "pt > 3"']
 
