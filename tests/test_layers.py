@@ -14,6 +14,7 @@ SOURCE = Path(clew.__file__).parent
 LAYERS = (
     {"version", "errors", "files", "verb"},
     {"config", "table", "figure", "storage"},
+    {"expression"},
     {"tally", "transforms", "readers"},
     {"recipe", "ledger", "comm"},
     {"dataset", "launch", "template"},

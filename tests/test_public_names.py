@@ -80,4 +80,5 @@ def test_errors_share_one_root() -> None:
 
 def test_every_transform_and_tally_is_exported() -> None:
     assert set(transforms.__all__) >= {"MinMax", "Standard", "Cylindrical", "Cartesian", "DropShort", "DropFakes"}
+    assert set(transforms.__all__) >= {"Select", "SelectItems", "Compute"}
     assert {tally.Mean, tally.Ratio, tally.F1, tally.Binned, tally.Roc} <= set(tally.Tally.__subclasses__())

@@ -87,7 +87,10 @@ class Recipe:
         return ()
 
     def prepare(self, events: Table) -> Table:
-        """Events to samples, one sample an event; a pure function of the events and the settings."""
+        """Events to samples, one sample an event; a pure function of the events and the settings.
+
+        It is never called without events.
+        """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
     def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import clew
 from clew import Dataset, Run
@@ -113,3 +114,12 @@ def test_a_file_of_other_events_is_refused_by_name(run_copy: Run, tmp_path: Path
     (tmp_path / "bad.txt").write_text("1 2 3\n")
     with pytest.raises(DataError, match=r"bad\.txt: .*3 columns, expected 6"):
         clew.evaluate(run_copy, input=[str(tmp_path / "bad.txt")])
+
+
+def test_raw_events_that_all_fail_a_cut_are_told_of(run_copy: Run, events: Path) -> None:
+    cut = [{"kind": "select", "where": "event < 0"}]
+    config, manifest = run_copy.path / "config.yaml", run_copy.dataset_file
+    config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "transforms": cut}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "transforms": cut}))
+    with pytest.raises(DataError, match="no event passes select 'event < 0'"):
+        clew.evaluate(run_copy.path, input=[str(events)])

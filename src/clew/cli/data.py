@@ -70,7 +70,8 @@ def inspect(
     for name, line in drawn.items():
         console.print(f"{name}  {line}")
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
-    console.print(f"from {', '.join(escape(i.name) for i in manifest.inputs[:4])}{more}")
+    names = [f"{item.name} ({item.split})" if item.split else item.name for item in manifest.inputs[:4]]
+    console.print(f"from {escape(', '.join(names))}{more}")
 
 
 @app.command()

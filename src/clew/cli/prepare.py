@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
 from clew.cli.options import Settings, What, bold, console, overrides, progress
+from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.prepare.api import Explanation, Progress
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 def prepare(
     recipe: What,
     input: Annotated[
-        list[str] | None, typer.Option(help="Files, a folder, a glob, a URL or @LIST. Repeatable.")
+        list[str] | None,
+        typer.Option(help="Files, a folder, a glob, a URL or @LIST; SPLIT=... puts them in a split. Repeatable."),
     ] = None,
     output: Annotated[str | None, typer.Option(help="The dataset's folder.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).")] = None,
@@ -38,13 +42,14 @@ def prepare(
       clew prepare tracking --input 'events/*.txt' --output dataset --workers 8
       clew prepare my_recipe.py --input events --set prepare.shard_mb=64
       clew prepare tracking --input events --explain
+      clew prepare tracking --input 'train=2023/*.txt' --input 'val=2024/*.txt'
       mpiexec -n 8 clew prepare tracking --input events
     """
     from clew import spec
     from clew.prepare import api
     from clew.prepare.executors import rank
 
-    options = {"input": input, "output": output, "workers": workers, "executor": executor}
+    options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
     chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
     loaded = spec.load(recipe, chosen)
     if explain:
@@ -67,6 +72,22 @@ def prepare(
     seconds = time.perf_counter() - begun
     told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
     console.print(f"{bold(dataset.path)}: {told} events [dim]({f'{seconds:.1f} s' if worked else 'up to date'})[/]")
+
+
+def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+    """Patterns, or those of each split where they are given as SPLIT=PATTERN; a path with = in it begins with ./ or /.
+
+    Raises:
+        ConfigError: some name a split and some do not.
+    """
+    named = [re.fullmatch(r"(\w[\w.-]*)=(.+)", pattern) for pattern in given]
+    splits: dict[str, list[str]] = {}
+    for pattern, match in zip(given, named, strict=True):
+        if match:
+            splits.setdefault(match[1], []).append(match[2])
+        elif any(named):
+            raise ConfigError(f"--input {pattern}: names no split, others do; write SPLIT={pattern}")
+    return splits or list(given) or None
 
 
 def _explain(found: Explanation) -> None:

@@ -77,7 +77,7 @@ def facts_html(dataset: Dataset) -> str:
         for name, count in dataset.splits.items()
     )
     inputs = "".join(
-        f"<tr><td>{escape(i.name)}</td><td>{i.events:,}</td><td>{i.bytes / 1e6:,.1f}</td>"
+        f"<tr><td>{escape(i.name)}</td><td>{escape(i.split)}</td><td>{i.events:,}</td><td>{i.bytes / 1e6:,.1f}</td>"
         f"<td><code>{i.sha256[:16]}</code></td></tr>"
         for i in manifest.inputs
     )
@@ -85,7 +85,7 @@ def facts_html(dataset: Dataset) -> str:
     return (
         f"<table><tr><th>split</th><th>events</th><th>shards</th></tr>{splits}</table>"
         f"<h2>Columns</h2><table><tr>{''.join(f'<th>{name}</th>' for name in HEAD)}</tr>{columns}</table>"
-        f"<h2>Inputs</h2><table><tr><th>file</th><th>events</th><th>MB</th><th>sha256</th></tr>{inputs}</table>"
+        f"<h2>Inputs</h2><table><tr><th>file</th><th>split</th><th>events</th><th>MB</th><th>sha256</th></tr>{inputs}</table>"
     )
 
 

@@ -37,6 +37,9 @@ class Input(Section):
     bytes: int
     sha256: str
     events: int
+    """Of these how many are in the dataset."""
+    split: str = ""
+    """Where all of them went, if that was said."""
 
 
 class Manifest(Section):
@@ -111,7 +114,8 @@ class Dataset:
         """
         tables = list(self.shards(split, columns=columns))
         if not tables:
-            raise DataError(f"{self.path}: the split '{split}' is empty; give it a share with prepare.split")
+            hint = "give it a share with prepare.split, or files with prepare.input"
+            raise DataError(f"{self.path}: the split '{split}' is empty; {hint}")
         return concat(tables)
 
     def shards(self, split: str, *, columns: Sequence[str] | None = None) -> Iterator[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
@@ -10,7 +11,7 @@ from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Any
 
-from clew.config import Document, beneath, to_data, validate
+from clew.config import Document, to_data, validate
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
 from clew.errors import DataError, RecipeError
@@ -21,6 +22,7 @@ from clew.prepare.config import PrepareConfig
 from clew.prepare.executors import Queue, factory
 from clew.prepare.inputs import Beside, Hashes, Source, find
 from clew.prepare.keys import Parts, differences, key_of, stage_parts
+from clew.prepare.stages import none_left
 from clew.prepare.work import Job, Part, Unit, located, measure, run_unit, stage_keys
 from clew.readers import Pieces, Reader
 from clew.recipe import TYPED_IN, Recipe, resolve
@@ -152,7 +154,7 @@ class _Plan:
     ) -> None:
         self.recipe = resolve(recipe)
         below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
-        self.config = validate(PrepareConfig, beneath(Document(settings, source="clew.prepare"), below))
+        self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
         self.cache = Cache(Path(self.config.cache) if self.config.cache else default_folder())
         hashes = Hashes(self.cache, trust=not verify)
         self.sources = find(self.config.input, hashes, self._beside)
@@ -162,8 +164,12 @@ class _Plan:
 
     def _identity(self) -> Parts:
         """Everything the dataset depends on."""
-        chosen = {name: getattr(self.config, name) for name in ("split", "split_by", "seed", "shard_mb")}
-        inputs = [source.sha256 for source in self.sources]
+        config, inputs = self.config, [source.sha256 for source in self.sources]
+        if isinstance(config.input, dict):
+            chosen: Parts = {"split": {source.sha256: source.split for source in self.sources}}
+        else:
+            chosen = {"split": config.shares, "split_by": config.split_by or "event", "seed": config.seed}
+        chosen["shard_mb"] = config.shard_mb
         return {"inputs": inputs, "dataset": chosen, **self.parts(self.recipe.transforms())}
 
     def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
@@ -215,8 +221,15 @@ class _Plan:
         gone = len(old - new.keys())
         changed = [f"{location} is new or changed" for digest, location in new.items() if digest not in old]
         changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
-        split = differences(before["dataset"], self.identity["dataset"])
+        split = self._changes(before["dataset"])
         return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}
+
+    def _changes(self, before: Parts) -> list[str]:
+        """Of how events are split and stored; files by their names, those that are gone were told of already."""
+        lines = differences(before, self.identity["dataset"])
+        for source in self.sources:
+            lines = [line.replace(source.sha256, source.location) for line in lines]
+        return [line for line in lines if not re.match(r"split\.[0-9a-f]{64}:", line)]
 
     def remember(self, parts: dict[str, Parts]) -> None:
         """For the next `explain`."""
@@ -244,18 +257,21 @@ class _Plan:
 def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
     config, units = plan.config, plan.units()
     reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
-    job = Job(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by)
+    job = Job(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event")
 
     def measured(transform: Fitted, before: Sequence[Transform]) -> list[Any]:
         watch = _Watch("fit", units, progress)
         found = queue.run(_measure, (job, transform, list(before)), units, label=_where, done=watch)
-        return [part for parts in found for part in parts]
+        measures = [part for parts in found for part in parts]
+        if not measures:
+            raise none_left(before)
+        return measures
 
     transforms = plan.fitted(measured)
     parts = plan.parts(transforms)
     job = replace_in(job, transforms=tuple(transforms), parts=parts)
     results = queue.run(run_unit, (job,), units, label=_where, done=_Watch("prepare", units, progress))
-    _check_some(units, results)
+    _check_some(units, results, transforms)
     with Assembly(plan.recipe, config, plan.cache) as assembly:
         assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
         assembly.publish(plan.key, plan.identity, transforms)
@@ -299,11 +315,14 @@ def _by_source(sources: Sequence[Source], units: Sequence[Unit], results: list[l
     return found
 
 
-def _check_some(units: Sequence[Unit], results: list[list[Part]]) -> None:
+def _check_some(units: Sequence[Unit], results: list[list[Part]], transforms: Sequence[Transform]) -> None:
+    """That every file has events, and that some of them all are left; a file may lose all of its own."""
     counts: dict[str, int] = {}
     for unit, parts in zip(units, results, strict=True):
         location = unit.source.location
-        counts[location] = counts.get(location, 0) + sum(part.events for part in parts)
+        counts[location] = counts.get(location, 0) + sum(part.read for part in parts)
     for location, count in counts.items():
         if not count:
             raise DataError(f"{location}: no events in it")
+    if not any(part.events for parts in results for part in parts):
+        raise none_left(transforms)

@@ -63,11 +63,20 @@ class Assembly:
         """Decide on splits and shards, and write them."""
         places = self._places(sources, parts)
         flat = [part for found in parts for part in found]
+        # pieces without events were never prepared: their columns tell nothing
+        places = [rows for part, rows in zip(flat, places, strict=True) if part.events]
+        flat = [part for part in flat if part.events]
         self.like = _table(self.cache, flat[0])
         statistics = add_statistics([part.statistics for part in flat])
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
-            Input(name=Path(s.location).name, bytes=s.bytes, sha256=s.sha256, events=sum(p.events for p in found))
+            Input(
+                name=Path(s.location).name,
+                bytes=s.bytes,
+                sha256=s.sha256,
+                events=sum(part.events for part in found),
+                split=s.split,
+            )
             for s, found in zip(sources, parts, strict=True)
         )
         plans = {
@@ -76,7 +85,7 @@ class Assembly:
                     name, [(part, np.flatnonzero(rows == number)) for part, rows in zip(flat, places, strict=True)]
                 )
             )
-            for number, name in enumerate(self.config.split)
+            for number, name in enumerate(self.config.splits)
         }
         everything = [plan for found in plans.values() for plan in found]
         written = iter(queue.run(write_shard, (self.cache,), everything, label=lambda plan: plan.path.name))
@@ -130,7 +139,14 @@ class Assembly:
 
     def _places(self, sources: Sequence[Source], parts: list[list[Part]]) -> list[Rows]:
         """The split of every event, part by part."""
-        split, seed = self.config.split, self.config.seed
+        if isinstance(self.config.input, dict):
+            numbers = {name: number for number, name in enumerate(self.config.splits)}
+            return [
+                np.full(part.events, numbers[source.split])
+                for source, found in zip(sources, parts, strict=True)
+                for part in found
+            ]
+        split, seed = self.config.shares, self.config.seed
         if self.config.split_by == "file":
             each = split_of_files(sources, [sum(part.events for part in found) for found in parts], split, seed)
             return [np.full(part.events, place) for place, found in zip(each, parts, strict=True) for part in found]
@@ -174,7 +190,7 @@ class Assembly:
         """Items an event, for every split and set of items, so that batches can be planned without opening shards."""
         path = self.folder / LENGTHS
         with atomic(path) as temporary, h5py.File(temporary, "w") as file:
-            for number, name in enumerate(self.config.split):
+            for number, name in enumerate(self.config.splits):
                 group = file.create_group(name)
                 for each in parts[0].lengths:
                     chosen = [p.lengths[each][rows == number] for p, rows in zip(parts, places, strict=True)]

@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ class Source:
     location: str
     bytes: int
     sha256: str
+    split: str = ""
+    """Where all of its events go, if that was said."""
 
 
 @dataclass
@@ -100,19 +103,41 @@ class Beside:
     ignored: Sequence[str] = ()
 
 
-def find(patterns: Sequence[str], hashes: Hashes, beside: Callable[[str], Beside]) -> list[Source]:
-    """The files that names, folders and globs stand for, in an order that only their content decides.
+def find(
+    patterns: Sequence[str] | Mapping[str, Sequence[str]], hashes: Hashes, beside: Callable[[str], Beside]
+) -> list[Source]:
+    """The files that names, folders and globs (of each split) stand for, in an order that only their content decides.
 
     Raises:
-        DataError: a pattern matches nothing, or a file is empty or cannot be read.
+        DataError: a pattern matches nothing, a file is in two splits, empty, or cannot be read.
     """
-    together = {name: beside(name) for name in locations(patterns)}
+    splits = _splits(patterns) if isinstance(patterns, Mapping) else dict.fromkeys(locations(patterns), "")
+    together = {name: beside(name) for name in splits}
     others = {other for found in together.values() for other in (*found.companions, *found.ignored)}
     wanted = [(name, found.companions) for name, found in together.items() if name not in others]
     with ThreadPoolExecutor(_READERS) as pool:  # hashing and waiting for a store release Python's lock
-        sources = list(pool.map(lambda each: _source(each[0], each[1], hashes), wanted))
+        found = pool.map(lambda each: _source(each[0], each[1], hashes), wanted)
+        sources = [replace(source, split=splits[source.location]) for source in found]
     hashes.save()
-    return sorted(sources, key=lambda source: (source.sha256, source.location))
+    ordered = sorted(sources, key=lambda source: (source.sha256, source.location))
+    for one, other in pairwise(ordered):
+        if one.sha256 == other.sha256 and one.split != other.split:
+            raise DataError(
+                f"{other.location}: in two splits, '{other.split}' and, as its copy {one.location}, '{one.split}'"
+            )
+    return ordered
+
+
+def _splits(patterns: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The split of each file."""
+    found: dict[str, str] = {}
+    seen: dict[str, str] = {}
+    for split, each in patterns.items():
+        for name in locations(each):
+            if seen.setdefault(_same(name), split) != split:
+                raise DataError(f"{name}: in two splits, '{seen[_same(name)]}' and '{split}'")
+            found[name] = split
+    return found
 
 
 def split_of(source: Source, first: int, count: int, split: Mapping[str, float], seed: int) -> NDArray[np.int64]:

@@ -1,8 +1,8 @@
 """What a stage's result depends on, written down so that two equal descriptions mean equal results.
 
 Code counts by what it does: the source of a method and of everything it uses within the recipe's own package (and
-clew's readers and transforms), without comments, docstrings and layout. Settings count by what is read: the sections of
-`self.config` that those methods mention.
+clew's readers, transforms and expressions), without comments, docstrings and layout. Settings count by what is read:
+the sections of `self.config` that those methods mention.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from clew.recipe import Recipe
 from clew.transforms import Transform
 
 Parts = dict[str, Any]
-_WITHIN_CLEW = ("clew.recipes.", "clew.readers", "clew.transforms")
+_WITHIN_CLEW = ("clew.recipes.", "clew.readers", "clew.transforms", "clew.expression")
 
 
 def key_of(parts: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from clew.errors import DataError, RecipeError
 from clew.recipe import Recipe
 from clew.table import WEIGHT, Table
-from clew.transforms import Transform
+from clew.transforms import Select, Transform
 from clew.transforms.base import apply
 
 
@@ -21,7 +21,9 @@ def samples(recipe: Recipe, transforms: Sequence[Transform], location: str) -> I
     seen = 0
     for events in _read(recipe, location):
         seen += len(events)
-        yield prepared(recipe, apply(transforms, checked(events, location)), location)
+        table = prepared(recipe, apply(transforms, checked(events, location)), location)
+        if len(table):
+            yield table
     if not seen:
         raise DataError(f"{location}: no events in it")
 
@@ -44,11 +46,13 @@ def checked(events: Any, location: str) -> Table:
 
 
 def prepared(recipe: Recipe, events: Table, location: str) -> Table:
-    """Transformed events as samples, one an event; event weights are carried along.
+    """Transformed events as samples, one an event; event weights are carried along. No events stay as they are.
 
     Raises:
         RecipeError: `prepare` did not give one sample an event.
     """
+    if not len(events):
+        return events
     try:
         table: Any = recipe.prepare(events)
     except DataError as error:
@@ -58,6 +62,12 @@ def prepared(recipe: Recipe, events: Table, location: str) -> Table:
         raise RecipeError(f"{type(recipe).__name__}.prepare gave {got} for {len(events)} events")
     carried = WEIGHT in events and WEIGHT not in table
     return table.join({WEIGHT: events.fixed(WEIGHT)}) if carried else table
+
+
+def none_left(transforms: Iterable[Transform]) -> DataError:
+    """What to say where the transforms left no event of any file."""
+    cuts = [f"select '{transform.where}'" for transform in transforms if isinstance(transform, Select)]
+    return DataError(f"no event passes {' and '.join(cuts) or 'the transforms'}")
 
 
 def total(tables: Iterable[Table]) -> int:

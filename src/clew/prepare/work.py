@@ -58,6 +58,8 @@ class Part:
     """A finished piece: where its samples lie, and what the driver needs to know of them."""
 
     key: str
+    read: int
+    """Events before the transforms, which may select."""
     events: int
     lengths: Lengths
     """Items an event, by set of items."""
@@ -101,11 +103,13 @@ def run_unit(job: Job, unit: Unit) -> list[Part]:
 
 
 def measure(job: Job, unit: Unit, transform: Fitted, before: Sequence[Transform]) -> list[Any]:
-    """What a piece contributes to the fit of a transform."""
+    """What a piece contributes to the fit of a transform; nothing where no event is left."""
     if unit.piece is None:
-        return [transform.measure(apply(before, events)) for events in _stream(job.recipe, unit)]
-    keys = stage_keys(job.parts, unit.source, unit.piece)
-    return [transform.measure(apply(before, _events(job, unit, unit.piece, keys["read"])))]
+        tables = (apply(before, events) for events in _stream(job.recipe, unit))
+    else:
+        keys = stage_keys(job.parts, unit.source, unit.piece)
+        tables = (apply(before, events) for events in [_events(job, unit, unit.piece, keys["read"])])
+    return [transform.measure(table) for table in tables if len(table)]
 
 
 def write_shard(cache: Cache, plan: ShardPlan) -> Shard:
@@ -125,12 +129,13 @@ def _run_piece(job: Job, unit: Unit, piece: int) -> Part:
     keys = stage_keys(job.parts, unit.source, piece)
     table = job.cache.get("prepare", keys["prepare"])
     if table is not None:
-        return _summary(job, keys["prepare"], table, job.cache.facts("prepare", keys["prepare"])["statistics"])
+        return _summary(job, keys["prepare"], table, job.cache.facts("prepare", keys["prepare"]))
     with job.cache.claim(keys["prepare"]):
         table = job.cache.get("transforms", keys["transforms"])
         if table is None:
             return _finish(job, unit, piece, _events(job, unit, piece, keys["read"]))
-        return _prepare(job, unit, keys["prepare"], table)
+        read = job.cache.facts("transforms", keys["transforms"]).get("read", len(table))
+        return _prepare(job, unit, keys["prepare"], table, read)
 
 
 def _events(job: Job, unit: Unit, piece: int, key: str) -> Table:
@@ -154,24 +159,24 @@ def _finish(job: Job, unit: Unit, piece: int, events: Table) -> Part:
     except DataError as error:
         raise DataError(located(error, unit.where)) from error
     if "transforms" in job.keep and job.transforms:
-        job.cache.put("transforms", keys["transforms"], table)
-    return _prepare(job, unit, keys["prepare"], table)
+        job.cache.put("transforms", keys["transforms"], table, {"read": len(events)})
+    return _prepare(job, unit, keys["prepare"], table, len(events))
 
 
-def _prepare(job: Job, unit: Unit, key: str, events: Table) -> Part:
+def _prepare(job: Job, unit: Unit, key: str, events: Table, read: int) -> Part:
     table = stages.prepared(job.recipe, events, unit.where)
-    statistics = _statistics(table)
-    job.cache.put("prepare", key, table, {"statistics": statistics})
-    return _summary(job, key, table, statistics)
+    facts = {"statistics": _statistics(table), "read": read}
+    job.cache.put("prepare", key, table, facts)
+    return _summary(job, key, table, facts)
 
 
-def _summary(job: Job, key: str, table: Table, statistics: dict[str, dict[str, float]]) -> Part:
+def _summary(job: Job, key: str, table: Table, facts: dict[str, Any]) -> Part:
     sets = hdf5.item_sets(table)
     lengths = {name: table.ragged(name).lengths.astype(np.int32) for name in dict.fromkeys(sets.values())}
     keys = None
-    if job.split_by not in ("event", "file"):
+    if job.split_by not in ("event", "file") and len(table):
         keys = table.fixed(job.split_by).astype(np.int64)
-    return Part(key, len(table), lengths, keys, statistics)
+    return Part(key, facts.get("read", len(table)), len(table), lengths, keys, facts["statistics"])
 
 
 def _statistics(table: Table) -> dict[str, dict[str, float]]:

@@ -110,8 +110,13 @@ def _from_events(run: Run, recipe: Recipe, inputs: Sequence[str]) -> Iterator[Ta
     fitted: list[Transform] = [
         type(transform).model_validate(numbers) for transform, numbers in zip(recipe.transforms(), saved, strict=True)
     ]
+    left = 0
     for location in locations(inputs):
-        yield from stages.samples(recipe, fitted, location)
+        for samples in stages.samples(recipe, fitted, location):
+            left += len(samples)
+            yield samples
+    if not left:
+        raise stages.none_left(fitted)
 
 
 def _judge(

@@ -7,6 +7,7 @@ from pydantic import Field
 from clew.transforms.base import Fitted, Transform, fit
 from clew.transforms.coordinates import Cartesian, Cylindrical
 from clew.transforms.scale import MinMax, Standard
+from clew.transforms.select import Compute, Select, SelectItems
 from clew.transforms.tracks import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits
 
 AnyTransform = Annotated[
@@ -19,7 +20,10 @@ AnyTransform = Annotated[
     | DropHoles
     | DropFakes
     | StationLimits
-    | Buckets,
+    | Buckets
+    | Select
+    | SelectItems
+    | Compute,
     Field(discriminator="kind"),
 ]
 """Any of the transforms below, told apart by `kind` in YAML."""
@@ -28,6 +32,7 @@ __all__ = [
     "AnyTransform",
     "Buckets",
     "Cartesian",
+    "Compute",
     "Cylindrical",
     "DropFakes",
     "DropHoles",
@@ -35,6 +40,8 @@ __all__ = [
     "DropSpinning",
     "Fitted",
     "MinMax",
+    "Select",
+    "SelectItems",
     "Standard",
     "StationLimits",
     "Transform",
