@@ -123,7 +123,7 @@ def _table(events: list[dict[str, NDArray[Any]]], first: int) -> Table:
     like = Ragged.from_lengths(np.concatenate([np.arange(1, count + 1) for count in hits]), hits)
     truth = Ragged.from_lengths(_joined(events, "particle_id"), particles)
     number = np.repeat(truth.offsets[:-1], hits) + _joined(events, "track") - 1  # of each hit's particle in the table
-    columns = {
+    columns: dict[str, Ragged | NDArray[Any]] = {
         "event": np.arange(first, first + len(events)),
         "hit_id": like,
         **{name: like.share(_joined(events, name)) for name in _HIT_COLUMNS},

@@ -49,7 +49,7 @@ def muons(rng: Generator, multiplicity: tuple[int, int]) -> Particles:
     pT is log-uniform in MUON_PT, eta and phi are uniform; positive and negative are equally likely.
     """
     size = int(rng.integers(multiplicity[0], multiplicity[1] + 1))
-    pt = np.exp(rng.uniform(*np.log(MUON_PT), size))
+    pt = np.exp(rng.uniform(np.log(MUON_PT[0]), np.log(MUON_PT[1]), size))
     momentum = _momentum(pt, rng.uniform(-MUON_ETA, MUON_ETA, size), rng.uniform(-np.pi, np.pi, size))
     return Particles(13 * rng.choice([-1, 1], size), _vertices(rng, size), momentum)
 
