@@ -168,3 +168,17 @@ def test_without_pyacts_one_line_says_what_to_install(monkeypatch: pytest.Monkey
 def test_negative_numbers_are_refused(values: tuple[int, int, int]) -> None:
     with pytest.raises(ConfigError, match="0 or more"):
         acts.simulate_acts(*values)
+
+
+@needs_acts
+def test_hits_that_are_not_digitised_are_left_out() -> None:
+    event = acts.simulate_acts(1, seed=1, first=140)  # one of its hits is smeared off its module again and again
+    assert np.isfinite(event.ragged("x").values).all()
+    assert event.ragged("nhits").values.sum() == len(event.ragged("x").values)
+
+
+@needs_acts
+def test_acts_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
+    yardstick.find(acts.simulate_acts(1, seed=1, first=140))
+    acts.simulate_acts(1, seed=1, first=130, particles="ttbar-like")  # a pion of 0.1 GeV loops for ever
+    assert capfd.readouterr() == ("", "")

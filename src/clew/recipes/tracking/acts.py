@@ -4,7 +4,8 @@ The detector is ACTS' GenericDetector, the one of the TrackML challenge: pixels 
 14) and long strips (16, 17, 18), each a barrel between two end caps, with the material ACTS gives it, in a field of
 2 T along z. Fatras takes the particles of `gun` through it (multiple scattering, ionisation, bremsstrahlung, photon
 conversion; no nuclear interactions, no decays), ACTS' digitisation smears every crossing of a module by RESOLUTION
-along its two axes. Every hit is of one particle: hits are not merged, there is no noise and no inefficiency.
+along its two axes. Every hit is of one particle: hits are not merged, there is no noise and no inefficiency, but for
+one hit in some 500,000 that is lost at the edge of a module and one particle in some 100,000 that loops too long.
 Units: mm, GeV.
 """
 

@@ -126,7 +126,8 @@ def _simulation(acts: Any, seed: int) -> tuple[Any, ...]:
     """Fatras and digitisation."""
     # ACTS adds the seed to a small number made of the event's, so neighbouring seeds would share events
     spread = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1))
-    random, examples, level = acts.examples.RandomNumbers(seed=spread), acts.examples, acts.logging.WARNING
+    random, examples = acts.examples.RandomNumbers(seed=spread), acts.examples
+    level = acts.logging.FATAL  # both tell of the rare particle or hit they give up, which is no news to a user
     fatras = examples.FatrasSimulation(
         level=level,
         inputParticles="particles_generated",
@@ -215,12 +216,14 @@ def _collector(acts: Any, found: list[Arrays]) -> Any:
 def _hits(table: Any, crossings: Any) -> Arrays:
     momenta = [crossing.momentum4Before for crossing in crossings]
     along = np.array([(p[0], p[1], p[2]) for p in momenta], dtype=np.float32).reshape(-1, 3)
-    return {
+    hits = {
         **{ours: _flat(table, theirs, np.float32) for theirs, ours in _HIT.items()},
         **{ours: _flat(table, theirs, np.int32) for theirs, ours in _PLACE.items()},
         "track": _flat(table, "particle_id", np.int64) + 1,  # 0 is noise in TrackML's files
         **dict(zip(("tpx", "tpy", "tpz"), along.T, strict=True)),
     }
+    seen = np.isfinite(hits["x"])  # one in some 500,000 is smeared off its module every time, and given up
+    return {name: values[seen] for name, values in hits.items()}
 
 
 def _particles(table: Any) -> Arrays:
