@@ -22,7 +22,7 @@ from clew.recipes.tracking import yardstick
 from clew.recipes.tracking.acts import simulate_acts
 from clew.recipes.tracking.gun import KINDS
 
-SEEDS = (1, 2, 3)
+SEEDS = (4, 5, 6)  # seed 1 was used to set the filter
 BAR = 0.95  # efficiency above 1 GeV, of the filter as of the networks
 
 

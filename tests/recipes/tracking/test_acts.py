@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +184,10 @@ def test_acts_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
     yardstick.find(acts.simulate_acts(1, seed=1, first=140))
     acts.simulate_acts(1, seed=1, first=130, particles="ttbar-like")  # a pion of 0.1 GeV loops for ever
     assert capfd.readouterr() == ("", "")
+
+
+@needs_acts
+def test_ranges_made_in_other_processes_are_the_same(muons: Table) -> None:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        parts = list(pool.map(acts.simulate_acts, (2, 2), (1, 1), (0, 2)))
+    assert _same(concat(parts), muons.slice(0, 4))
