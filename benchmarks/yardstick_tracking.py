@@ -1,7 +1,8 @@
 """ACTS events and ACTS' combinatorial Kalman filter on them: events/s of both, efficiency, purity.
 
-One thread, one process. The same events are had by `simulate_acts(events, seed, particles=...)`, so that a network's
-figures can stand beside these. Needs pyacts (the extra `hep`); without it there is nothing to measure, and no bar.
+One thread, one process, seconds of CPU time. The same events are had by `simulate_acts(events, seed, particles=...)`,
+so that a network's figures can stand beside these. Needs pyacts (the extra `hep`); without it there is nothing to
+measure, and no bar.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ BAR = 0.95  # efficiency above 1 GeV, of the filter as of the networks
 def one(kind: str, seed: int, events: int) -> dict[str, float]:
     """Figures of one sample: its size, the speed of making it, and those of the filter."""
     simulate_acts(1, seed, particles=kind)  # the detector is built once
-    begun = time.perf_counter()
+    begun = time.process_time()
     sample = simulate_acts(events, seed, particles=kind)
-    rate = events / (time.perf_counter() - begun)
+    rate = events / (time.process_time() - begun)
     return {"events_per_second_made": rate, **_size(sample), **yardstick.measure(sample)}
 
 

@@ -18,7 +18,7 @@ from clew.recipes.tracking import acts_filter, majority
 
 
 class Found(NamedTuple):
-    """Tracks as `majority.judge` takes them, and the seconds ACTS took, from space points to tracks."""
+    """Tracks as `majority.judge` takes them, and the CPU seconds ACTS took, from space points to tracks."""
 
     tracks: Table
     seconds: float
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 def measure(events: Table, *, pt_min: float = 1.0, hits_min: int = 6) -> dict[str, float]:
     """Figures of the Kalman filter on these events: those of `majority.judge` with their errors, and events/s.
 
-    Speed is that of one thread, without the hand-over of hits and tracks between clew and ACTS.
+    Speed is events a second of CPU time in one thread, without the hand-over of hits and tracks between clew and ACTS.
     """
     found = find(events)
     figures: dict[str, float] = {"events": float(len(events))}
@@ -43,7 +43,7 @@ def rows(figures: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def _value(value: float, error: float | None) -> str:
-    return f"{value:,.0f}" if error is None else f"{value:.4f} ± {error:.4f}"
+    return f"{value:,.1f}" if error is None else f"{value:.4f} ± {error:.4f}"
 
 
 def find(events: Table) -> Found:
