@@ -21,6 +21,7 @@ def test_public_names_are_pinned() -> None:
         "Table",
         "__version__",
         "concat",
+        "distributed",
         "errors",
         "evaluate",
         "figure",

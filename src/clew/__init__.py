@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from clew.version import __version__
 
 if TYPE_CHECKING:
-    from clew import errors, figure, readers, tally, transforms
+    from clew import distributed, errors, figure, readers, tally, transforms
     from clew.config import Section
     from clew.dataset import Batch, Dataset
     from clew.ledger import Run
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from clew.train.api import train
     from clew.train.evaluate import evaluate
 
-_MODULES = ("errors", "figure", "prepare", "readers", "tally", "train", "transforms")
+_MODULES = ("distributed", "errors", "figure", "prepare", "readers", "tally", "train", "transforms")
 _NAMES = {
     "Batch": "clew.dataset",
     "Dataset": "clew.dataset",
@@ -46,6 +46,7 @@ __all__ = [
     "Table",
     "__version__",
     "concat",
+    "distributed",
     "errors",
     "evaluate",
     "figure",

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from clew.tally import Tally
     from clew.transforms import Transform
 
-SHIPPED: dict[str, str] = {"tracking": "clew.recipes.tracking:Tracking"}
+SHIPPED: dict[str, str] = {
+    "columns": "clew.train.columns:Columns",
+    "tracking": "clew.recipes.tracking:Tracking",
+}
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
@@ -208,12 +211,40 @@ def available() -> dict[str, str]:
     return {**{point.name: point.value for point in points}, **SHIPPED}
 
 
+def load_code(place: str) -> Any:
+    """What `file.py:name` or `module:name` stands for.
+
+    Raises:
+        RecipeError: there is no such thing, or its code does not load.
+    """
+    where, _, name = place.rpartition(":")
+    if not where or not name:
+        raise RecipeError(f"'{place}' is no place of code; write file.py:name or module:name")
+    if where.endswith(".py"):
+        if not Path(where).is_file():
+            raise RecipeError(f"no file {where}")
+        module = _loaded(Path(where).resolve())
+    else:
+        try:
+            module = importlib.import_module(where)
+        except ImportError as error:
+            raise RecipeError(f"'{place}' does not load: {error}") from error
+    if not hasattr(module, name):
+        raise RecipeError(f"{where} has no '{name}'{nearest(name, vars(module))}")
+    return getattr(module, name)
+
+
+def _loaded(path: Path) -> Any:
+    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    return sys.modules.get(name) or _execute(path, name)
+
+
 def _from_file(path: Path) -> type[Recipe]:
     if not path.is_file():
         raise RecipeError(f"no recipe file {path}")
     path = path.resolve()
-    name = f"clew_recipe_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    module = sys.modules.get(name) or _execute(path, name)
+    module = _loaded(path)
+    name = module.__name__
     classes = {
         item
         for item in vars(module).values()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[str, typer.Argument(help="The run's folder.")],
     data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None,
-    split: Annotated[str, typer.Option(help="The split of it.")] = "test",
+    split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="What the report calls it.")] = None,
     weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",

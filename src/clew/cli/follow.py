@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.options import bold, console, progress
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from clew.dataset import Dataset
     from clew.ledger import Run
 
 
@@ -31,6 +35,36 @@ def following() -> Iterator[Callable[[Run], None]]:
         done.set()
         for thread in threads:
             thread.join()
+
+
+class Preparing:
+    """Shows how far a preparation is, and what came of it. The bar appears with the first piece of work."""
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._stack, self._begun = stack, time.perf_counter()
+        self._bar: Progress | None = None
+
+    def __call__(self, state: Any) -> None:
+        if self._bar is None:
+            self._bar = self._stack.enter_context(progress())
+            self._task = self._bar.add_task("prepare", total=None, note="")
+        seconds = max(time.perf_counter() - self._begun, 1e-9)
+        note = f"{state.events:,} events, {state.events / seconds:,.0f}/s, {state.bytes / seconds / 1e6:,.1f} MB/s"
+        self._bar.update(self._task, description=state.stage, completed=state.done, total=state.total, note=note)
+
+    def tell(self, dataset: Dataset) -> None:
+        """Take the bar away and print one line."""
+        self._stack.close()
+        took = "up to date" if self._bar is None else f"{time.perf_counter() - self._begun:.1f} s"
+        told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
+        console.print(f"{bold(dataset.path)}: {told} events [dim]({took})[/]")
+
+
+@contextlib.contextmanager
+def preparing() -> Iterator[Preparing]:
+    """Give what a preparation reports its progress to."""
+    with contextlib.ExitStack() as stack:
+        yield Preparing(stack)
 
 
 def _show(run: Run, done: threading.Event, known: int) -> None:

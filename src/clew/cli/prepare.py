@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from clew.cli.options import Settings, What, bold, console, overrides, progress
+from clew.cli.options import Settings, What, console, overrides
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.prepare.api import Explanation, Progress
+    from clew.prepare.api import Explanation
 
 
 def prepare(
@@ -46,6 +45,7 @@ def prepare(
       mpiexec -n 8 clew prepare tracking --input events
     """
     from clew import spec
+    from clew.cli.follow import preparing
     from clew.prepare import api
     from clew.prepare.executors import rank
 
@@ -55,23 +55,10 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    begun, worked = time.perf_counter(), False
-    with progress() as bar:
-        task = bar.add_task("prepare", total=None, note="")
-
-        def show(state: Progress) -> None:
-            nonlocal worked
-            worked = True
-            seconds = max(time.perf_counter() - begun, 1e-9)
-            note = f"{state.events:,} events, {state.events / seconds:,.0f}/s, {state.bytes / seconds / 1e6:,.1f} MB/s"
-            bar.update(task, description=state.stage, completed=state.done, total=state.total, note=note)
-
+    with preparing() as show:
         dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
-    if rank():
-        return  # under mpiexec one tells for all
-    seconds = time.perf_counter() - begun
-    told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
-    console.print(f"{bold(dataset.path)}: {told} events [dim]({f'{seconds:.1f} s' if worked else 'up to date'})[/]")
+        if not rank():  # under mpiexec one tells for all
+            show.tell(dataset)
 
 
 def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

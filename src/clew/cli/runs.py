@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, report.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs: list, show, follow, stop, report.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 
@@ -76,6 +76,57 @@ def show(run: _RunFolder) -> None:
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
+
+
+@app.command()
+def follow(run: _RunFolder) -> None:
+    """Watch a run that trains elsewhere, until it ends.
+
+    \b
+    Example:
+      clew runs follow runs/tracking-001
+    """
+    import time
+
+    from clew.cli.follow import following
+    from clew.ledger import Run
+    from clew.ledger.summary import summarize
+
+    opened = Run.open(run)
+    with following() as begun:
+        begun(opened)
+        while opened.state in ("created", "running"):
+            time.sleep(0.5)
+    s = summarize(opened)
+    console.print(f"{bold(opened.path)} {s.state} {escape(s.message)}")
+
+
+@app.command()
+def stop(run: _RunFolder) -> None:
+    """Ask a run on this machine to write a checkpoint and stop; `clew train --resume` goes on with it.
+
+    \b
+    Example:
+      clew runs stop runs/tracking-001
+    """
+    import os
+    import signal
+    import socket
+    import time
+
+    from clew.errors import RunError
+    from clew.ledger import Run
+
+    opened = Run.open(run)
+    start = opened.last("start")
+    if opened.state != "running" or start is None:
+        raise RunError(f"{run} is {opened.state}; there is nothing to stop")
+    if start["host"] != socket.gethostname():
+        raise RunError(f"{run} trains on {start['host']}; stop it there")
+    os.kill(start["pid"], signal.SIGTERM)  # one rank is enough: all hear of it in the next step
+    while opened.state == "running":
+        time.sleep(0.1)
+    console.print(f"{bold(run)} {opened.state}")
 
 
 @app.command()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
-from clew.errors import ConfigError
+from clew.config import to_data
+from clew.errors import ConfigError, RunError
+from clew.launch.place import find as launched
 
 if TYPE_CHECKING:
     from clew.ledger import Run
+
+
+_PLAIN: Any = {"rich_help_panel": "Training without a recipe"}
 
 
 def train(
@@ -22,8 +29,27 @@ def train(
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     output: Annotated[str | None, typer.Option(help="The run's folder (default: the next under runs/).")] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="FILE:NAME", help="Without a recipe: what builds the model.", **_PLAIN)
+    ] = None,
+    train_files: Annotated[
+        list[str] | None, typer.Option("--train", metavar="FILES", help="Files or globs to learn from.", **_PLAIN)
+    ] = None,
+    val_files: Annotated[
+        list[str] | None,
+        typer.Option("--val", metavar="FILES", help="To validate on (default: a fifth of --train).", **_PLAIN),
+    ] = None,
+    features: Annotated[str | None, typer.Option(help="Columns the model gets: X, or pt,eta,phi.", **_PLAIN)] = None,
+    labels: Annotated[str | None, typer.Option(help="Columns it learns.", **_PLAIN)] = None,
+    loss: Annotated[
+        str | None,
+        typer.Option(help="cross_entropy, binary_cross_entropy, mse, mae, huber or file.py:name.", **_PLAIN),
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="Event weights: an expression of columns.", **_PLAIN)] = None,
+    select: Annotated[str | None, typer.Option(help="Which events: 'pt > 20 && abs(eta) < 2.5'.", **_PLAIN)] = None,
     settings: Settings = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that did not finish.")] = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
     time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
 ) -> None:
     """Train a recipe's model on a dataset.
@@ -34,15 +60,27 @@ def train(
       clew train my.yaml --set train.optimizer.lr=1e-3 --output runs/first
       clew train runs/first --output runs/again
       clew train tracking --time-limit 2h
+      clew train tracking --workers 2 --detach
       clew train --resume runs/tracking-001
+      clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
+      torchrun --nproc-per-node 4 --no-python clew train tracking
+
+    Under torchrun, mpiexec or srun every process becomes a worker; otherwise --workers starts them here.
 
     Stopped by a time limit, SIGTERM or SIGUSR1, it writes a checkpoint and ends with exit code 75.
     """
-    from clew.cli.follow import following
+    from clew.cli.follow import following, preparing
+
+    if detach:
+        _detach(recipe or (model or "").split(":")[0], output, resume)
+        return
 
     minutes = None if time_limit is None else seconds_in(time_limit, "--time-limit") / 60
-    if (recipe is None) == (resume is None):
-        raise ConfigError("name a recipe to train, or a run to go on with: --resume RUN")
+    if sum(given is not None for given in (recipe, resume, model)) != 1:
+        raise ConfigError("name a recipe to train, a run to go on with (--resume RUN), or a model (--model FILE:NAME)")
+    columns = {"features": features, "labels": labels, "loss": loss, "weight": weight, "select": select}
+    if model is None and any(given is not None for given in (*columns.values(), train_files, val_files)):
+        raise ConfigError("--train, --val, --features, --labels, --loss, --weight and --select go with --model")
     with following() as begun:
         if resume is not None:
             run = _resume(resume, workers, minutes, begun, others=[dataset, epochs, output, *(settings or ())])
@@ -52,9 +90,46 @@ def train(
 
             options = {"dataset": dataset, "workers": workers, "epochs": epochs, "time_limit_minutes": minutes}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
-            loaded = spec.load(str(recipe), chosen)
-            run = work(loaded.recipe, None, loaded.train, output=output, begun=begun)
-    console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
+            if model is not None:
+                given = spec.load("columns", chosen)
+                asked = {name: value for name, value in columns.items() if value is not None}
+                own = {**to_data(given.train), "arguments": given.recipe.config.model.arguments}
+                del own["dataset"]
+                with preparing() as show:
+                    run = work(model, train_files, val_files, output=output, begun=begun, prepared=show, **own, **asked)
+            else:
+                loaded = spec.load(str(recipe), chosen)
+                run = work(loaded.recipe, None, loaded.train, output=output, begun=begun)
+    if launched().rank == 0:
+        console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
+
+
+def _detach(what: str, output: str | None, resume: str | None) -> None:
+    """Start the same command as a job of its own, and wait until its run is there."""
+    from pathlib import Path
+
+    from clew.launch.launcher import ENDS, find
+    from clew.ledger import Run
+    from clew.ledger.folder import next_name
+
+    run = Run(Path(resume or output or next_name(Path("runs"), Path(what).stem)))
+    arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    if resume is None and output is None:
+        arguments += ["--output", str(run.path)]
+    launcher, folder = find("local"), run.job_folder
+    while folder.exists():  # of an earlier part of the same run
+        folder = folder.with_name(f"{folder.name}+")
+    known = len(list(run.records())) if resume else 0
+    job = launcher.start(arguments, folder=folder)
+    while len(list(run.records())) <= known:
+        if launcher.state(job) in ENDS:
+            last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
+            raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
+        time.sleep(0.1)
+    console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")
+    console.print(
+        f"[dim]watch it with[/] {program()} runs follow {run.path}  [dim]stop it with[/] {program()} runs stop {run.path}"
+    )
 
 
 def _resume(

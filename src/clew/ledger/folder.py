@@ -125,6 +125,11 @@ class Run:
         """A rank's samples of a step whose loss was not finite."""
         return self.path / f"bad-batch-step-{step}-rank-{rank}.h5"
 
+    @property
+    def job_folder(self) -> Path:
+        """Beside the run: log and exit code of the job that does it, where a launcher started one."""
+        return self.path.parent / "jobs" / self.path.name
+
     def config(self) -> Document:
         """The settings, as `--config` would read them."""
         return read_document(self.config_file)
@@ -163,6 +168,12 @@ class Run:
     def evaluations(self) -> dict[str, Record]:
         """The newest evaluation under each name."""
         return {record["name"]: record for record in self.records("evaluate", "evaluation")}
+
+    def plot(self) -> Any:
+        """The curves of the training as one plotly figure, which a notebook shows: losses, then every metric."""
+        from clew.ledger.report import curves
+
+        return curves(self)
 
     @property
     def state(self) -> str:

@@ -113,6 +113,21 @@ def _plain(metrics: dict[str, Any]) -> dict[str, Any]:
     return {**{n: e for n, e in kept.items() if n != "loss"}, **({"loss": kept["loss"]} if "loss" in kept else {})}
 
 
+def curves(run: Run) -> Any:
+    """Losses and validation metrics side by side, as a figure of plotly's."""
+    from plotly.subplots import make_subplots
+
+    drawn = _curves(run)
+    page = make_subplots(1, 2, subplot_titles=("Loss", "Validation"))
+    for place, name in enumerate(("loss", "metrics"), start=1):
+        for trace in drawn[name]["data"] if name in drawn else ():
+            page.add_trace(trace, row=1, col=place)
+    page.update_xaxes(title_text="epoch")
+    page.update_yaxes(type="log", row=1, col=1)
+    page.update_layout(title=f"{run.name} ({run.state})", legend={"orientation": "h", "y": -0.2})
+    return page
+
+
 def _curves(run: Run) -> dict[str, Figure]:
     steps, validations = _of_kind(run, "rank-0", "step"), _of_kind(run, "rank-0", "validation")
     plan = run.last("plan")
@@ -132,10 +147,12 @@ def _curves(run: Run) -> dict[str, Figure]:
         line(ends, [v["metrics"].get(name) for v in validations], _label(name), colour=i % 8, mode="lines+markers")
         for i, name in enumerate(names)
     ]
+    values = [v["metrics"].get(name) or 0.0 for v in validations for name in names]
+    scale = {"range": [0, 1.02]} if all(0 <= value <= 1 for value in values) else {}
     speed = [(s["step"] / each, (s["samples"] - before) / s["seconds"]) for before, s in _pairs(steps)]
     return {
         "loss": figure(loss, title="Loss", x="epoch", y="loss", yaxis={"type": "log"}),
-        "metrics": figure(metrics, title="Validation", x="epoch", y="", yaxis={"range": [0, 1.02]}),
+        "metrics": figure(metrics, title="Validation", x="epoch", y="", yaxis=scale),
         "speed": figure(
             [points([x for x, _ in speed], [y for _, y in speed], "samples/s", colour=2)],
             title="Speed, all workers together",

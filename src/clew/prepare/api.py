@@ -86,6 +86,11 @@ def prepare(
     return Dataset(output)
 
 
+def key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
+    """The identity of the dataset that `prepare` would make; only inputs whose hash is unknown are read."""
+    return _Plan(recipe, config, settings).key
+
+
 def _workers(plan: _Plan) -> int | None:
     """How many were asked for; a recipe that other processes cannot load is prepared in this one.
 

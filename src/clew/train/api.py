@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +19,33 @@ from clew.ledger import Run
 from clew.ledger.environment import allowed_cores, capture
 from clew.ledger.folder import next_name
 from clew.recipe import TYPED_IN, Recipe, resolve
+from clew.train.columns import Columns
 from clew.train.config import TrainConfig
+from clew.train.plain import dataset_for, identity, is_model, recipe_for
 
 RUNS = Path("runs")
 
 
 def train(
-    recipe: str | Recipe | type[Recipe],
-    dataset: str | Path | Dataset | None = None,
-    config: TrainConfig | None = None,
+    recipe: Any,
+    dataset: Any = None,
+    config: Any = None,
     *,
     output: str | Path | None = None,
     begun: Callable[[Run], None] | None = None,
     **settings: Any,
 ) -> Run:
-    """Train, on as many processes as `workers` says, and return the run.
+    """Train, on as many processes as `workers` says or a launcher has started, and return the run.
 
-    `settings` are those of `TrainConfig`, laid over `config` or, without one, over what the recipe would rather have:
-    `clew.train("tracking", "dataset", epochs=5)`.
+    With a recipe (its name, file, class or itself): `clew.train("tracking", "dataset", epochs=5)`. `dataset` is a
+    dataset or its folder, `config` a `TrainConfig`; `settings` are those of `TrainConfig`, laid over `config` or,
+    without one, over what the recipe would rather have.
+
+    Without one: `clew.train(model, train, val, features="X", labels="Y", loss="cross_entropy", workers=2)`. `model` is
+    an `nn.Module` or `"net.py:build"`; `train` and `val` are files, a table, arrays by name, a data frame or (X, y);
+    without `val` a fifth of `train` is held out. `weight` and `select` are expressions of columns, `arguments` those of
+    the function that builds the model.
+
     `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
     its folder is there, before any work.
 
@@ -44,34 +54,62 @@ def train(
         WorkerError: a process died; the run's folder says what it had done.
     """
     check_not_inside("clew.train")
+    team = _Team.gathered(Path(output).parent if output else RUNS)
+    if is_model(recipe):
+        recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
+        config = None
     place = dataset.path if isinstance(dataset, Dataset) else dataset
     work = resolve(recipe)
     below = to_data(config) if config else work.defaults.get("train", {})
     given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
     given.data["dataset"] = str(Path(given.data.get("dataset", "dataset")).absolute())
-    here = launched()
-    chosen = _with_workers(validate(TrainConfig, given), here)
+    chosen = team.sized(validate(TrainConfig, given))
     if chosen.workers > 1 and not work.location and type(work).__module__ == "__main__":
         raise RecipeError(f"recipe {type(work).__name__} was typed in; {TYPED_IN}")
     data = Dataset(chosen.dataset)
     _check(data)
 
     def make() -> Run:
-        name = Path(work.location).stem if work.location else type(work).__name__.lower()
-        folder = Path(output) if output else next_name(RUNS, name)
+        folder = Path(output) if output else next_name(RUNS, _name(work))
         run = Run.create(folder, config=document(work, chosen), environment=capture())
         write_text(run.dataset_file, (data.path / "manifest.json").read_text())
         if begun is not None:
             begun(run)
         return run
 
-    return _begin(make, work, chosen, here, Path(output).parent if output else RUNS, resume=False)
+    return _begin(make, work, chosen, team, resume=False)
+
+
+def _without_recipe(
+    model: Any, train: Any, val: Any, settings: dict[str, Any], team: _Team
+) -> tuple[Recipe, Dataset, dict[str, Any]]:
+    """A model and data as a recipe and a dataset; and the settings that are left for training."""
+    columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select")}
+    loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
+    prepared = settings.pop("prepared", None)
+    if train is None:
+        raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
+    recipe = recipe_for(model, train, columns=columns, loss=loss, arguments=arguments)
+
+    def make() -> str:
+        found = dataset_for(recipe, train, val, root=team.root, progress=prepared)
+        if prepared is not None:
+            prepared.tell(found)
+        return str(found.path)
+
+    return recipe, Dataset(team.share("dataset", make)), settings
+
+
+def _name(recipe: Recipe) -> str:
+    if isinstance(recipe, Columns):
+        return identity(recipe)
+    return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
 
 
 def resume(
     run: Run | str | Path,
     *,
-    recipe: str | Recipe | type[Recipe] | None = None,
+    recipe: Any = None,
     begun: Callable[[Run], None] | None = None,
     **settings: Any,
 ) -> Run:
@@ -86,11 +124,10 @@ def resume(
     from clew.train.evaluate import recipe_of
 
     run = run if isinstance(run, Run) else Run.open(run)
-    work, config = recipe_of(run, None if recipe is None else resolve(recipe))
-    here = launched()
-    before = {**to_data(config), **({"workers": 1} if here.ranks > 1 else {})}
-    chosen = validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before))
-    chosen = _with_workers(chosen, here)
+    work, config = recipe_of(run, recipe)
+    team = _Team.gathered(run.path.parent)
+    before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
+    chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
     _check(Dataset(chosen.dataset))
 
     def ready() -> Run:
@@ -100,58 +137,76 @@ def resume(
             begun(run)
         return run
 
-    return _begin(ready, work, chosen, here, run.path.parent, resume=True)
+    return _begin(ready, work, chosen, team, resume=True)
 
 
-def _with_workers(config: TrainConfig, here: Place) -> TrainConfig:
-    """The settings with as many workers as a launcher has started, if one has.
+@dataclass(frozen=True)
+class _Team:
+    """The processes a launcher started, of which this is one; or this one alone."""
 
-    Raises:
-        ConfigError: they ask for another number.
-    """
-    if here.ranks == 1:
-        return config
-    if config.workers not in (1, here.ranks):
-        raise ConfigError(f"train.workers is {config.workers}, but {here.launcher} started {here.ranks} processes")
-    return config.model_copy(update={"workers": here.ranks})
+    here: Place
+    root: Path
+    """Where runs are made."""
+    store: Any = None
+
+    @classmethod
+    def gathered(cls, root: Path) -> _Team:
+        here = launched()
+        if here.ranks == 1:
+            return cls(here, root)
+        root.mkdir(parents=True, exist_ok=True)
+        return cls(here, root, meet(here, root))
+
+    def sized(self, config: TrainConfig) -> TrainConfig:
+        """The settings with as many workers as there are.
+
+        Raises:
+            ConfigError: they ask for another number.
+        """
+        ranks = self.here.ranks
+        if ranks == 1:
+            return config
+        if config.workers not in (1, ranks):
+            raise ConfigError(f"train.workers is {config.workers}, but {self.here.launcher} started {ranks} processes")
+        return config.model_copy(update={"workers": ranks})
+
+    def share(self, name: str, make: Callable[[], str]) -> str:
+        """What rank 0 makes, on every rank.
+
+        Raises:
+            WorkerError: rank 0 could not, and this is another.
+        """
+        if self.store is None:
+            return make()
+        if self.here.rank:
+            word: str = self.store.get(name).decode()
+            if word.startswith("!"):
+                raise WorkerError(f"rank {self.here.rank} gives up, because rank 0 did: {word[1:]}")
+            return word
+        try:
+            made = make()
+        except ClewError as error:
+            self.store.set(name, f"!{error}")
+            raise
+        self.store.set(name, made)
+        return made
 
 
-def _begin(
-    make: Callable[[], Run], recipe: Recipe, config: TrainConfig, here: Place, root: Path, *, resume: bool
-) -> Run:
+def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: _Team, *, resume: bool) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
-    if here.ranks == 1:
-        run = make()
+    run = Run.open(team.share("run", lambda: str(make().path)))
+    if team.store is None:
         _start(run, recipe, config, resume=resume)
         return run
-    root.mkdir(parents=True, exist_ok=True)
-    store = meet(here, root)
-    run = _shared(make, here, store)
     try:
-        _work(run, recipe, config, here, store, resume=resume)
+        _work(run, recipe, config, team.here, team.store, resume=resume)
     except StoppedError:
         raise
     except Exception as error:
-        cause = _cause(error, here, store)
-        if here.rank == 0 and cause is not error:
+        cause = _cause(error, team.here, team.store)
+        if team.here.rank == 0 and cause is not error:
             _end(run, cause)
         raise cause from error
-    return run
-
-
-def _shared(make: Callable[[], Run], here: Place, store: Any) -> Run:
-    """The run that rank 0 makes, on every rank."""
-    if here.rank:
-        word = store.get("run").decode()
-        if word.startswith("!"):
-            raise WorkerError(f"rank {here.rank} gives up, because rank 0 did: {word[1:]}")
-        return Run.open(word)
-    try:
-        run = make()
-    except ClewError as error:
-        store.set("run", f"!{error}")
-        raise
-    store.set("run", str(run.path))
     return run
 
 

@@ -21,10 +21,11 @@ from clew.files import write_text
 from clew.ledger import Run
 from clew.prepare import stages
 from clew.prepare.inputs import locations
-from clew.recipe import Recipe, find
+from clew.recipe import Recipe, find, resolve
 from clew.table import Table
 from clew.tally import Tally
 from clew.train import checkpoint, judge
+from clew.train.columns import Columns
 from clew.train.config import TrainConfig
 from clew.train.loop import best_device
 from clew.transforms import Transform
@@ -47,19 +48,19 @@ def evaluate(
     run: Run | str | Path,
     *,
     data: str | Path | Dataset | None = None,
-    split: str = "test",
+    split: str | None = None,
     input: Sequence[str] = (),
     name: str | None = None,
     weights: str = "best",
-    recipe: Recipe | type[Recipe] | None = None,
+    recipe: Any = None,
     progress: Callable[[int, int | None], None] | None = None,
 ) -> Evaluation:
     """Judge a run's model and write the figures into the run's folder.
 
-    On `split` of a dataset (default: the one it was trained on), or on raw events (`input`: files or globs), which
-    go through the run's own recipe and fitted transforms. `name` is what the report calls it. `recipe` is
-    needed only for one that was typed into a notebook and cannot be found again. `progress` is called
-    with the number of events done and, where it is known, of all.
+    On `split` (default: `test`, or `val` where there is none) of a dataset (default: that of the run), or on raw events
+    (`input`: files or globs), which go through the run's own recipe and fitted transforms. `name` is what the report
+    calls it. `recipe` is needed only for one (or for a model) that was typed into a notebook and cannot be found again.
+    `progress` is called with the number of events done and, where it is known, of all.
 
     Raises:
         RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
@@ -73,6 +74,7 @@ def evaluate(
         shown = ", ".join(input)
     else:
         dataset = data if isinstance(data, Dataset) else Dataset(data or config.dataset)
+        split = split or next((each for each in ("test", "val") if dataset.splits.get(each)), "test")
         title, chunks, total = name or split, _from_dataset(dataset, split), dataset.splits.get(split)
         shown = f"{dataset.path.name}, split {split}"
     if title.startswith(".") or "/" in title:
@@ -84,17 +86,19 @@ def evaluate(
     return result
 
 
-def recipe_of(run: Run, given: Recipe | type[Recipe] | None = None) -> tuple[Recipe, TrainConfig]:
-    """The recipe (found again, unless given) and the settings a run was made with."""
+def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
+    """The recipe (found again, unless it or its model is given) and the settings a run was made with."""
     document = run.config()
     place = str(document.data.get("recipe", ""))
     if given is None and not place:
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be found again; hand it over as recipe=")
-    found = find(place) if given is None else given if isinstance(given, type) else type(given)
+    model = given if isinstance(given, nn.Module) else None
+    found = find(place) if given is None or model is not None else type(resolve(given))
     own = {name: value for name, value in document.data.items() if name in found.Config.model_fields}
     config = validate(found.Config, Document(own, document.places, document.source))
     train = Document(document.data.get("train", {}), {}, document.source)
-    return found(config), validate(TrainConfig, train)
+    made = found(config) if model is None else Columns(config, model=model)
+    return made, validate(TrainConfig, train)
 
 
 def _from_dataset(dataset: Dataset, split: str) -> Iterator[Table]:

@@ -1,0 +1,78 @@
+"""The contract of a launcher: something that starts a clew command and looks after it while nobody waits."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias
+
+from clew.errors import ConfigError, nearest
+
+State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost"]
+"""`stopped` can be resumed; `lost` ended without leaving an exit code."""
+ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost")
+LAUNCHERS = {"local": "clew.launch.detached:Detached"}
+"""Names and where they lead."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command that a launcher has started. It can be written down and taken up by another process."""
+
+    launcher: str
+    id: str
+    folder: str
+    """Where its output and exit code go."""
+
+    @property
+    def log(self) -> Path:
+        """What it prints."""
+        return Path(self.folder) / "log.txt"
+
+
+class Launcher(Protocol):
+    """Starts a clew command (a spec and a verb, as the command line takes them), watches and stops it.
+
+    It holds nothing between calls: all it needs to know of a job is in the `Job`.
+    """
+
+    def start(self, arguments: Sequence[str], *, folder: Path, workers: int = 1) -> Job:
+        """Begin `clew ARGUMENTS`; `folder`, which is made, takes its output, `workers` says how many processes it has.
+
+        Raises:
+            RunError: it cannot be started.
+        """
+
+    def state(self, job: Job) -> State:
+        """How it is now."""
+
+    def stop(self, job: Job) -> None:
+        """Ask it to write a checkpoint and end; nothing happens where it has ended already."""
+
+
+def find(name: str) -> Launcher:
+    """The launcher of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in LAUNCHERS:
+        raise ConfigError(f"no launcher '{name}'{nearest(name, LAUNCHERS)}")
+    module, _, kind = LAUNCHERS[name].partition(":")
+    made: Launcher = getattr(importlib.import_module(module), kind)()
+    return made
+
+
+def watch(launcher: Launcher, job: Job, *, pause: float = 0.2) -> Iterator[State]:
+    """Every state a job goes through from now on, until it ends."""
+    before: State | None = None
+    while before not in ENDS:
+        now = launcher.state(job)
+        if now != before:
+            yield now
+            before = now
+        else:
+            time.sleep(pause)

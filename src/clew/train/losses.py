@@ -1,0 +1,73 @@
+"""Losses by name: functions of outputs and labels with one value an event, so that event weights can be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from torch import Tensor
+from torch.nn import functional as f
+
+from clew.errors import ConfigError, DataError, nearest
+from clew.recipe import load_code
+
+LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+
+
+def named(name: str) -> LossFunction:
+    """The loss of that name, or the function at `file.py:name`.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name in LOSSES:
+        return LOSSES[name]
+    if ":" not in name:
+        raise ConfigError(f"no loss '{name}'{nearest(name, LOSSES)}; there are {', '.join(LOSSES)}, or file.py:name")
+    found: LossFunction = load_code(name)
+    return found
+
+
+def _elementwise(loss: Callable[..., Tensor]) -> LossFunction:
+    """A loss of numbers, averaged over those of an event."""
+
+    def work(outputs: Tensor, labels: Tensor) -> Tensor:
+        if outputs.ndim == labels.ndim + 1 and outputs.shape[1] == 1:
+            outputs = outputs.squeeze(1)
+        if outputs.shape != labels.shape:
+            raise DataError(f"the model gives {tuple(outputs.shape)} for labels of shape {tuple(labels.shape)}")
+        return _an_event(loss(outputs, labels.to(outputs.dtype), reduction="none"))
+
+    return work
+
+
+def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Of logits: of classes in the second dimension, or of two classes where there is one number an event."""
+    if outputs.ndim < 2 or outputs.shape[1] == 1:
+        return LOSSES["binary_cross_entropy"](outputs, labels)
+    if labels.is_floating_point():
+        return _an_event(f.cross_entropy(outputs, labels, reduction="none"))
+    highest = int(labels.max()) if labels.numel() else 0
+    if highest >= outputs.shape[1] or int(labels.min()) < 0:
+        raise DataError(
+            f"labels reach from {int(labels.min())} to {highest}, the model gives {outputs.shape[1]} classes"
+        )
+    return _an_event(f.cross_entropy(outputs, labels.long(), reduction="none"))
+
+
+def _auto(outputs: Tensor, labels: Tensor) -> Tensor:
+    return LOSSES["mse" if labels.is_floating_point() else "cross_entropy"](outputs, labels)
+
+
+def _an_event(values: Tensor) -> Tensor:
+    return values if values.ndim == 1 else values.flatten(1).mean(1)
+
+
+LOSSES: dict[str, LossFunction] = {
+    "auto": _auto,
+    "cross_entropy": _cross_entropy,
+    "binary_cross_entropy": _elementwise(f.binary_cross_entropy_with_logits),
+    "mse": _elementwise(f.mse_loss),
+    "mae": _elementwise(f.l1_loss),
+    "huber": _elementwise(f.huber_loss),
+}
