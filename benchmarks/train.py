@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -56,11 +56,27 @@ from clew.train.strategies.allreduce import AllReduce
 
 STEPS = 20
 """Of a block."""
-WARM = 2
+WARM = 1
 """Rounds that are not counted."""
 CPU = torch.device("cpu")
 Turn = Callable[[], None]
-Times = dict[str, list[float]]
+
+
+class Spent(NamedTuple):
+    """Seconds of a block: on the clock, and of the processor in this thread."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Spent:
+        return cls(time.perf_counter(), time.thread_time())
+
+    def since(self, begun: Spent) -> Spent:
+        return Spent(self.wall - begun.wall, self.cpu - begun.cpu)
+
+
+Times = dict[str, list[Spent]]
 
 
 class Over(Exception):  # noqa: N818
@@ -237,7 +253,8 @@ class Contestant:
     def __init__(self, loop: Callable[[Turn], None]) -> None:
         self._loop = loop
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._count, self._begun, self._seconds, self._over = 0, 0.0, 0.0, False
+        self._count, self._over = 0, False
+        self._begun = self._spent = Spent.now()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -246,19 +263,19 @@ class Contestant:
     def turn(self) -> None:
         """Called by the loop at the begin of every step."""
         if self._count % STEPS == 0:
-            self._seconds = time.perf_counter() - self._begun
+            self._spent = Spent.now().since(self._begun)
             self._back.release()
             self._go.acquire()
             if self._over:
                 raise Over
-            self._begun = time.perf_counter()
+            self._begun = Spent.now()
         self._count += 1
 
-    def block(self) -> float:
-        """Let it do one block; the seconds it took."""
+    def block(self) -> Spent:
+        """Let it do one block."""
         self._go.release()
         self._wait()
-        return self._seconds
+        return self._spent
 
     def end(self) -> None:
         self._over = True
@@ -281,8 +298,8 @@ class Contestant:
         self._back.release()
 
 
-def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
-    """Seconds of every block of every contestant, who go in another order every round."""
+def alternate(blocks: Mapping[str, Callable[[], Spent]], rounds: int) -> Times:
+    """What was spent on every block of every contestant, who go in another order every round."""
     times: Times = {name: [] for name in blocks}
     rng = np.random.default_rng(1)
     for _ in range(rounds + WARM):
@@ -305,8 +322,9 @@ def contest(task: Task, folder: Path, rounds: int) -> Times:
             each.end()
 
 
-def quartile(times: Sequence[float]) -> float:
-    return float(np.percentile(times, 25))
+def quartiles(times: Times) -> dict[str, Spent]:
+    """The 25th percentile of everybody's blocks."""
+    return {who: Spent(*np.percentile(blocks, 25, axis=0).tolist()) for who, blocks in times.items()}
 
 
 class Sheet:
@@ -329,20 +347,23 @@ class Sheet:
 
 def single(sheet: Sheet, name: str, task: Task, folder: Path, rounds: int) -> None:
     """One process: clew against the bare loop and lightning."""
-    times = contest(task, folder, rounds)
-    found = {who: quartile(each) for who, each in times.items()}
-    for who, seconds in found.items():
-        sheet.state(f"{name}: {who}", STEPS * task.size / seconds, "samples/s")
-    sheet.state(f"{name}: control, the bare loop against itself", found["bare"] / found["bare again"], "times")
-    bare = (found["bare"] + found["bare again"]) / 2
-    sheet.bar(f"{name}: clew against the bare loop", bare / found["clew"], 0.97, "times")
-    own = (found["clew"] - bare) / STEPS * 1e6
+    found = quartiles(contest(task, folder, rounds))
+    for who, spent in found.items():
+        sheet.state(f"{name}: {who}", STEPS * task.size / spent.wall, "samples/s")
+    first, again, own = found["bare"], found["bare again"], found["clew"]
+    bare = Spent((first.wall + again.wall) / 2, (first.cpu + again.cpu) / 2)
+    sheet.state(f"{name}: control, the bare loop against itself", first.wall / again.wall, "times")
+    sheet.state(f"{name}: the same in CPU time", first.cpu / again.cpu, "times")
+    sheet.bar(f"{name}: clew against the bare loop", bare.wall / own.wall, 0.97, "times")
+    sheet.state(f"{name}: the same in CPU time", bare.cpu / own.cpu, "times")
+    a_step = (own.wall - bare.wall) / STEPS * 1e6
     if isinstance(task, FlatTask):
-        sheet.bar(f"{name}: clew's own, a step", own, 20, "microseconds", lower=True)
+        sheet.bar(f"{name}: clew's own, a step", a_step, 20, "microseconds", lower=True)
     else:
-        sheet.state(f"{name}: clew's own, a step", own, "microseconds")
+        sheet.state(f"{name}: clew's own, a step", a_step, "microseconds")
+    sheet.state(f"{name}: the same in CPU time", (own.cpu - bare.cpu) / STEPS * 1e6, "microseconds")
     if "lightning" in found:
-        sheet.bar(f"{name}: clew against lightning", found["lightning"] / found["clew"], 1.5, "times")
+        sheet.bar(f"{name}: clew against lightning", found["lightning"].wall / own.wall, 1.5, "times")
 
 
 def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch]) -> Callable[[], None]:
@@ -359,10 +380,10 @@ def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch])
     return block
 
 
-def steps_of_torch(recipe: Recipe, batches: Sequence[Batch], **options: Any) -> Callable[[], None]:
+def steps_of_torch(recipe: Recipe, batches: Sequence[Batch]) -> Callable[[], None]:
     """The same with DistributedDataParallel."""
     plain, optimizer = fresh(recipe)
-    model = DistributedDataParallel(plain, **options)
+    model = DistributedDataParallel(plain)
 
     def block() -> None:
         for place in range(STEPS):
@@ -375,28 +396,26 @@ def steps_of_torch(recipe: Recipe, batches: Sequence[Batch], **options: Any) -> 
     return block
 
 
-def in_step(work: Callable[[], None]) -> float:
-    """Seconds of a block that all ranks begin together."""
+def in_step(work: Callable[[], None]) -> Spent:
+    """A block that all ranks begin together."""
     dist.barrier()
-    begun = time.perf_counter()
+    begun = Spent.now()
     work()
-    return time.perf_counter() - begun
+    return Spent.now().since(begun)
 
 
-def rank_work(
-    rank: int, kind: type[Recipe], config: Section, dataset: str, size: int, folder: Path, rounds: int
-) -> None:
+def rank_work(task: tuple[type[Recipe], Section, Path, int], folder: Path, rounds: int, rank: int) -> None:
     """One rank of two: clew's step and DDP's in turns, in one process group."""
     torch.set_num_threads(1)
-    recipe = kind(config)
+    kind, config, path, size = task
+    recipe, dataset = kind(config), Dataset(path)
     strategy = AllReduce(rank=rank, ranks=2, store=FileStore(str(folder / "meet"), 2), device=CPU)
-    shares = Sampler(Dataset(dataset).splits["train"], size, 0, rank, 2).epoch(0)
-    table = Dataset(dataset).read("train", columns=list(recipe.columns or ()))
-    batches = [to_batch(table.take(numbers), recipe.columns) for _, numbers in zip(range(STEPS), shares, strict=False)]
+    shares = Sampler(dataset.splits["train"], size, 0, rank, 2).epoch(0)
+    table = dataset.read("train", columns=list(recipe.columns or ()))
+    batches = [to_batch(table.take(numbers), recipe.columns) for numbers in itertools.islice(shares, STEPS)]
     works = {
         "DDP": steps_of_torch(recipe, batches),
         "DDP again": steps_of_torch(recipe, batches),
-        "DDP, gradients as bucket views": steps_of_torch(recipe, batches, gradient_as_bucket_view=True),
         "clew": steps_of_clew(recipe, strategy, batches),
     }
     times = alternate({name: partial(in_step, work) for name, work in works.items()}, rounds)
@@ -409,18 +428,18 @@ def two_ranks(sheet: Sheet, name: str, task: Task, folder: Path, rounds: int) ->
     """All-reduce against DDP, over the loopback."""
     folder.mkdir()
     context = multiprocessing.get_context("spawn")
-    common = (type(task.recipe), task.recipe.config, str(task.dataset.path), task.size, folder, rounds)
-    ranks = [context.Process(target=rank_work, args=(rank, *common)) for rank in range(2)]
+    common = ((type(task.recipe), task.recipe.config, task.dataset.path, task.size), folder, rounds)
+    ranks = [context.Process(target=rank_work, args=(*common, rank)) for rank in range(2)]
     for each in ranks:
         each.start()
     for each in ranks:
         each.join()
-    found = {who: quartile(times) for who, times in json.loads((folder / "times.json").read_text()).items()}
-    for who, seconds in found.items():
-        sheet.state(f"{name}, 2 ranks: {who}", STEPS * task.size / seconds, "samples/s")
-    sheet.state(f"{name}, 2 ranks: control, DDP against itself", found["DDP"] / found["DDP again"], "times")
-    rival = (found["DDP"] + found["DDP again"]) / 2
-    sheet.bar(f"{name}, 2 ranks: clew against DDP", rival / found["clew"], 0.97, "times")
+    found = quartiles(json.loads((folder / "times.json").read_text()))
+    for who, spent in found.items():
+        sheet.state(f"{name}, 2 ranks: {who}", STEPS * task.size / spent.wall, "samples/s")
+    first, again = found["DDP"].wall, found["DDP again"].wall
+    sheet.state(f"{name}, 2 ranks: control, DDP against itself", first / again, "times")
+    sheet.bar(f"{name}, 2 ranks: clew against DDP", (first + again) / 2 / found["clew"].wall, 0.97, "times")
 
 
 class Reader(nn.Module):
@@ -588,7 +607,7 @@ def prepared(recipe: Recipe, source: Path, output: Path) -> Dataset:
 def measure(sheet: Sheet, folder: Path, *, quick: bool) -> dict[str, int]:
     """All of it; how many blocks of each contestant were counted."""
     flat, graphs = flat_data(folder), graph_data(folder, 4096 if quick else 12_288)
-    rounds = {"MLP": 100, "GraphNet": 4, "2 ranks": 5} if quick else {"MLP": 500, "GraphNet": 24, "2 ranks": 20}
+    rounds = {"MLP": 100, "GraphNet": 3, "2 ranks": 4} if quick else {"MLP": 500, "GraphNet": 16, "2 ranks": 16}
     single(sheet, "MLP", FlatTask(flat), folder / "mlp", rounds["MLP"])
     single(sheet, "GraphNet", GraphTask(graphs), folder / "graphnet", rounds["GraphNet"])
     wide = FlatTask(flat, Flat(Widths(hidden=(1000, 1000, 1000))))

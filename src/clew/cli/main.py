@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
 from typing import Annotated
@@ -13,6 +15,8 @@ from rich.markup import escape
 from clew.cli import cache, config, data, demo, evaluate, init, prepare, runs, train
 from clew.errors import ClewError
 from clew.version import __version__
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="clew",
@@ -52,6 +56,8 @@ def _root(
 
 def run() -> None:
     """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
+    # torch's threads would spin while they wait: where anything else runs, small steps then take five times longer
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -69,9 +75,10 @@ def run() -> None:
             errors.print("[yellow]clew: interrupted[/]")
         raise
     except OSError as error:
-        if debug or error.filename is None:
+        if debug or (error.filename is None and error.errno not in _FULL):
             raise
-        errors.print(f"[bold red]clew:[/] {escape(f'{error.filename}: {error.strerror}')}")
+        told = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; make room and try again"
+        errors.print(f"[bold red]clew:[/] {escape(told)}")
         sys.exit(2)
     except Exception as error:
         if debug:

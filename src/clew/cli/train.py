@@ -126,10 +126,9 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
             last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
             raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
         time.sleep(0.1)
+    again = f"{program()} runs"
     console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")
-    console.print(
-        f"[dim]watch it with[/] {program()} runs follow {run.path}  [dim]stop it with[/] {program()} runs stop {run.path}"
-    )
+    console.print(f"[dim]watch it:[/] {again} follow {run.path}   [dim]stop it:[/] {again} stop {run.path}")
 
 
 def _resume(

@@ -16,7 +16,7 @@ from clew.config import Section
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.expression import Expression
 from clew.recipe import Recipe, load_code
-from clew.table import Ragged, Table
+from clew.table import Column, Ragged, Table
 from clew.transforms import Compute, Select, Transform
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ class Columns(Recipe):
     def prepare(self, events: Table) -> Table:
         chosen = self.config.columns
         weight = {"weight": events.fixed("weight")} if chosen.weight else {}
-        return Table({**_joined(events, chosen.features, FEATURES), **_joined(events, chosen.labels, LABELS), **weight})
+        features = _joined(events, chosen.features, FEATURES)
+        return Table({**features, **_joined(events, chosen.labels, LABELS, alone=True), **weight})
 
     def model(self) -> nn.Module:
         from torch import nn
@@ -161,16 +162,16 @@ def _unpacked(config: dict[str, Any], model: bytes) -> Columns:
     return Columns(Settings.model_validate(config), model=cloudpickle.loads(model))
 
 
-def _joined(events: Table, names: Sequence[str], together: str) -> dict[str, Any]:
-    """One column as it is, or several scalars side by side; floats in single precision."""
+def _joined(events: Table, names: Sequence[str], together: str, *, alone: bool = False) -> dict[str, Any]:
+    """Scalars side by side (one `alone` stays as it is), or a column of another shape; floats in single precision."""
     columns = [events[name] for name in names]
-    if len(columns) == 1:
+    if len(columns) == 1 and (alone or _values(columns[0]).ndim > 1):
         return {together: _single(columns[0])}
     ragged = [column for column in columns if isinstance(column, Ragged)]
     if len(ragged) not in (0, len(columns)):
         raise DataError(f"columns {', '.join(names)}: ragged ones and others cannot stand side by side")
     for name, column in zip(names, columns, strict=True):
-        if (column.values if isinstance(column, Ragged) else column).ndim > 1:
+        if _values(column).ndim > 1:
             raise DataError(f"column '{name}' has more than one number: several {together} must be scalars")
         if isinstance(column, Ragged) and column.offsets is not ragged[0].offsets:
             raise DataError(f"columns '{names[0]}' and '{name}' do not describe the same items")
@@ -179,8 +180,12 @@ def _joined(events: Table, names: Sequence[str], together: str) -> dict[str, Any
     return {together: _single(ragged[0].share(np.stack([column.values for column in ragged], axis=1)))}
 
 
+def _values(column: Column) -> Any:
+    return column.values if isinstance(column, Ragged) else column
+
+
 def _single(column: Any) -> Any:
-    values = column.values if isinstance(column, Ragged) else column
+    values = _values(column)
     if values.dtype != np.float64:
         return column
     return column.share(values.astype(np.float32)) if isinstance(column, Ragged) else values.astype(np.float32)

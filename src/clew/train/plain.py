@@ -16,7 +16,7 @@ from clew.files import sha256
 from clew.prepare import api as prepare
 from clew.prepare.cache import default_folder
 from clew.prepare.inputs import locations
-from clew.recipe import resolve
+from clew.recipe import load_code, resolve
 from clew.table import Table
 from clew.train.columns import FEATURES, LABELS, Columns, Settings, guess
 
@@ -43,6 +43,9 @@ def recipe_for(
         features, labels = guess(_first(train))
         chosen = {"features": (features,), "labels": (labels,), **chosen}
     build = _absolute(model) if isinstance(model, str) else ""
+    for place in (build, _absolute(loss)):
+        if ":" in place:
+            load_code(place)  # what is not there is told before anything is made
     settings = {"columns": chosen, "model": {"build": build, "arguments": dict(arguments)}, "loss": _absolute(loss)}
     handed = None if isinstance(model, str) else model(**arguments) if isinstance(model, type) else model
     made = Columns(Settings.model_validate(settings), model=handed)

@@ -26,6 +26,7 @@ class Settings(Section):
     """Every rank begins with weights of its own."""
     normed: bool = False
     """A batch norm before the line."""
+    wide: int = 4
     unused: bool = False
     """A parameter that no loss depends on."""
 
@@ -44,7 +45,7 @@ class Line(Recipe):
         return events
 
     def model(self) -> nn.Module:
-        inner, outer = nn.Linear(3, 4), nn.Linear(4, 1)
+        inner, outer = nn.Linear(3, self.config.wide), nn.Linear(self.config.wide, 1)
         inner.requires_grad_(not self.config.frozen)
         if self.config.unequal:
             nn.init.constant_(outer.weight, 0.1 * (1 + own_rank()))
