@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -54,29 +54,13 @@ from clew.train.loop import _Loop, make_loader
 from clew.train.strategies import Strategy
 from clew.train.strategies.allreduce import AllReduce
 
-STEPS = 20
-"""Of a block."""
+STEPS = {"MLP": 20, "GraphNet": 10}
+"""Of a block; a multiple of those between two records. A GraphNet's step is long, so that fewer do."""
 WARM = 1
 """Rounds that are not counted."""
 CPU = torch.device("cpu")
 Turn = Callable[[], None]
-
-
-class Spent(NamedTuple):
-    """Seconds of a block: on the clock, and of the processor in this thread."""
-
-    wall: float
-    cpu: float
-
-    @classmethod
-    def now(cls) -> Spent:
-        return cls(time.perf_counter(), time.thread_time())
-
-    def since(self, begun: Spent) -> Spent:
-        return Spent(self.wall - begun.wall, self.cpu - begun.cpu)
-
-
-Times = dict[str, list[Spent]]
+Times = dict[str, list[float]]
 
 
 class Over(Exception):  # noqa: N818
@@ -126,6 +110,7 @@ class Graphs(Turning, Tracking):
 class Task(Protocol):
     """The same training for everybody."""
 
+    name: str
     dataset: Dataset
     size: int
 
@@ -148,6 +133,7 @@ class FlatTask:
     dataset: Dataset
     recipe: Flat = field(default_factory=Flat)
     size: int = 128
+    name: str = "MLP"
 
     def __post_init__(self) -> None:
         table = self.dataset.read("train")
@@ -176,6 +162,7 @@ class GraphTask:
     dataset: Dataset
     recipe: Graphs = field(default_factory=Graphs)
     size: int = 32
+    name: str = "GraphNet"
 
     def __post_init__(self) -> None:
         self.table = self.dataset.read("train", columns=list(Tracking.columns or ()))
@@ -250,11 +237,10 @@ def with_lightning(task: Task, turn: Turn) -> None:
 class Contestant:
     """A loop in a thread that works only when it is its turn."""
 
-    def __init__(self, loop: Callable[[Turn], None]) -> None:
-        self._loop = loop
+    def __init__(self, loop: Callable[[Turn], None], steps: int) -> None:
+        self._loop, self._steps = loop, steps
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
-        self._count, self._over = 0, False
-        self._begun = self._spent = Spent.now()
+        self._count, self._begun, self._seconds, self._over = 0, 0.0, 0.0, False
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -262,20 +248,20 @@ class Contestant:
 
     def turn(self) -> None:
         """Called by the loop at the begin of every step."""
-        if self._count % STEPS == 0:
-            self._spent = Spent.now().since(self._begun)
+        if self._count % self._steps == 0:
+            self._seconds = time.perf_counter() - self._begun
             self._back.release()
             self._go.acquire()
             if self._over:
                 raise Over
-            self._begun = Spent.now()
+            self._begun = time.perf_counter()
         self._count += 1
 
-    def block(self) -> Spent:
-        """Let it do one block."""
+    def block(self) -> float:
+        """Let it do one block; the seconds it took."""
         self._go.release()
         self._wait()
-        return self._spent
+        return self._seconds
 
     def end(self) -> None:
         self._over = True
@@ -298,8 +284,8 @@ class Contestant:
         self._back.release()
 
 
-def alternate(blocks: Mapping[str, Callable[[], Spent]], rounds: int) -> Times:
-    """What was spent on every block of every contestant, who go in another order every round."""
+def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
+    """Seconds of every block of every contestant, who go in another order every round."""
     times: Times = {name: [] for name in blocks}
     rng = np.random.default_rng(1)
     for _ in range(rounds + WARM):
@@ -310,11 +296,11 @@ def alternate(blocks: Mapping[str, Callable[[], Spent]], rounds: int) -> Times:
 
 def contest(task: Task, folder: Path, rounds: int) -> Times:
     """The bare loop, itself again, clew and (where it is installed) lightning."""
-    loops: dict[str, Callable[[Turn], None]] = {"bare": task.bare, "bare again": task.bare}
+    loops: dict[str, Callable[[Turn], None]] = {"bare loop": task.bare, "bare loop again": task.bare}
     loops["clew"] = partial(with_clew, task, folder)
     if importlib.util.find_spec("lightning"):
         loops["lightning"] = partial(with_lightning, task)
-    contestants = {name: Contestant(loop) for name, loop in loops.items()}
+    contestants = {name: Contestant(loop, STEPS[task.name]) for name, loop in loops.items()}
     try:
         return alternate({name: each.block for name, each in contestants.items()}, rounds)
     finally:
@@ -322,9 +308,9 @@ def contest(task: Task, folder: Path, rounds: int) -> Times:
             each.end()
 
 
-def quartiles(times: Times) -> dict[str, Spent]:
-    """The 25th percentile of everybody's blocks."""
-    return {who: Spent(*np.percentile(blocks, 25, axis=0).tolist()) for who, blocks in times.items()}
+def quartile(*times: Sequence[float]) -> float:
+    """The 25th percentile of all blocks."""
+    return float(np.percentile(np.concatenate(times), 25))
 
 
 class Sheet:
@@ -345,25 +331,28 @@ class Sheet:
         print(f"  {name:56} {value:12,.3f} {unit}", flush=True)
 
 
-def single(sheet: Sheet, name: str, task: Task, folder: Path, rounds: int) -> None:
+def against(sheet: Sheet, title: str, task: Task, times: Times, rival: str) -> None:
+    """clew's speed over that of a rival who also ran against himself."""
+    again = f"{rival} again"
+    for who, blocks in times.items():
+        sheet.state(f"{title}: {who}", STEPS[task.name] * task.size / quartile(blocks), "samples/s")
+    sheet.state(f"{title}: control, {rival} against itself", quartile(times[rival]) / quartile(times[again]), "times")
+    ratio = quartile(times[rival], times[again]) / quartile(times["clew"])
+    sheet.bar(f"{title}: clew against {rival}", ratio, 0.97, "times")
+    pairs = np.median(np.add(times[rival], times[again]) / 2 / times["clew"])
+    sheet.state(f"{title}: the same, median over rounds", float(pairs), "times")
+
+
+def single(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
     """One process: clew against the bare loop and lightning."""
-    found = quartiles(contest(task, folder, rounds))
-    for who, spent in found.items():
-        sheet.state(f"{name}: {who}", STEPS * task.size / spent.wall, "samples/s")
-    first, again, own = found["bare"], found["bare again"], found["clew"]
-    bare = Spent((first.wall + again.wall) / 2, (first.cpu + again.cpu) / 2)
-    sheet.state(f"{name}: control, the bare loop against itself", first.wall / again.wall, "times")
-    sheet.state(f"{name}: the same in CPU time", first.cpu / again.cpu, "times")
-    sheet.bar(f"{name}: clew against the bare loop", bare.wall / own.wall, 0.97, "times")
-    sheet.state(f"{name}: the same in CPU time", bare.cpu / own.cpu, "times")
-    a_step = (own.wall - bare.wall) / STEPS * 1e6
+    times = contest(task, folder, rounds)
+    against(sheet, task.name, task, times, "bare loop")
+    own = quartile(times["clew"]) - quartile(times["bare loop"], times["bare loop again"])
     if isinstance(task, FlatTask):
-        sheet.bar(f"{name}: clew's own, a step", a_step, 20, "microseconds", lower=True)
-    else:
-        sheet.state(f"{name}: clew's own, a step", a_step, "microseconds")
-    sheet.state(f"{name}: the same in CPU time", (own.cpu - bare.cpu) / STEPS * 1e6, "microseconds")
-    if "lightning" in found:
-        sheet.bar(f"{name}: clew against lightning", found["lightning"].wall / own.wall, 1.5, "times")
+        sheet.bar("MLP: clew's own, a step", own / STEPS["MLP"] * 1e6, 20, "microseconds", lower=True)
+    if "lightning" in times:
+        ratio = quartile(times["lightning"]) / quartile(times["clew"])
+        sheet.bar(f"{task.name}: clew against lightning", ratio, 1.5, "times")
 
 
 def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch]) -> Callable[[], None]:
@@ -372,9 +361,9 @@ def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch])
     engine = Engine(recipe, model, TrainConfig(workers=2), strategy, CPU)
 
     def block() -> None:
-        for place in range(STEPS):
+        for batch in batches:
             strategy.order, strategy.alarm = 0, False
-            engine.step([batches[place % len(batches)]])
+            engine.step([batch])
             strategy.heard()
 
     return block
@@ -386,8 +375,7 @@ def steps_of_torch(recipe: Recipe, batches: Sequence[Batch]) -> Callable[[], Non
     model = DistributedDataParallel(plain)
 
     def block() -> None:
-        for place in range(STEPS):
-            batch = batches[place % len(batches)]
+        for batch in batches:
             total, weight = as_loss(recipe.loss(recipe.forward(model, batch), batch), batch)
             (total / weight).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -396,23 +384,23 @@ def steps_of_torch(recipe: Recipe, batches: Sequence[Batch]) -> Callable[[], Non
     return block
 
 
-def in_step(work: Callable[[], None]) -> Spent:
-    """A block that all ranks begin together."""
+def in_step(work: Callable[[], None]) -> float:
+    """Seconds of a block that all ranks begin together."""
     dist.barrier()
-    begun = Spent.now()
+    begun = time.perf_counter()
     work()
-    return Spent.now().since(begun)
+    return time.perf_counter() - begun
 
 
-def rank_work(task: tuple[type[Recipe], Section, Path, int], folder: Path, rounds: int, rank: int) -> None:
+def rank_work(task: Task, folder: Path, rounds: int, rank: int) -> None:
     """One rank of two: clew's step and DDP's in turns, in one process group."""
     torch.set_num_threads(1)
-    kind, config, path, size = task
-    recipe, dataset = kind(config), Dataset(path)
+    recipe = task.recipe
     strategy = AllReduce(rank=rank, ranks=2, store=FileStore(str(folder / "meet"), 2), device=CPU)
-    shares = Sampler(dataset.splits["train"], size, 0, rank, 2).epoch(0)
-    table = dataset.read("train", columns=list(recipe.columns or ()))
-    batches = [to_batch(table.take(numbers), recipe.columns) for numbers in itertools.islice(shares, STEPS)]
+    shares = Sampler(task.dataset.splits["train"], task.size, 0, rank, 2).epoch(0)
+    table = task.dataset.read("train", columns=list(recipe.columns or ()))
+    chosen = itertools.islice(shares, STEPS[task.name])
+    batches = [to_batch(table.take(numbers), recipe.columns) for numbers in chosen]
     works = {
         "DDP": steps_of_torch(recipe, batches),
         "DDP again": steps_of_torch(recipe, batches),
@@ -424,22 +412,26 @@ def rank_work(task: tuple[type[Recipe], Section, Path, int], folder: Path, round
     strategy.close()
 
 
-def two_ranks(sheet: Sheet, name: str, task: Task, folder: Path, rounds: int) -> None:
+def enter_rank(kind: type[FlatTask | GraphTask], parts: tuple[Any, ...], *place: Any) -> None:
+    """A rank's process; the task is put together anew, as its recipe does not travel."""
+    recipe, config, path, size = parts
+    rank_work(kind(Dataset(path), recipe(config), size), *place)
+
+
+def two_ranks(sheet: Sheet, title: str, task: FlatTask | GraphTask, folder: Path, rounds: int) -> None:
     """All-reduce against DDP, over the loopback."""
     folder.mkdir()
     context = multiprocessing.get_context("spawn")
-    common = ((type(task.recipe), task.recipe.config, task.dataset.path, task.size), folder, rounds)
-    ranks = [context.Process(target=rank_work, args=(*common, rank)) for rank in range(2)]
+    parts = (type(task.recipe), task.recipe.config, task.dataset.path, task.size)
+    ranks = [
+        context.Process(target=enter_rank, args=(type(task), parts, folder, rounds, rank), daemon=True)
+        for rank in range(2)
+    ]
     for each in ranks:
         each.start()
     for each in ranks:
         each.join()
-    found = quartiles(json.loads((folder / "times.json").read_text()))
-    for who, spent in found.items():
-        sheet.state(f"{name}, 2 ranks: {who}", STEPS * task.size / spent.wall, "samples/s")
-    first, again = found["DDP"].wall, found["DDP again"].wall
-    sheet.state(f"{name}, 2 ranks: control, DDP against itself", first / again, "times")
-    sheet.bar(f"{name}, 2 ranks: clew against DDP", (first + again) / 2 / found["clew"].wall, 0.97, "times")
+    against(sheet, f"{title}, 2 ranks", task, json.loads((folder / "times.json").read_text()), "DDP")
 
 
 class Reader(nn.Module):
@@ -607,13 +599,13 @@ def prepared(recipe: Recipe, source: Path, output: Path) -> Dataset:
 def measure(sheet: Sheet, folder: Path, *, quick: bool) -> dict[str, int]:
     """All of it; how many blocks of each contestant were counted."""
     flat, graphs = flat_data(folder), graph_data(folder, 4096 if quick else 12_288)
-    rounds = {"MLP": 100, "GraphNet": 3, "2 ranks": 4} if quick else {"MLP": 500, "GraphNet": 16, "2 ranks": 16}
-    single(sheet, "MLP", FlatTask(flat), folder / "mlp", rounds["MLP"])
-    single(sheet, "GraphNet", GraphTask(graphs), folder / "graphnet", rounds["GraphNet"])
     wide = FlatTask(flat, Flat(Widths(hidden=(1000, 1000, 1000))))
+    rounds = {"MLP": 100, "GraphNet": 6, "2 ranks": 6} if quick else {"MLP": 500, "GraphNet": 32, "2 ranks": 24}
+    single(sheet, FlatTask(flat), folder / "mlp", rounds["MLP"])
+    single(sheet, GraphTask(graphs), folder / "graphnet", rounds["GraphNet"])
     two_ranks(sheet, "MLP of 2 million", wide, folder / "wide", rounds["2 ranks"])
     two_ranks(sheet, "GraphNet", GraphTask(graphs), folder / "pair", rounds["2 ranks"])
-    bucketing(sheet, 0.25 if quick else 1.0)
+    bucketing(sheet, 0.2 if quick else 1.0)
     checkpoints(sheet, flat, folder / "large", 2 if quick else 5)
     loading(sheet, graphs, folder / "loading", 1)
     return rounds

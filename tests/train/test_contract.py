@@ -48,7 +48,7 @@ def alone(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def launch(how: str, ranks: int, data: Dataset, folder: Path, *names: str) -> subprocess.CompletedProcess[str]:
     starter = {
-        "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "-m", "tests.train.driver"],
+        "torchrun": [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", str(ranks), "-m", "tests.train.driver"],
         "mpiexec": [str(BIN / "mpiexec"), "-n", str(ranks), sys.executable, "-m", "tests.train.driver"],
     }[how]
     command = [*starter, str(data.path), str(folder), *names]

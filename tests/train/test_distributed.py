@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 SCRIPT = str(Path(__file__).parent / "own_loop.py")
 STARTERS = {
     "alone": [sys.executable],
-    "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", "2"],
+    "torchrun": [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"],
     "mpiexec": [str(BIN / "mpiexec"), "-n", "2", sys.executable],
 }
 

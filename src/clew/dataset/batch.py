@@ -14,6 +14,7 @@ from torch import Tensor
 
 from clew.errors import DataError
 from clew.table import WEIGHT, Ragged, Table
+from clew.table.ragged import gather, offsets_of
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,55 @@ def to_batch(table: Table, columns: Sequence[str] | None = None) -> Batch:
     tensors = {name: _tensor(table, name) for name in names}
     weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
     return Batch(len(table), tensors, weights)
+
+
+class Batches:
+    """Batches of a table's events by number: what `to_batch(table.take(numbers))` gives, sooner.
+
+    Columns are tensors over the table's own memory; a batch gathers rows of them and nothing else.
+    """
+
+    def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
+        names = list(table) if columns is None else list(columns)
+        self._fixed = {n: torch.from_numpy(_plain(table.fixed(n))) for n in names if not isinstance(table[n], Ragged)}
+        self._ragged = {name: table.ragged(name) for name in names if name not in self._fixed}
+        self._values = {name: torch.from_numpy(_plain(column.values)) for name, column in self._ragged.items()}
+        self._targets = {
+            name: table.ragged(table.index_of[name]).offsets for name in self._ragged if name in table.index_of
+        }
+        self._order = names
+        self._weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
+
+    def take(self, numbers: NDArray[np.int64]) -> Batch:
+        """The events with these numbers, in this order."""
+        index = torch.from_numpy(numbers)
+        columns: dict[str, TensorColumn] = {name: t.index_select(0, index) for name, t in self._fixed.items()}
+        if self._ragged:
+            self._gather(numbers, columns)
+            columns = {name: columns[name] for name in self._order}
+        return Batch(len(numbers), columns, None if self._weights is None else self._weights.index_select(0, index))
+
+    def _gather(self, numbers: NDArray[np.int64], columns: dict[str, TensorColumn]) -> None:
+        """The ragged columns; rows and offsets once for every set of items."""
+        done: dict[int, tuple[Tensor, NDArray[np.int64], Tensor]] = {}
+        for name, column in self._ragged.items():
+            if id(column.offsets) not in done:
+                rows, new = gather(column.offsets, numbers)
+                done[id(column.offsets)] = torch.from_numpy(rows), new, torch.from_numpy(new)
+            rows_at, own, offsets = done[id(column.offsets)]
+            values = self._values[name].index_select(0, rows_at)
+            target = self._targets.get(name)
+            if target is not None:
+                starts = offsets_of(target[numbers + 1] - target[numbers])[:-1]
+                shift = torch.from_numpy(np.repeat(starts, np.diff(own)))
+                values = values.to(torch.int64) + shift.view(-1, *[1] * (values.ndim - 1))
+            columns[name] = RaggedTensor(values, offsets)
+
+
+def _plain(values: NDArray[Any]) -> NDArray[Any]:
+    """An array that torch can look at: contiguous and writeable (a shard may be neither)."""
+    values = np.ascontiguousarray(values)
+    return values if values.flags.writeable else values.copy()
 
 
 def _tensor(table: Table, name: str) -> TensorColumn:

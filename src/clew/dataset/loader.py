@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clew.dataset.batch import Batch, to_batch
+from clew.dataset.batch import Batch, Batches
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Memory, Store
 from clew.table import Table
@@ -65,15 +65,17 @@ class Loader:
             portions.close()
 
     def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+        assert isinstance(self.store, Memory)
+        batches = Batches(self.store.table, self.columns)
         for batch in self.sampler.batches(epoch)[start:]:
             own = self.sampler.share(batch)
-            yield self._portion(self.store, own, own, len(batch))
+            yield self._portion(batches, own, own, len(batch))
 
     def _windowed(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         windows = _ahead(self._windows(epoch, start), 1)
         try:
             for table, held, batches in windows:
-                near = Memory(table)
+                near = Batches(table, self.columns)
                 for batch in batches:
                     own = self.sampler.share(batch)
                     yield self._portion(near, np.searchsorted(held, own), own, len(batch))
@@ -93,14 +95,14 @@ class Loader:
         """Samples for a rank whose share is empty, so that it makes the same calls as the others."""
         return np.arange(min(2, len(self.store)), dtype=np.int64)
 
-    def _portion(self, store: Store, places: Numbers, numbers: Numbers, size: int) -> Portion:
+    def _portion(self, batches: Batches, places: Numbers, numbers: Numbers, size: int) -> Portion:
         if self.parts == 1:
-            return Portion([self._batch(store, places)], numbers, size)
-        return Portion([self._batch(store, piece) for piece in np.array_split(places, self.parts)], numbers, size)
+            return Portion([self._batch(batches, places)], numbers, size)
+        return Portion([self._batch(batches, piece) for piece in np.array_split(places, self.parts)], numbers, size)
 
-    def _batch(self, store: Store, places: Numbers) -> Batch:
+    def _batch(self, batches: Batches, places: Numbers) -> Batch:
         counts = len(places) > 0
-        batch = to_batch(store.read(places if counts else self._borrowed), self.columns)
+        batch = batches.take(places if counts else self._borrowed)
         batch.counts = counts
         return batch if self.device.type == "cpu" else batch.pin().to(self.device)
 

@@ -34,6 +34,8 @@ class Engine:
             self.optimizers[name] = optimizer
             self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._lr = {n: [g["lr"] for g in o.param_groups] for n, o in self.optimizers.items()}
+        wanting = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+        strategy.whole = [{id(p) for p in own} for own in self.parameters.values()] == [wanting]
         self._factor = 1.0
         self._device, self._dtype = device, PRECISIONS.get(config.precision)
         if config.precision == "fp16" and config.strategy in ("sharded", "pipeline") and strategy.ranks > 1:
@@ -48,10 +50,11 @@ class Engine:
             RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
         """
         sums: dict[str, Sum] = {}
-        for place, batch in enumerate(parts, start=1):
+        last = len(parts) - 1
+        for place, batch in enumerate(parts):
             self.strategy.counts = batch.counts
-            for losses in self._losses(batch, alone=len(parts) == 1):
-                sums.update(self._follow(losses, batch, last=place == len(parts)))
+            for losses in self._losses(batch, alone=not last):
+                sums.update(self._follow(losses, batch, last=place == last))
         if len(sums) != len(self.parameters):
             missing = next(iter(self.parameters.keys() - sums.keys()))
             raise RecipeError(f"step() gave no loss for the optimiser '{missing}'")
@@ -92,9 +95,10 @@ class Engine:
             yield {pair[0]: pair[1]}
 
     def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, *, last: bool) -> dict[str, Sum]:
-        for name in losses.keys() - self.parameters.keys():
-            raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
-        own = {name: self.parameters[name] for name in losses}
+        for name in losses:
+            if name not in self.parameters:
+                raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
+        own = self.parameters if len(losses) == len(self.parameters) else {n: self.parameters[n] for n in losses}
         found = {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}
         sums = self.strategy.backward(found, own, last=last)
         if last:

@@ -48,7 +48,7 @@ class AllReduce(Group):
             total, weight = losses[name]
             self.tell(buckets.tail)
             buckets.begin(total.detach(), weight, last=last)
-            torch.autograd.backward(total, inputs=list(own), retain_graph=len(parameters) > 1)
+            self.descend(total, own, None, keep=len(parameters) > 1)
             if last:
                 begun = time.perf_counter()
                 self._told = buckets.finish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -43,6 +44,8 @@ class Strategy:
         """Whether this rank must stop; sent likewise."""
         self.counts = True
         """Whether the batch under way counts (see `Batch.counts`)."""
+        self.whole = False
+        """Whether the one optimiser there is has all parameters that want a gradient."""
         self._sums: dict[str, Sum] = {}
 
     @property
@@ -70,14 +73,21 @@ class Strategy:
             if before is None:
                 for parameter in own:
                     parameter.grad = None
-            scaled = total / (weight or 1.0) if last and before is None else total
-            torch.autograd.backward(scaled, inputs=list(own), retain_graph=len(parameters) > 1)
+            once = last and before is None
+            self.descend(total, own, unit(1.0 / (weight or 1.0) if once else 1.0, total), keep=len(parameters) > 1)
             self._sums[name] = Sum(total.detach(), weight) if before is None else _added(before, total, weight)
             if last:
                 _fill(own)
                 if before is not None:
                     divide(own, self._sums[name].weight)
         return self._finished() if last else {}
+
+    def descend(self, total: Tensor, own: Sequence[nn.Parameter], unit: Tensor | None, *, keep: bool) -> None:
+        """Backward of a loss into these parameters alone."""
+        if self.whole:
+            torch.autograd.backward(total, unit)  # nothing else wants a gradient, and naming them takes time
+        else:
+            torch.autograd.backward(total, unit, inputs=list(own), retain_graph=keep)
 
     def heard(self) -> tuple[int, bool]:
         """Rank 0's order at the last `backward`, and whether any rank raised the alarm; the same on each."""
@@ -121,6 +131,16 @@ class Strategy:
         """The sums of a batch that is done."""
         found, self._sums = self._sums, {}
         return found
+
+
+@lru_cache(maxsize=64)
+def _unit(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(value, dtype=dtype, device=device)
+
+
+def unit(value: float, like: Tensor) -> Tensor:
+    """A gradient to begin backward with: dividing there costs nothing."""
+    return _unit(value, like.dtype, like.device)
 
 
 def _added(before: Sum, total: Tensor, weight: float) -> Sum:
