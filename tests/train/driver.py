@@ -33,8 +33,9 @@ STRATEGIES: dict[str, Any] = {
 def train(dataset: str, folder: Path, name: str, **more: Any) -> clew.Run:
     log = folder / f"{name}-samples"
     log.mkdir(parents=True, exist_ok=True)
-    settings = {**SETTINGS, **STRATEGIES[name], **more}
-    return clew.train(recipe("chain", log=str(log)), dataset, output=folder / name, **settings)
+    settings = {**SETTINGS, **STRATEGIES.get(name, {}), **more}
+    chain = recipe("chain", log=str(log), fault="raise" if name == "failing" else "none")
+    return clew.train(chain, dataset, output=folder / name, **settings)
 
 
 if __name__ == "__main__":

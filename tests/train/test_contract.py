@@ -19,6 +19,10 @@ import torch
 
 import clew
 from clew import Dataset, Run, Table
+from clew.errors import ConfigError, RecipeError, StoppedError
+from clew.ledger.summary import summarize
+from clew.train.api import resume
+from clew.train.strategies.allreduce import _grouped
 from tests.train import losses, recipe, validations, weights
 from tests.train.driver import STRATEGIES, train
 
@@ -96,3 +100,60 @@ def test_launched_ranks_do_what_one_process_does(
 def test_samples_streamed_from_disk_and_from_compressed_memory_are_the_same(alone: Any) -> None:
     disk, blosc = (weights(alone(name)) for name in STREAMED)
     assert all(torch.equal(tensor, blosc[key]) for key, tensor in disk.items())
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded"])
+def test_batch_norm_over_all_ranks_is_that_of_one_process(strategy: str, data: Dataset, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}}
+    normed = recipe("chain", norm=True)
+    together: dict[str, Any] = {"strategy": strategy, "buffers": "synchronize"}
+    one = clew.train(normed, data, output=tmp_path / "one", **settings)
+    two = clew.train(normed, data, output=tmp_path / "two", workers=2, **together, **settings)
+    for key, tensor in weights(one).items():
+        torch.testing.assert_close(weights(two)[key], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("strategy", ["allreduce", "sharded", "pipeline"])
+@pytest.mark.parametrize("later", ["the same", "one"])
+def test_every_strategy_resumes(strategy: str, later: str, data: Dataset, tmp_path: Path) -> None:
+    """On as many ranks to the bit; on one process with the same batches."""
+    settings: dict[str, Any] = {"epochs": 3, "batch_size": 25, "threads": 1, "ema": 0.9, "checkpoint_minutes": 1e-5}
+    chain = recipe("chain", norm=strategy != "pipeline")
+    whole = clew.train(chain, data, output=tmp_path / "whole", workers=2, strategy=strategy, **settings)
+    with pytest.raises(StoppedError):
+        clew.train(
+            chain, data, output=tmp_path / "run", workers=2, strategy=strategy, time_limit_minutes=0.0005, **settings
+        )
+    run = resume(tmp_path / "run", workers=2 if later == "the same" else 1, time_limit_minutes=10)
+    for key, tensor in weights(whole).items():
+        if later == "the same":
+            assert torch.equal(weights(run)[key], tensor), key
+        elif "running" not in key and "tracked" not in key:
+            torch.testing.assert_close(weights(run)[key], tensor, rtol=0.3, atol=0.05)
+
+
+@pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
+def test_a_launched_rank_that_fails_fails_the_run_with_its_words(how: str, data: Dataset, tmp_path: Path) -> None:
+    done = launch(how, 2, data, tmp_path, "failing")
+    assert done.returncode != 0
+    run = Run.open(tmp_path / "failing")
+    assert run.state == "failed"
+    assert "boom on purpose" in summarize(run).message
+
+
+def test_a_model_that_is_no_chain_cannot_be_cut(flat: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="serves recipes with a plain loss"):
+        clew.train(recipe("line"), flat, output=tmp_path / "run", workers=2, strategy="pipeline")
+    with pytest.raises(ConfigError, match=r"cuts an nn\.Sequential of at least 3 entries"):
+        clew.train(recipe("line"), flat, output=tmp_path / "short", workers=3, strategy="pipeline")
+
+
+def test_gradients_of_many_buckets_are_summed_while_backward_goes_on(data: Dataset, tmp_path: Path) -> None:
+    """A million parameters: more than one bucket, so the first are sent from hooks."""
+    settings: dict[str, Any] = {"epochs": 1, "batch_size": 50, "threads": 1, "optimizer": {"lr": 1e-3}}
+    wide = recipe("chain", wide=1000)
+    one = clew.train(wide, data, output=tmp_path / "one", **settings)
+    two = clew.train(wide, data, output=tmp_path / "two", workers=2, **settings)
+    assert len(_grouped(list(wide.model().parameters()))) > 1
+    for key, tensor in weights(one).items():
+        torch.testing.assert_close(weights(two)[key], tensor, rtol=1e-3, atol=1e-4)
