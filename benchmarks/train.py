@@ -3,8 +3,8 @@
 Contestants take turns in one process on one core, each in a thread of its own that sleeps while another works: a
 block of 20 steps of one, then of the next, in an order shuffled every round. Compared are 25th percentiles of block
 times, because run against run scatters by 10% on a shared machine; the bare loop against itself shows what is left.
-The GraphNet's steps are 300 times as long, so that a block of 20 would never be undisturbed, and its batches differ in
-size: its blocks have two steps, on the same batches for all in a round, and the median over rounds is compared.
+The GraphNet's steps are a hundred times as long, so that a block of 20 would never be undisturbed, and its batches
+differ in size: its blocks have two steps, on the same batches for all in a round, and medians over rounds are compared.
 clew is `clew.train` as users call it, with its records, validations and checkpoints; lightning runs at its fastest
 (`barebones`). All have the same model, first weights, batch size and fused optimiser.
 """
@@ -115,8 +115,10 @@ class Task(Protocol):
     size: int
     steps: int
     """Of a block."""
-    alike: bool
-    """Whether one block is as much work as another."""
+
+    @property
+    def alike(self) -> bool:
+        """Whether one block is as much work as another."""
 
     @property
     def recipe(self) -> Flat | Graphs:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -48,6 +48,10 @@ class Loader:
     ahead: int = 0
     waited: float = field(default=0.0, init=False)
     """Seconds that `epoch` kept its caller waiting so far."""
+    on_wait: Callable[[int, int], None] | None = field(default=None, init=False)
+    """Told, in the caller's thread, between which `perf_counter_ns` it was kept waiting."""
+    on_read: Callable[[int, int], None] | None = field(default=None, init=False)
+    """Told, in the thread that reads, between which a window was read and decompressed."""
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Portion, None, None]:
         """The portions of an epoch from batch `start` on. Close the iterator to end its threads."""
@@ -55,9 +59,12 @@ class Loader:
         portions = _ahead(made, self.ahead) if self.ahead else made
         try:
             while True:
-                begun = time.perf_counter()
+                begun = time.perf_counter_ns()
                 portion = next(portions, None)
-                self.waited += time.perf_counter() - begun
+                ended = time.perf_counter_ns()
+                self.waited += (ended - begun) / 1e9
+                if self.on_wait is not None:
+                    self.on_wait(begun, ended)
                 if portion is None:
                     return
                 yield portion
@@ -88,7 +95,11 @@ class Loader:
             wanted, start = batches[start:], max(0, start - len(batches))
             if wanted:
                 held = np.unique(np.concatenate([self._borrowed, *map(self.sampler.share, wanted)]))
-                yield self.store.read(held), held, wanted
+                begun = time.perf_counter_ns()
+                table = self.store.read(held)
+                if self.on_read is not None:
+                    self.on_read(begun, time.perf_counter_ns())
+                yield table, held, wanted
 
     @property
     def _borrowed(self) -> Numbers:

@@ -105,6 +105,11 @@ class Run:
         return self.path / "plots"
 
     @property
+    def trace_folder(self) -> Path:
+        """One `.trace` a rank: what it did when."""
+        return self.path / "trace"
+
+    @property
     def report_file(self) -> Path:
         """The page for people."""
         return self.path / "report.html"
@@ -130,6 +135,11 @@ class Run:
         """Beside the run: log and exit code of the job that does it, where a launcher started one."""
         return self.path.parent / "jobs" / self.path.name
 
+    def settle(self, **train: Any) -> None:
+        """Write down settings of training that were found only when the run began."""
+        data = self.config().data
+        write_text(self.config_file, to_yaml({**data, "train": {**data["train"], **train}}))
+
     def config(self) -> Document:
         """The settings, as `--config` would read them."""
         return read_document(self.config_file)
@@ -142,9 +152,10 @@ class Run:
         """The one writer of a stream."""
         return Writer(self.records_folder / f"{stream}.jsonl")
 
-    def streams(self) -> list[str]:
-        """The streams there are, in order of name."""
-        return sorted(path.stem for path in self.records_folder.glob("*.jsonl"))
+    def streams(self, of: str = "rank") -> list[str]:
+        """The streams there are of ranks (`rank`), or of what they use (`usage`), in order of number."""
+        found = [path.stem for path in self.records_folder.glob(f"{of}-*.jsonl")]
+        return sorted(found, key=lambda name: int(name.rpartition("-")[2]))
 
     def records(self, stream: str = "rank-0", kind: str | None = None) -> Iterator[Record]:
         """The records of a stream, oldest first; none if it was never begun."""
@@ -191,7 +202,7 @@ class Run:
     def failures(self) -> list[Record]:
         """How ranks failed since the run was last begun, the first to do so first: it may be the others' cause."""
         start = self.last("start")
-        ends = [each for stream in self.streams() if stream.startswith("rank-") for each in self.records(stream, "end")]
+        ends = [each for stream in self.streams() for each in self.records(stream, "end")]
         new = [each for each in ends if start is not None and each["time"] >= start["time"] - _CLOCKS]
         return sorted((each for each in new if each["status"] == "failed"), key=lambda each: float(each["time"]))
 

@@ -25,6 +25,8 @@ KINDS: dict[str, frozenset[str]] = {
     "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
     "step": frozenset({"epoch", "step", "samples", "loss", "seconds", "wait", "communicate"}),
     "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
+    "batch_size": frozenset({"chosen", "tried", "seconds"}),
+    "usage": frozenset({"cpu", "memory", "energy"}),
     "resume": frozenset({"epoch", "step", "file", "damaged"}),
     "checkpoint": frozenset({"epoch", "step", "file"}),
     "evaluation": frozenset({"name", "data", "events", "metrics", "seconds", "checkpoint"}),

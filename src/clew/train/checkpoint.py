@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -92,6 +93,29 @@ class Saver:
         for name in names:
             self._begin(facts, save, copied, self._run.checkpoint(name), facts=facts)
 
+    def lend(
+        self,
+        weights: Mapping[str, Tensor],
+        path: Path,
+        facts: dict[str, int],
+        then: Callable[[Path, dict[str, int]], None],
+    ) -> None:
+        """Copy weights, begin to write them, and call `then` when they are there."""
+
+        def write(copied: Mapping[str, Tensor]) -> Path:
+            then(save(copied, path, facts=facts), facts)
+            return path
+
+        self._begin(facts, write, _copied(weights))
+
+    def promote(self, path: Path, *, best: bool, facts: dict[str, int]) -> None:
+        """Make a file the last weights, and the best ones too if they are."""
+        if not path.exists():  # promoted before the run was killed and taken up again
+            return
+        if best:
+            self._begin(facts, _copy, path, self._run.checkpoint("best")).result()
+        self._begin(facts, path.replace, self._run.checkpoint("last"))
+
     def finished(self, *, wait: bool) -> Iterator[tuple[Path, dict[str, int]]]:
         """The files that are now whole and were not named before; what went wrong with one is raised here."""
         while self._under_way and (wait or self._under_way[0][0].done()):
@@ -102,8 +126,16 @@ class Saver:
         """Let all writes end; forget what comes of them."""
         self._pool.shutdown()
 
-    def _begin(self, told: dict[str, int], write: Callable[..., Path], *arguments: Any, **options: Any) -> None:
-        self._under_way.append((self._pool.submit(write, *arguments, **options), told))
+    def _begin(self, told: dict[str, int], write: Callable[..., Path], *arguments: Any, **options: Any) -> Future[Path]:
+        begun = self._pool.submit(write, *arguments, **options)
+        self._under_way.append((begun, told))
+        return begun
+
+
+def _copy(source: Path, to: Path) -> Path:
+    with atomic(to) as temporary:
+        shutil.copyfile(source, temporary)
+    return to
 
 
 def _copied(state: Any) -> Any:

@@ -112,8 +112,10 @@ class TrainConfig(Section):
     """End after so many steps, if the epochs are not over before."""
     minutes: Positive | None = None
     """End after so long, if the epochs are not over before. The schedule still counts on all epochs."""
-    batch_size: Count = 64
-    """Samples a step over all workers together, so that the result does not depend on how many there are."""
+    batch_size: Count | Literal["auto", "largest"] = 64
+    """Samples a step over all workers together, so that the result does not depend on how many there are.
+
+    auto: the fastest, found in under a minute before the first step; largest: the largest that fits into memory."""
     accumulate: Count = 1
     """Parts in which a worker computes its share of a batch, one after the other: less memory, the same result."""
     workers: Count = 1
@@ -142,6 +144,12 @@ class TrainConfig(Section):
     target: Target | None = None
     threads: Count | None = None
     """Per worker; default: the cores there are, shared among the workers of this machine."""
+    validation: Literal["shared", "background"] = "shared"
+    """All workers validate together at the end of an epoch; or a spare process does, while training goes on."""
+    trace: bool = True
+    """Keep a timeline of every worker (`clew trace RUN`)."""
+    monitor_seconds: Positive | None = 5.0
+    """Between two looks at processor, memory, device and power; null for none."""
     checkpoint_minutes: Positive = 5.0
     """Between two states to go on from; there is always one at the end of an epoch, and when told to stop."""
     keep_checkpoints: Count = 2
@@ -149,3 +157,9 @@ class TrainConfig(Section):
     """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
     log_every: Count = 10
     """Steps between two records."""
+
+    @property
+    def size(self) -> int:
+        """The batch size, once it is known."""
+        assert isinstance(self.batch_size, int), "found before anything is made from it"
+        return self.batch_size

@@ -18,7 +18,7 @@ class Schedule:
 
     def __init__(self, config: TrainConfig, steps: int, steps_an_epoch: int) -> None:
         self._config, self._steps, self._epoch = config.schedule, max(steps, 1), max(steps_an_epoch, 1)
-        raised = lr_rule(config.optimizer) == "linear" and scaling(config.optimizer, config.batch_size) > 1
+        raised = lr_rule(config.optimizer) == "linear" and scaling(config.optimizer, config.size) > 1
         self._warmup = config.schedule.warmup if config.schedule.warmup is not None else (_WARM if raised else 0.0)
         self.reduced = 0
         """How often a plateau has cut the rate."""

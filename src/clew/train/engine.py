@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
 from clew.train.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.train.strategies import Strategy, Sum
+from clew.train.trace import BACKWARD, COMMUNICATE, FORWARD, OPTIMISE, Trace
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -24,8 +26,15 @@ class Engine:
     """A model, its optimisers and the strategy, ready to take batches."""
 
     def __init__(
-        self, recipe: Recipe, model: nn.Module, config: TrainConfig, strategy: Strategy, device: torch.device
+        self,
+        recipe: Recipe,
+        model: nn.Module,
+        config: TrainConfig,
+        strategy: Strategy,
+        device: torch.device,
+        trace: Trace | None = None,
     ) -> None:
+        self.trace = trace or Trace(None)
         self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
         self.optimizers: dict[str, Optimizer] = {}
         self.parameters: dict[str, list[nn.Parameter]] = {}
@@ -79,19 +88,23 @@ class Engine:
 
     def _losses(self, batch: Batch, *, alone: bool) -> Iterator[Mapping[str, Tensor | Loss]]:
         """What the recipe gives, a set at a time; each is followed before the next is computed."""
+        begun = time.perf_counter_ns()
         with self.autocast():
             losses = self.strategy.losses(self.recipe, self.model, batch)
         if isinstance(losses, Mapping):
+            self.trace.add(FORWARD, begun, time.perf_counter_ns())
             yield losses
             return
         if not alone:
             raise RecipeError("train.accumulate cannot be used with a step() that alternates between optimisers")
         pairs = iter(losses)
         while True:
+            begun = time.perf_counter_ns()
             with self.autocast():
                 pair = next(pairs, None)
             if pair is None:
                 return
+            self.trace.add(FORWARD, begun, time.perf_counter_ns())
             yield {pair[0]: pair[1]}
 
     def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, *, last: bool) -> dict[str, Sum]:
@@ -100,10 +113,17 @@ class Engine:
                 raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
         own = self.parameters if len(losses) == len(self.parameters) else {n: self.parameters[n] for n in losses}
         found = {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}
+        begun, talked = time.perf_counter_ns(), self.strategy.waited
         sums = self.strategy.backward(found, own, last=last)
+        ended = time.perf_counter_ns()
+        apart = ended - int((self.strategy.waited - talked) * 1e9)
+        self.trace.add(BACKWARD, begun, apart)
+        if apart < ended:
+            self.trace.add(COMMUNICATE, apart, ended)
         if last:
             for name in losses:
                 self._apply(name)
+            self.trace.add(OPTIMISE, ended, time.perf_counter_ns())
         return sums if self.scaler is None else {name: self._unscaled(each) for name, each in sums.items()}
 
     def _apply(self, name: str) -> None:
@@ -188,7 +208,7 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
     known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
     for name in chosen.parameters.keys() - known:
         raise ConfigError(f"train.optimizer.parameters: {chosen.name} has no '{name}'{nearest(name, known)}")
-    given: dict[str, Any] = {"lr": chosen.lr * scaling(chosen, config.batch_size), **chosen.parameters}
+    given: dict[str, Any] = {"lr": chosen.lr * scaling(chosen, config.size), **chosen.parameters}
     if "weight_decay" in inspect.signature(kind).parameters:
         given["weight_decay"] = chosen.weight_decay
     elif chosen.weight_decay:

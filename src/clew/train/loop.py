@@ -22,13 +22,16 @@ from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
 from clew.table import WEIGHT
-from clew.train import checkpoint, judge
+from clew.train import checkpoint, finder, judge
 from clew.train.config import TrainConfig
 from clew.train.control import Schedule, Verdict
 from clew.train.engine import Engine
 from clew.train.meter import Meter, save_portion
+from clew.train.monitor import Monitor
 from clew.train.stop import Stop
 from clew.train.strategies import Strategy, make
+from clew.train.trace import CHECKPOINT, LOAD, READ, VALIDATE, Trace
+from clew.train.validator import Validated, Validator
 
 _SAVE, _FINISH = 1, 2
 """Orders of rank 0."""
@@ -51,7 +54,11 @@ def run_rank(
             with Stop(None if limit is None else 60 * limit) as stop:
                 device = best_device(place.local_rank)
                 strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
-                with contextlib.closing(_Loop(run, recipe, config, strategy, writer, stop, device)) as loop:
+                config = _sized(run, recipe, config, strategy, writer, device)
+                with (
+                    contextlib.closing(_Loop(run, recipe, config, strategy, writer, stop, device)) as loop,
+                    _monitored(run, config, place, device),
+                ):
                     loop.rehearse()
                     if resume:
                         loop.restore()
@@ -62,6 +69,33 @@ def run_rank(
             writer.write("end", status=status, message=str(error) or type(error).__name__)
             raise
         writer.write("end", status="finished", message=loop.over)
+
+
+def _sized(
+    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, device: torch.device
+) -> TrainConfig:
+    """The settings with a batch size in them; rank 0 finds one where none was given."""
+    if isinstance(config.batch_size, int):
+        return config
+    found = None
+    if strategy.rank == 0:
+        dataset = Dataset(config.dataset)
+        found = finder.find(recipe, config, dataset, training_columns(recipe, dataset), device)
+    found = strategy.gather(found)[0]
+    size = min(found["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
+    writer.write("batch_size", **{**found, "chosen": size})
+    if strategy.rank == 0:
+        run.settle(batch_size=size)
+    return config.model_copy(update={"batch_size": size})
+
+
+def _monitored(
+    run: Run, config: TrainConfig, place: Place, device: torch.device
+) -> contextlib.AbstractContextManager[Any]:
+    if config.monitor_seconds is None:
+        return contextlib.nullcontext()
+    number = None if device.type == "cpu" else device.index
+    return Monitor(run, place.rank, first=place.local_rank == 0, device=number, period=config.monitor_seconds)
 
 
 class _Loop:
@@ -91,11 +125,20 @@ class _Loop:
         if config.compile:
             self.model.compile()
         torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs from rank to rank
-        self.engine = Engine(recipe, self.model, config, strategy, device)
+        behind = strategy.behind()
+        self.trace = Trace(run.trace_folder / f"rank-{strategy.rank}.trace" if config.trace else None, behind=behind)
+        self.loader.on_wait = lambda begun, ended: self.trace.add(LOAD, begun, ended)
+        self.loader.on_read = lambda begun, ended: self.trace.add(READ, begun, ended)
+        self.engine = Engine(recipe, self.model, config, strategy, device, self.trace)
         self.steps = self.loader.sampler.steps()
         self.schedule = Schedule(config, config.steps or self.steps * config.epochs, self.steps)
         self.verdict = Verdict(config, self.schedule)
         self.saver = checkpoint.Saver(run, config.keep_checkpoints)
+        self.validator: Validator | None = None
+        if config.validation == "background" and strategy.rank == 0:
+            self.validator = Validator(recipe, config)
+        self.pending: list[dict[str, int]] = []
+        """Which weights are being validated beside the training."""
         self.step = self.epoch = self.place = self.seen = 0
         """Steps done, epochs done, batches done of the one under way, samples seen."""
         self.spent, self.begun = 0.0, time.monotonic()
@@ -117,8 +160,13 @@ class _Loop:
         while self.epoch < self.config.epochs and not self.over:
             if not self._learn():
                 self.epoch, self.place = self.epoch + 1, 0
-            self._validate()
+            with self.trace.span(VALIDATE):
+                self._validate()
             self._save()
+            self.trace.flush()
+        if self.pending:
+            self._collect()
+            self._written(wait=True)
 
     def rehearse(self) -> None:
         """A few held-out samples through everything: what does not fit is found before the first step.
@@ -146,6 +194,11 @@ class _Loop:
         self.step, self.epoch, self.place, self.seen = state["place"]
         self.spent, self.over = state["spent"], state["over"]
         self.verdict.restore(state["verdict"])
+        self.pending = state["pending"]
+        if self.validator is not None:
+            for facts in self.pending:
+                kept = self.run.checkpoint(f"pending-{facts['step']}")
+                self.validator.submit(kept if kept.exists() else self.run.checkpoint("last"), facts)
         if len(state["ranks"]) == self.strategy.ranks:
             self._restore_own(state["ranks"][self.strategy.rank])
         self.writer.write(
@@ -155,6 +208,9 @@ class _Loop:
     def close(self) -> None:
         """Let what is being written end."""
         self.saver.close()
+        self.trace.close()
+        if self.validator is not None:
+            self.validator.close()
 
     def _learn(self) -> bool:
         """The rest of an epoch; whether it was broken off."""
@@ -162,6 +218,7 @@ class _Loop:
         steps = self.loader.sampler.steps(self.epoch)
         with contextlib.closing(self.loader.epoch(self.epoch, self.place)) as portions:
             for portion in portions:
+                self.trace.begin_step(self.step)
                 self.engine.rate(self.schedule.at(self.step))
                 self.strategy.order, self.strategy.alarm = self._order(), self.stop.wanted
                 meter.add(self.engine.step(portion.parts), portion)
@@ -192,26 +249,55 @@ class _Loop:
         return self.spent + time.monotonic() - self.begun
 
     def _validate(self) -> None:
-        begun = time.perf_counter()
+        """Judge the weights of this moment, here and now or beside what comes next."""
         self.strategy.agree(self.model)
+        facts = {"epoch": self.epoch - 1 + bool(self.place), "step": self.step}
         average = self.engine.average
         with average.swapped() if average else contextlib.nullcontext():
-            rank, ranks = self.strategy.share
-            shares = Sampler(len(self.held_out), self.config.batch_size, 0, rank, ranks, shuffle=False)
-            parts = [
-                judge.judge(self.recipe, self.model, self.held_out.read(numbers), self.device)
-                for numbers in shares.epoch(0)
-                if len(numbers)
-            ]
-            metrics = tally.values(self.strategy.add(tally.add(parts)))
+            if self.config.validation == "background":
+                self._collect()  # one at a time: the epoch before must have been judged by now
+                self._hand_over(self.strategy.weights(self.model), facts)
+                return
+            begun = time.perf_counter()
+            metrics = self._judged()
             weights = self.strategy.weights(self.model)
-            best, over = self.verdict.see(metrics)
-            self.over = self.over or over
-            facts = {"epoch": self.epoch - 1 + bool(self.place), "step": self.step}
-            self.writer.write("validation", **facts, metrics=metrics, seconds=time.perf_counter() - begun)
+        best = self._seen(Validated(facts, metrics, time.perf_counter() - begun))
+        if self.strategy.rank == 0:
+            self._written(wait=True)
+            self.saver.keep(weights, ("last", "best") if best else ("last",), facts)
+
+    def _judged(self) -> dict[str, float]:
+        rank, ranks = self.strategy.share
+        shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
+        parts = [
+            judge.judge(self.recipe, self.model, self.held_out.read(numbers), self.device)
+            for numbers in shares.epoch(0)
+            if len(numbers)
+        ]
+        return tally.values(self.strategy.add(tally.add(parts)))
+
+    def _seen(self, done: Validated, **more: Any) -> bool:
+        """Write a validation down; whether its weights are the best so far."""
+        self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, **more)
+        best, over = self.verdict.see(done.metrics)
+        self.over = self.over or over
+        return best
+
+    def _hand_over(self, weights: dict[str, Any], facts: dict[str, int]) -> None:
+        """Have these weights judged by the spare process, once they are on disk."""
+        self.pending.append(facts)
+        if self.validator is not None:
+            self._written(wait=True)
+            self.saver.lend(weights, self.run.checkpoint(f"pending-{facts['step']}"), facts, self.validator.submit)
+
+    def _collect(self) -> None:
+        """Wait for what the spare process was given, and keep what it judged: that very file."""
+        results = self.validator.results(wait=True) if self.validator is not None and self.pending else []
+        for done in self.strategy.gather(results)[0]:
+            best = self._seen(done, background=True)
             if self.strategy.rank == 0:
-                self._written(wait=True)
-                self.saver.keep(weights, ("last", "best") if best else ("last",), facts)
+                self.saver.promote(self.run.checkpoint(f"pending-{done.facts['step']}"), best=best, facts=done.facts)
+        self.pending = []
 
     def _save(self, *, stop: bool = False) -> None:
         """Write a state to go on from; then stop, if any rank was told to.
@@ -228,11 +314,13 @@ class _Loop:
             "place": [self.step, self.epoch, self.place, self.seen],
             "spent": self._elapsed(),
             "over": self.over,
+            "pending": self.pending,
             "verdict": self.verdict.state(),
         }
         if self.strategy.rank == 0:
-            self._written(wait=True)
-            self.saver.save(self.step, state)
+            with self.trace.span(CHECKPOINT):
+                self._written(wait=True)
+                self.saver.save(self.step, state)
         self.saved = time.monotonic()
         ends = bool(self.over) or self.epoch == self.config.epochs
         stop = not ends and (stop or self.strategy.heard()[1])
@@ -244,6 +332,8 @@ class _Loop:
     def _written(self, *, wait: bool) -> None:
         """Write down which checkpoints are now on disk."""
         for path, facts in self.saver.finished(wait=wait):
+            if path.stem.startswith("pending"):
+                continue  # not kept: it becomes the last weights once they are judged
             self.writer.write("checkpoint", **facts, file=f"checkpoints/{path.name}")
 
     def _averaged(self) -> Any:
@@ -297,7 +387,7 @@ def make_loader(
     lengths = None if loading.bucket is None else dataset.lengths("train", loading.bucket)
     sampler = Sampler(
         dataset.splits["train"],
-        config.batch_size,
+        config.size,
         config.seed,
         rank,
         ranks,

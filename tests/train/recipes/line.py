@@ -19,7 +19,7 @@ class Settings(Section):
     """What `loss` returns, and what goes wrong on which rank."""
 
     form: Literal["each", "mean", "loss", "normalised", "turned", "nothing"] = "each"
-    fault: Literal["none", "raise", "user", "nan", "kill"] = "none"
+    fault: Literal["none", "raise", "user", "nan", "kill", "judge"] = "none"
     rank: int = 1
     frozen: bool = False
     unequal: bool = False
@@ -85,5 +85,7 @@ class Line(Recipe):
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
         """`near`: predictions within 0.5; `high`: the same of those above 1.5, of which there may be none."""
         said, true = objects.fixed("output"), samples.fixed("y")
+        if self.config.fault == "judge" and len(samples) > 4:  # a rehearsal has four
+            raise ValueError("wrong on purpose")
         near, high = abs(said - true) < 0.5, said > 1.5
         return {"near": tally.Ratio.of(near, samples.weights), "high": tally.Ratio.of(near[high])}

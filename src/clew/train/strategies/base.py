@@ -100,6 +100,10 @@ class Strategy:
     def agree(self, model: nn.Module) -> None:
         """Give every rank the same buffers: the average over ranks."""
 
+    def behind(self) -> int:
+        """Nanoseconds by which rank 0's clock is ahead of this one's."""
+        return 0
+
     def gather(self, item: Any) -> list[Any]:
         """What every rank has, in the order of ranks, on every rank."""
         return [item]
