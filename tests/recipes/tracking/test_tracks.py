@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from clew import Table
 from clew.recipes.tracking import segments, tracks
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.segments import Segments
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, built_pairs, built_triples, to_table
 

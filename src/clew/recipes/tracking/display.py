@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew import Table, figure
 from clew.recipes.tracking import tracks
-from clew.recipes.tracking.segments import Detector
+from clew.recipes.tracking.geometry import Detector
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from clew import Section
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.segments import Segments
 from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 
 
