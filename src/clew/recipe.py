@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from clew.tally import Tally
     from clew.transforms import Transform
 
-SHIPPED: dict[str, str] = {"tracking": "clew.recipes.tracking:Tracking"}
+SHIPPED: dict[str, str] = {
+    "tracking": "clew.recipes.tracking:Tracking",
+    "hitgraph": "clew.recipes.tracking:HitGraph",
+    "tracknet": "clew.recipes.tracking:TrackNet",
+}
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import Table, figure
-from clew.recipes.tracking import tracks
+from clew.recipes.tracking import matching
 from clew.recipes.tracking.geometry import Detector
 
 Ints = NDArray[np.int64]
@@ -19,7 +19,7 @@ _KINDS = (("found", 2, "solid"), ("missed", 1, "dash"), ("ghost", 3, "dot"))
 
 def events(samples: Table, found: Ints, detector: Detector) -> dict[str, figure.Figure]:
     """One figure an event: the transverse view and the r-z view, side by side."""
-    match = tracks.match(samples, found)
+    match = matching.match(samples, found)
     offsets = samples.ragged("x").offsets
     drawn = {}
     for event in range(len(samples)):
@@ -31,7 +31,7 @@ def events(samples: Table, found: Ints, detector: Detector) -> dict[str, figure.
     return drawn
 
 
-def _lines(found: Ints, true: Ints, match: tracks.Match) -> dict[str, list[Ints]]:
+def _lines(found: Ints, true: Ints, match: matching.Match) -> dict[str, list[Ints]]:
     """The hits of each track, by what became of it."""
     lines: dict[str, list[Ints]] = {name: [] for name, _, _ in _KINDS}
     for number in np.unique(true[true >= 0]):

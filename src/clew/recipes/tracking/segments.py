@@ -73,12 +73,12 @@ def _pairs(hits: Places, link: tuple[int, int], detector: Detector, cuts: Segmen
     v_cut = crossed * getattr(cuts, v_name)
 
     def near(a: Ints, b: Ints) -> Bools:
-        return np.abs(hits.v[b] - hits.v[a]) < v_cut
+        return np.asarray(np.abs(hits.v[b] - hits.v[a]) < v_cut)
 
     window = crossed * getattr(cuts, u_name)
     window = window if detector.planar else min(window, 3.14159)
     names = (f"segments.{u_name}", f"segments.{v_name}")
-    return between(hits, *link, Cut(window, near, names, cuts.most, "segments.most", "segments"))
+    return between(hits, link, Cut(window, near, names, cuts.most, "segments.most", "segments"))
 
 
 def _edges(hits: Places, pairs: Ints, detector: Detector, cuts: Segments) -> Ints:
