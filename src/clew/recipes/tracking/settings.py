@@ -89,9 +89,9 @@ class SequenceNetwork(Section):
 class SequenceBuilding(Section):
     """From ellipses to tracks."""
 
-    widen: Positive = 1.0
+    widen: Positive = 1.5
     """Factor on the radii of the ellipses when hits are looked for."""
-    threshold: Share = 0.2
+    threshold: Share = 0.05
     """Smallest score of the ghost classifier for a hit to be added."""
 
 
