@@ -20,7 +20,7 @@ def generate(
     events: Annotated[int, typer.Option(min=1, help="How many.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 0,
     output: Annotated[Path, typer.Option(help="The folder the files go to.")] = Path("events"),
-    detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=..., where a recipe has it.")] = None,
+    detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=NAME.")] = None,
     settings: Settings = None,
 ) -> None:
     """Make synthetic raw events with a recipe's generator.

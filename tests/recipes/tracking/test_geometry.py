@@ -70,7 +70,7 @@ def test_a_hit_graph_bridges_too() -> None:
 def test_planes_are_linked_by_x_and_y_and_have_no_seam() -> None:
     straight = [Hit(10.0 * s, -5.0 * s, z, s, 0) for s, z in enumerate(PLANES.planes)]
     across = [Hit(-10.0 * s - 1, 5.0 * s, z, s, 1) for s, z in enumerate(PLANES.planes)]
-    graph = segments.build(to_table([[*straight, *across]]), PLANES, Segments(x_cut=15, y_cut=20))
+    graph = segments.build(to_table([[*straight, *across]]), PLANES, Segments(x_cut=0.15, y_cut=0.2))
     assert (0, 1) in built_pairs(graph, 0) and (3, 4) in built_pairs(graph, 0)
     assert (0, 5) not in built_pairs(graph, 0) and (1, 5) not in built_pairs(graph, 0)
     assert dict(built_triples(graph, 0))[0, 1, 2] == 1

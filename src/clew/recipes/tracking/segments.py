@@ -37,11 +37,12 @@ class Segments(Section):
     """What the network sees of a segment: where it points (phi, dphi/dr, z at the beam line, dz/dr), or, as
     published, where its hits are (phi and z of both). The same information; the first is learned in far fewer steps."""
     bend_cut: Positive = 0.16
-    """Distance between the (dr, dphi, dz) of two segments, each in units of half its range."""
-    x_cut: Positive = 150.0
-    """mm, between hits of consecutive planes."""
-    y_cut: Positive = 60.0
-    """mm, between hits of consecutive planes."""
+    """Distance between the (dr, dphi, dz) of two segments, each in units of half its range; for planes, which are not
+    evenly spaced, between their (dx/dz, dy/dz)."""
+    x_cut: Positive = 0.7
+    """Largest |dx/dz| between planes."""
+    y_cut: Positive = 0.4
+    """Largest |dy/dz| between planes."""
     most: Annotated[int, Field(ge=1)] = 2_000_000
     """Segments between two stations, or edges, that one event may have: an error beyond."""
 
@@ -69,13 +70,13 @@ def build(events: Table, detector: Detector, cuts: Segments) -> Table:
 def _pairs(hits: Places, link: tuple[int, int], detector: Detector, cuts: Segments) -> Ints:
     """Hit numbers (inner, outer) of all pairs between two stations that pass the cuts."""
     u_name, v_name = ("x_cut", "y_cut") if detector.planar else ("phi_cut", "z_cut")
-    crossed = link[1] - link[0]
-    v_cut = crossed * getattr(cuts, v_name)
+    span = detector.positions[link[1]] - detector.positions[link[0]] if detector.planar else link[1] - link[0]
+    v_cut = span * getattr(cuts, v_name)
 
     def near(a: Ints, b: Ints) -> Bools:
         return np.asarray(np.abs(hits.v[b] - hits.v[a]) < v_cut)
 
-    window = crossed * getattr(cuts, u_name)
+    window = span * getattr(cuts, u_name)
     window = window if detector.planar else min(window, 3.14159)
     names = (f"segments.{u_name}", f"segments.{v_name}")
     return between(hits, link, Cut(window, near, names, cuts.most, "segments.most", "segments"))
@@ -104,8 +105,11 @@ def _edges(hits: Places, pairs: Ints, detector: Detector, cuts: Segments) -> Int
 
 
 def _steps(hits: Places, pairs: Ints, detector: Detector) -> Floats:
-    """(dr, dphi, dz) of each segment for one station crossed, scaled to the ranges of the coordinates."""
+    """(dr, dphi, dz) of each segment for one station crossed, scaled to the ranges of the coordinates; or slopes."""
     a, b = pairs[:, 0], pairs[:, 1]
+    if detector.planar:
+        dw = hits.deeper(a, b)
+        return np.stack([hits.across(a, b) / dw, (hits.v[b] - hits.v[a]) / dw], axis=1)
     w, u, v = detector.scales
     steps = np.stack([(hits.w[b] - hits.w[a]) / w, hits.across(a, b) / u, (hits.v[b] - hits.v[a]) / v], axis=1)
     return steps / (hits.station[b] - hits.station[a])[:, None] if detector.gaps == "bridge" else steps
