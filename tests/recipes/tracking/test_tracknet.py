@@ -14,6 +14,7 @@ from clew import Table
 from clew.dataset.batch import to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import TrackNet, tracknet
+from clew.recipes.tracking.extension import Lines
 from clew.recipes.tracking.settings import SequenceSettings
 from tests.recipes.tracking import CYLINDERS, at, generated, to_table
 
@@ -50,7 +51,7 @@ def test_an_event_is_seen_the_same_in_any_company() -> None:
 def test_states_are_those_of_whole_sequences() -> None:
     samples, model = TrackNet().prepare(generated(3, seed=4)), net(TrackNet()).eval()
     batch = to_batch(samples, TrackNet.columns)
-    lines = tracknet.Lines(batch["place"], batch["station"].long(), 2 * math.pi)
+    lines = Lines(batch["place"], batch["station"].long(), 2 * math.pi)
     states = model._states(lines, batch["prefix"], batch["parent"], batch["level"])
     for prefix in (batch["level"] == 2).nonzero().squeeze(1)[:5].tolist():
         hits = [prefix]

@@ -31,7 +31,7 @@ class Network(Section):
 class Building(Section):
     """From scores to tracks."""
 
-    threshold: Share = 0.2
+    threshold: Share = 0.05
     """Smallest edge score that can become part of a track."""
     method: Literal["walk", "components"] = "walk"
     """`walk`: the best-scored edges take their hits first; `components`: whatever edges join is one track."""
