@@ -57,8 +57,9 @@ def train(name: str, folder: Path, seed: int, settings: list[str], *, events: in
         for _ in loaded.recipe.generate(events, seed, folder / "events"):
             pass
         input = str(folder / "events")
-    plan = {"input": [input], "output": str(folder / "dataset"), "cache": str(folder / "cache")}
-    data = clew.prepare(loaded.recipe, loaded.prepare, **plan, workers=1, seed=seed)
+    output, cache = str(folder / "dataset"), str(folder / "cache")
+    plan = loaded.prepare
+    data = clew.prepare(loaded.recipe, plan, input=[input], output=output, cache=cache, workers=1, seed=seed)
     return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
 
 
