@@ -100,7 +100,11 @@ def test_100_000_hits_in_an_event_that_explode_name_the_cut(name: str, cut: str)
     [
         ("tracking", ["segments.phi_cut=0.002", "segments.z_cut=30"], "node"),
         ("hitgraph", ["edges.turn_cut=0.0001", "edges.z0_cut=20"], "link"),
-        ("tracknet", ["seeds.turn_cut=0.0001", "seeds.z0_cut=20", "seeds.reach_u=0.001", "seeds.reach_v=1"], "prefix"),
+        (
+            "tracknet",
+            ["seeds.turn_cut=0.0001", "seeds.z0_cut=20", "seeds.reach_phi=0.001", "seeds.reach_z=1"],
+            "prefix",
+        ),
     ],
 )
 def test_100_000_hits_in_an_event_pass_tight_cuts(name: str, settings: list[str], items: str) -> None:

@@ -15,7 +15,7 @@ from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
 from tests.recipes.tracking.test_hitgraph import by_hand
 
-CUTS = Seeds(turn_cut=0.0061, z0_cut=121.3, slope_cut=3.03, reach_u=0.1007, reach_v=10.03)
+CUTS = Seeds(turn_cut=0.0061, z0_cut=121.3, slope_cut=3.03, reach_phi=0.1007, reach_z=10.03)
 
 
 def chain(samples: Table, event: int, prefix: int) -> tuple[int, ...]:
@@ -38,7 +38,7 @@ def follows(hits: list[Hit], prefix: tuple[int, ...], hit: int) -> bool:
     share = (w[2] - w[1]) / (w[1] - w[0])
     du = math.remainder(turn(b, c) - turn(a, b) * share, math.tau)
     dv = c.z - b.z - (b.z - a.z) * share
-    return (abs(du) < CUTS.reach_u and abs(dv) < CUTS.reach_v) or is_true(hits, (*prefix, hit))
+    return (abs(du) < CUTS.reach_phi and abs(dv) < CUTS.reach_z) or is_true(hits, (*prefix, hit))
 
 
 def assert_as_by_hand(events: Table, detector: Detector) -> None:

@@ -14,9 +14,10 @@ from clew import Table
 from clew.dataset.batch import to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import TrackNet, tracknet
-from clew.recipes.tracking.extension import Lines
+from clew.recipes.tracking.extension import Lines, best
+from clew.recipes.tracking.geometry import Detector
 from clew.recipes.tracking.settings import SequenceSettings
-from tests.recipes.tracking import CYLINDERS, at, generated, to_table
+from tests.recipes.tracking import CYLINDERS, Hit, at, generated, to_table
 
 
 def recipe(**tracks: Any) -> TrackNet:
@@ -100,7 +101,7 @@ def test_each_loss_moves_its_own_parameters_only() -> None:
 
 
 def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
-    work = recipe(threshold=1e-9, widen=0.8)
+    work = recipe(threshold=1e-9, widen=0.8, branches=1000)
     samples = work.prepare(generated(4, seed=6))
     made = outputs(net(work), samples)
     ellipse, off = made["ellipse"], made["off"]
@@ -118,6 +119,21 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     assert set(length.tolist()) == {3}
     assert hits <= found  # steps are looked for in a box, candidates in an ellipse that may reach out of it
     assert len(length) >= (inside & two[prefix]).sum()
+
+
+def test_the_best_of_each_group_are_kept_in_their_order() -> None:
+    group, score = torch.tensor([2, 0, 2, 0, 2, 1]), torch.tensor([0.1, 0.5, 0.9, 0.7, 0.9, 0.0])
+    assert best(group, score, 1).tolist() == [2, 3, 5]
+    assert best(group, score, 2).tolist() == [1, 2, 3, 4, 5]
+
+
+def test_untrained_candidates_do_not_multiply() -> None:
+    settings = {"detector": {"name": "bmn"}, "tracks": {"threshold": 1e-9, "widen": 20.0, "beam": 50}}
+    work = TrackNet(SequenceSettings.model_validate(settings))
+    event = [Hit(x, 0.02 * z, z, s, -1) for s, z in enumerate(Detector(name="bmn").planes) for x in range(-20, 20, 2)]
+    made = outputs(net(work), work.prepare(to_table([event, event])))
+    assert 0 < len(made["length"]) <= 2 * (50 * 7 + 20 * 20 * 6)
+    assert made["length"].max() > 3
 
 
 def test_an_explosion_of_candidates_is_one_line() -> None:

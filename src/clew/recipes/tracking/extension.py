@@ -104,3 +104,12 @@ def wrap(angle: Tensor) -> Tensor:
 def inside(off: Tensor, centre: Tensor, radius: Tensor) -> Tensor:
     """Whether places lie in ellipses; all (n, 2)."""
     return (((off - centre) / radius) ** 2).sum(dim=1) <= 1
+
+
+def best(group: Tensor, score: Tensor, most: int) -> Tensor:
+    """The numbers of the `most` best-scored members of each group, in their old order."""
+    order = torch.argsort(score, descending=True, stable=True)
+    order = order[torch.argsort(group[order], stable=True)]
+    ordered = group[order]
+    place = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
+    return order[place < most].sort().values

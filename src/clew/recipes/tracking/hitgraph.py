@@ -23,7 +23,9 @@ class Edges(Section):
     slope_cut: Positive = 3.0
     """Largest |dz/dr| between cylinders, |dy/dz| between planes."""
     z0_cut: Positive = 80.0
-    """mm: how far from the origin the line may meet the beam (cylinders), or the target in y (planes)."""
+    """mm: how far from the origin the line may meet the beam, for cylinders."""
+    y0_cut: Positive = 25.0
+    """mm: how far from the beam the line may meet the target, for planes."""
     most: Annotated[int, Field(ge=1)] = 2_000_000
     """Edges between two stations that one event may have: an error beyond."""
 
@@ -58,21 +60,22 @@ def linked(hits: Places, link: tuple[int, int], detector: Detector, cuts: Edges,
     Raises:
         DataError: more than `cuts.most` in one event.
     """
-    u_name = "bend_cut" if detector.planar else "turn_cut"
+    u_name, v_name = ("bend_cut", "y0_cut") if detector.planar else ("turn_cut", "z0_cut")
     u_cut: float = getattr(cuts, u_name)
+    v_cut: float = getattr(cuts, v_name)
 
     def near(a: Ints, b: Ints) -> Bools:
         dw = hits.deeper(a, b)
         slope = (hits.v[b] - hits.v[a]) / dw
         beam = hits.v[a] - slope * hits.w[a]
         turn = np.abs(hits.across(a, b)) < u_cut * np.abs(dw)
-        return np.asarray(turn & (np.abs(slope) < cuts.slope_cut) & (np.abs(beam) < cuts.z0_cut))
+        return np.asarray(turn & (np.abs(slope) < cuts.slope_cut) & (np.abs(beam) < v_cut))
 
     inner, outer = (hits.w[hits.station == station] for station in link)
     deepest = float(outer.max() - inner.min()) if len(inner) and len(outer) else 0.0
     window = u_cut * abs(deepest)
     window = window if detector.planar else min(window, 3.14159)
-    names = (f"{section}.{u_name}", f"{section}.z0_cut")
+    names = (f"{section}.{u_name}", f"{section}.{v_name}")
     return between(hits, link, Cut(window, near, names, cuts.most, f"{section}.most", section))
 
 

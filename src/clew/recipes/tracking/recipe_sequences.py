@@ -46,10 +46,12 @@ class TrackNet(TrackFinder):
             stations=detector.positions,
             period=0.0 if detector.planar else TURN,
             scales=hitgraph.gains(detector),
-            reach=(seeds.reach_u, seeds.reach_v),
+            reach=seeds.reach(detector),
             bridge=detector.gaps == "bridge",
             widen=chosen.widen,
             threshold=chosen.threshold,
+            branches=chosen.branches,
+            beam=chosen.beam,
             most=seeds.most,
             shortest=seeds.shortest,
         )

@@ -7,8 +7,10 @@ every state once, level by level.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from clew import Ragged, Table
 from clew.recipes.tracking.geometry import Detector, Floats, Ints, Places, Positive, places
@@ -22,12 +24,20 @@ class Seeds(Edges):
 
     turn_cut: Positive = 0.006
     z0_cut: Positive = 120.0
-    reach_u: Positive = 0.1
-    """rad, or mm for planes: half the window around the straight continuation, and the network's unit of length."""
-    reach_v: Positive = 8.0
+    reach_phi: Positive = 0.1
+    """rad: half the window around the straight continuation, and the network's unit of length."""
+    reach_z: Positive = 8.0
     """mm, likewise."""
-    shortest: int = 3
+    reach_x: Positive = 60.0
+    """mm, likewise for planes."""
+    reach_y: Positive = 10.0
+    """mm, likewise for planes."""
+    shortest: Annotated[int, Field(ge=3)] = 3
     """Hits of the shortest track looked for: seeds begin where that many stations follow."""
+
+    def reach(self, detector: Detector) -> tuple[float, float]:
+        """Half the window in u and v."""
+        return (self.reach_x, self.reach_y) if detector.planar else (self.reach_phi, self.reach_z)
 
 
 @dataclass
@@ -111,6 +121,8 @@ def straight(hits: Places, a: Ints, b: Ints, w: Floats) -> tuple[Floats, Floats]
 def _steps(hits: Places, forest: _Forest, detector: Detector, cuts: Seeds) -> tuple[Ints, Ints]:
     """(prefix, hit) for every prefix of two or more hits and every hit around its continuation."""
     whole = np.flatnonzero(forest.level >= 1)
+    reach_u, reach_v = cuts.reach(detector)
+    names = ("seeds.reach_x", "seeds.reach_y") if detector.planar else ("seeds.reach_phi", "seeds.reach_z")
     found: list[tuple[Ints, Ints]] = []
     for inner, station in detector.links():
         rows = whole[hits.station[forest.hit[whole]] == inner]
@@ -119,10 +131,10 @@ def _steps(hits: Places, forest: _Forest, detector: Detector, cuts: Seeds) -> tu
 
         def near(row: Ints, hit: Ints, a: Ints = a, b: Ints = b) -> Bools:
             _, v = straight(hits, a[row], b[row], hits.w[hit])
-            return np.abs(hits.v[hit] - v) < cuts.reach_v
+            return np.asarray(np.abs(hits.v[hit] - v) < reach_v)
 
         centre = (centre + np.pi) % hits.period - np.pi if hits.period else centre
-        cut = Cut(cuts.reach_u, near, ("seeds.reach_u", "seeds.reach_v"), cuts.most, "seeds.most", "next hits")
+        cut = Cut(reach_u, near, names, cuts.most, "seeds.most", "next hits")
         row, hit = around(hits, hits.event[b], centre, station, cut)
         found.append((rows[row], hit))
     return np.concatenate([each[0] for each in found]), np.concatenate([each[1] for each in found])

@@ -93,6 +93,10 @@ class SequenceBuilding(Section):
     """Factor on the radii of the ellipses when hits are looked for."""
     threshold: Share = 0.05
     """Smallest score of the ghost classifier for a hit to be added."""
+    branches: Count = 4
+    """Hits that a candidate may be extended by at each station: the best-scored go on."""
+    beam: Count = 2000
+    """Candidates of one event that are followed at a time: an untrained classifier would let them multiply."""
 
 
 class SequenceSettings(Finder):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from clew import Batch, Loss
 from clew.errors import DataError
-from clew.recipes.tracking.extension import Board, Lines, inside
+from clew.recipes.tracking.extension import Board, Lines, best, inside
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Shape:
     bridge: bool
     widen: float
     threshold: float
+    branches: int
+    beam: int
     most: int
     shortest: int
 
@@ -124,6 +126,10 @@ class TrackNet(nn.Module):
         found: list[Candidates] = []
         for _ in range(len(self.shape.stations) - 2):
             row, after, logit = self._grow(lines, board, events, state, chains)
+            kept = best(row, logit, self.shape.branches)
+            row, after, logit = row[kept], after[kept], logit[kept]
+            kept = best(events[after], score[row] + logit, self.shape.beam)
+            row, after, logit = row[kept], after[kept], logit[kept]
             grown = torch.zeros(len(chains), dtype=torch.bool, device=chains.device)
             grown[row] = True
             found.append(_candidates(chains[~grown], score[~grown]))
