@@ -121,15 +121,15 @@ def test_no_recipe_needs_torch_to_prepare() -> None:
 
 
 def test_trackml_events_have_the_barrel_as_stations(tmp_path: Path) -> None:
-    rows = ("1,32,0,1,8,2,1", "2,72,1,2,8,4,1", "3,9,9,900,9,2,1", "4,1020,5,6,17,4,1")
+    rows = ("1,32,0,1,8,2,1", "2,72,1,2,8,4,1", "3,116,1,3,8,6,1", "4,1020,5,6,17,4,1", "5,9,9,900,9,2,1")
     hits = "\n".join(["hit_id,x,y,z,volume_id,layer_id,module_id", *rows, ""])
     truth = "hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n"
-    truth += "".join(f"{hit},{4503599627370497 if hit < 4 else 0},0,0,0,3,4,5,0.25\n" for hit in (1, 2, 3, 4))
+    truth += "".join(f"{hit},{1 << 52 | hit // 3 << 40 if hit < 4 else 0},0,0,0,3,4,5,0.25\n" for hit in range(1, 6))
     (tmp_path / "event000001000-hits.csv").write_text(hits)
     (tmp_path / "event000001000-truth.csv").write_text(truth)
     recipe = spec.load("hitgraph", ["detector.name=trackml", "edges.turn_cut=0.001"]).recipe
     samples = recipe.prepare(concat(list(recipe.read(str(tmp_path / "event000001000-hits.csv")))))
-    assert samples.ragged("station")[0].tolist() == [0, 1, 9]
-    assert samples.ragged("hit_weight")[0].tolist() == [0.25, 0.25, 0.25]
-    assert (samples.ragged("link")[0].tolist(), samples.ragged("label")[0].tolist()) == ([[0, 1]], [1])
-    assert samples.ragged("pz")[0].tolist() == [5, 5, 5]
+    assert samples.ragged("station")[0].tolist() == [0, 1, 2, 9]
+    assert samples.ragged("track")[0].tolist() == [0, 0, 1, -1]  # ids that agree in their last 32 bits
+    assert (samples.ragged("link")[0].tolist(), samples.ragged("label")[0].tolist()) == ([[0, 1], [1, 2]], [1, 0])
+    assert (samples.ragged("hit_weight")[0].tolist(), samples.ragged("pz")[0].tolist()) == ([0.25] * 4, [5] * 4)

@@ -13,6 +13,7 @@ from clew.errors import ConfigError
 from clew.recipes.tracking import display, graphfile, judging, simulate, simulate_bmn, trackml
 from clew.recipes.tracking.geometry import Ints, in_mm
 from clew.recipes.tracking.settings import Finder
+from clew.recipes.tracking.truth import number
 from clew.transforms import Transform
 
 EVENTS_A_FILE = 256
@@ -22,7 +23,7 @@ NARROW = {
     "x": np.float32,
     "y": np.float32,
     "z": np.float32,
-    "station": np.int8,
+    "station": np.int16,
     "track": np.int32,
     "px": np.float32,
     "py": np.float32,
@@ -82,8 +83,14 @@ def hits_of(events: Table) -> Table:
 
 
 def narrowed(samples: Table) -> Table:
-    """Hits in as few bytes as their precision needs; builders have used the wide ones."""
+    """Hits in as few bytes as their precision needs; builders have used the wide ones.
+
+    Particle ids too long for 32 bits (TrackML's) are replaced by numbers within the event.
+    """
     columns = {name: samples.ragged(name) for name in NARROW if name in samples}
+    track = columns["track"]
+    if np.abs(track.values).max(initial=0) >= 1 << 31:
+        columns["track"] = track.share(number(samples))
     return samples.join({name: column.share(column.values.astype(NARROW[name])) for name, column in columns.items()})
 
 
