@@ -70,7 +70,13 @@ class TrackFinder(Recipe):
         return np.asarray(objects.ragged("found").values)
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        return judging.tallies(samples, self.found(samples, objects), self.config.detector)
+        own = self.details(samples, outputs, objects)
+        return judging.tallies(samples, self.found(samples, objects), self.config.detector, own)
+
+    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
+        """Figures of what tracks are made of: of edges at `score` against `label`."""
+        label = samples.ragged("label")
+        return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
         return display.events(samples, self.found(samples, objects), self.config.detector)

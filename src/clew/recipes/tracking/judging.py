@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -44,8 +44,10 @@ BINS = {
 }
 
 
-def tallies(samples: Table, found: Ints, detector: Detector) -> dict[str, tally.Tally]:
-    """Everything about tracks; `found` is the track each hit was given, -1 for none.
+def tallies(
+    samples: Table, found: Ints, detector: Detector, own: Mapping[str, tally.Tally] | None = None
+) -> dict[str, tally.Tally]:
+    """Everything about tracks; `found` is the track each hit was given, -1 for none. `own` figures come before plots.
 
     Exact hit sets: `efficiency`, `purity`, `ghost_rate`, `event_ratio`, `track_f1`. By majority: `efficiency_50`,
     `purity_50`, `efficiency_75`, `purity_75`. By hits: `trackml_score`. Against pT, angle and multiplicity: plots.
@@ -64,7 +66,7 @@ def tallies(samples: Table, found: Ints, detector: Detector) -> dict[str, tally.
     for row, share in enumerate(matching.SHARES):
         figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row], of_true)
         figures[f"purity_{share * 100:.0f}"] = tally.Ratio.of(match.found_share[row], of_found)
-    return figures | _plots(samples, match, detector)
+    return {**figures, **(own or {}), **_plots(samples, match, detector)}
 
 
 def _f1(match: matching.Match, of_true: Floats, of_found: Floats) -> tally.F1:

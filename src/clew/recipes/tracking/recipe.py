@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from clew import Loss, Table, tally
+from clew import Loss, Table
 from clew.recipes.tracking import segments, tracks
-from clew.recipes.tracking.base import TrackFinder, edge_tallies, hits_of, narrowed, sigmoid
+from clew.recipes.tracking.base import TrackFinder, hits_of, narrowed, sigmoid
 from clew.recipes.tracking.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,9 +50,3 @@ class Tracking(TrackFinder):
         scores = sigmoid(outputs["output"])
         found = tracks.find(samples, scores, self.config.tracks.threshold, self.config.tracks.method)
         return Table({"found": samples.ragged("x").share(found), "score": samples.ragged("edge").share(scores)})
-
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        label = samples.ragged("label")
-        weights = samples.weights[label.events]
-        of_edges = edge_tallies(objects.ragged("score").values, label.values > 0, weights)
-        return {**super().metrics(samples, outputs, objects), **of_edges}

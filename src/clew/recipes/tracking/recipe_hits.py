@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew import Loss, Table, tally
+from clew import Loss, Table
 from clew.recipes.tracking import hitgraph, tracks
-from clew.recipes.tracking.base import TrackFinder, edge_tallies, hits_of, narrowed, sigmoid
+from clew.recipes.tracking.base import TrackFinder, hits_of, narrowed, sigmoid
 from clew.recipes.tracking.settings import HitSettings
 
 if TYPE_CHECKING:
@@ -65,9 +65,3 @@ class HitGraph(TrackFinder):
             links, scores, len(like.values), chosen.threshold, method=chosen.method, shortest=chosen.shortest
         )
         return Table({"found": like.share(found), "score": link.share(scores)})
-
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        label = samples.ragged("label")
-        weights = samples.weights[label.events]
-        of_edges = edge_tallies(objects.ragged("score").values, label.values > 0, weights)
-        return {**super().metrics(samples, outputs, objects), **of_edges}

@@ -91,8 +91,8 @@ class TrackNet(TrackFinder):
         found = tracks.from_candidates(hits, owner, outputs["score"].astype(np.float64), len(like.values))
         return Table({"found": like.share(found), "score": samples.ragged("step").share(sigmoid(outputs["logit"]))})
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        """Tracks as for the other recipes; of steps `f1` and `edge_auc`; of ellipses how many hold the true hit."""
+    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
+        """Of steps `f1` and `edge_auc`; of ellipses how many hold the true hit, and their area."""
         label = samples.ragged("step_label")
         weights, true = samples.weights[label.events], label.values > 0
         of_steps = edge_tallies(objects.ragged("score").values, true, weights)
@@ -101,7 +101,6 @@ class TrackNet(TrackFinder):
         inside = (((off - ellipse[:, :2]) / radii) ** 2).sum(axis=1) <= 1
         area = np.pi * radii.prod(axis=1) * weights[true]
         return {
-            **super().metrics(samples, outputs, objects),
             **of_steps,
             "in_ellipse": tally.Ratio.of(inside, weights[true]),
             "ellipse_area": tally.Mean(float(area.sum()), float(weights[true].sum())),
