@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from clew import Table, concat
+import clew
+from clew import Table, concat, spec
 from clew.recipes.tracking import HitGraph, graphfile, hitgraph
 from clew.recipes.tracking.geometry import Detector
 from clew.recipes.tracking.hitgraph import Edges
@@ -101,3 +102,13 @@ def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:
     assert (samples.fixed("event") // 100 == samples.fixed("collision")).all()
     assert len(np.unique(samples.fixed("event"))) == len(samples)
     assert HitGraph().prepare(generated(3, 1)).fixed("collision").tolist() == [0, 1, 2]
+
+
+def test_no_collision_of_the_graph_file_stands_on_two_sides(graph_file: Path, tmp_path: Path) -> None:
+    shipped = spec.load("hitgraph", ["detector.name=trackml"])
+    data = clew.prepare(
+        shipped.recipe, shipped.prepare, input=[str(graph_file)], output=str(tmp_path / "dataset"), workers=1
+    )
+    sides = [set(data.read(split, columns=["collision"]).fixed("collision").tolist()) for split in data.splits]
+    assert sum(data.splits.values()) == 1600
+    assert sum(len(side) for side in sides) == len(set().union(*sides)) == 100
