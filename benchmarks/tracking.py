@@ -4,6 +4,7 @@ Synthetic BES-III-like events (mean 56 hits, 4 tracks), 500 at a time, one core.
 on dense padded batches as it was published: incidence matrices (events, nodes, edges), batched matrix products, every
 event padded to the largest of its batch. Same parameters, same events in the same batches, one process each in turn;
 the rival's scores are compared with ours first. A second rival gets events of similar size together, which helps it.
+The largest events (see LARGEST) are left out of the comparison, which helps both rivals.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from clew.recipes.tracking.simulate import simulate
 
 CHUNK = 500
 KINDS = ("ragged", "dense", "sorted")
-BATCH = 128
-"""The published batch size."""
+BATCH = 32
+"""The recipe's own; with the published 128 the rival was killed for memory on a machine of 23 GB."""
+LARGEST = 1000
+"""Edges: events with more are left out of the comparison in training, in the rival's favour and for the same reason."""
 
 
 def events(count: int, recipe: Recipe) -> Table:
@@ -200,7 +203,8 @@ def main() -> int:
     torch.set_num_threads(1)
     tracking = spec.load("tracking").recipe
     if arguments.train:
-        print(json.dumps(train_once(arguments.train, tracking.prepare(events(arguments.events, tracking)))))
+        samples = tracking.prepare(events(arguments.events, tracking))
+        print(json.dumps(train_once(arguments.train, samples.filter(samples.ragged("edge").lengths <= LARGEST))))
         return 0
     bars = measured(tracking, quick=arguments.quick)
     conditions = {"chunk": CHUNK, "batch": BATCH, "threads": 1, "environment": capture()}
@@ -233,7 +237,7 @@ def measured(tracking: Recipe, *, quick: bool) -> list[dict[str, Any]]:
         bar(title, building(name, table, repeat), 1000, "events/CPU-second")
     samples = tracking.prepare(table)
     bar("rival's scores differ from ours by", same_scores(samples), 1e-4, "", lower=True)
-    pairs = [[trained(kind, 256 if quick else 1024) for kind in KINDS] for _ in range(1 if quick else 3)]
+    pairs = [[trained(kind, 128 if quick else 512) for kind in KINDS] for _ in range(1 if quick else 3)]
     for place, kind in enumerate(KINDS):
         speed, memory = (statistics.median(each[place][what] for each in pairs) for what in (0, 1))
         print(f"{f'training, {kind}':52} {speed:12,.1f} events/s, {memory:,.0f} MB above what was there")
@@ -255,7 +259,7 @@ def _builder(name: str) -> Callable[[Table], Table]:
     return lambda chunk: sequences.build(chunk, config.detector, config.seeds)
 
 
-HIT_GRAPHS, SEQUENCES = 8000.0, 2000.0
+HIT_GRAPHS, SEQUENCES = 40_000.0, 30_000.0
 """Not asked for by anyone: four fifths of what was measured first, to notice when they become slower."""
 
 if __name__ == "__main__":
