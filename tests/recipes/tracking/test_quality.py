@@ -52,7 +52,8 @@ def test_the_other_recipes_find_unseen_tracks_too(
 
 @pytest.mark.parametrize("name", ["hitgraph", "tracknet"])
 def test_planes_are_learned_from_too(tmp_path: Path, name: str) -> None:
-    result = clew.evaluate(trained(name, 60, ["detector.name=bmn", "train.epochs=2"], tmp_path)).tallies
+    settings = ["detector.name=bmn", "train.epochs=5", "train.batch_size=8", "tracks.threshold=0.3"]
+    result = clew.evaluate(trained(name, 100, settings, tmp_path)).tallies
     assert result["edge_auc"].value > 0.7
     assert "efficiency_pt" in result
 
