@@ -50,11 +50,12 @@ def test_the_other_recipes_find_unseen_tracks_too(
     assert result["edge_auc"].value >= auc
 
 
-@pytest.mark.parametrize("name", ["hitgraph", "tracknet"])
-def test_planes_are_learned_from_too(tmp_path: Path, name: str) -> None:
-    settings = ["detector.name=bmn", "train.epochs=5", "train.batch_size=8", "tracks.threshold=0.3"]
-    result = clew.evaluate(trained(name, 100, settings, tmp_path)).tallies
-    assert result["edge_auc"].value > 0.7
+@pytest.mark.parametrize(("name", "epochs"), [("hitgraph", 5), ("tracknet", 15)])
+def test_planes_are_learned_from_too(tmp_path: Path, name: str, epochs: int) -> None:
+    settings = ["detector.name=bmn", f"train.epochs={epochs}", "train.batch_size=8"]
+    result = clew.evaluate(trained(name, 100, settings, tmp_path), weights="last").tallies
+    assert result["edge_auc"].value > 0.8
+    assert result["efficiency_50"].value > 0.5
     assert "efficiency_pt" in result
 
 
