@@ -58,6 +58,8 @@ from clew.train.strategies.allreduce import AllReduce
 
 WARM = 1
 """Rounds that are not counted."""
+WIDE_STEPS = 4
+"""Of a block of the MLP with 2 million parameters."""
 CPU = torch.device("cpu")
 Turn = Callable[[], None]
 Times = dict[str, list[float]]
@@ -239,6 +241,9 @@ def with_lightning(task: Task, turn: Turn) -> None:
     class Epochs:
         def __iter__(self) -> Iterator[Any]:
             return task.batches()
+
+        def __len__(self) -> int:  # without it, lightning fetches one batch more to see whether there is one
+            return -(-task.dataset.splits["train"] // task.size)
 
     trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=-1, barebones=True)
     trainer.fit(Module(), Epochs())
@@ -573,7 +578,6 @@ def loading(sheet: Sheet, data: Dataset, folder: Path, epochs: int) -> None:
         run = clew.train("tracking", data, output=folder / keep, **settings)
         records = [each for each in run.records() if each["kind"] == "step"]
         wait, seconds = (sum(each[name] for each in records) for name in ("wait", "seconds"))
-        sheet.state(f"loading, {keep}", records[-1]["samples"] / seconds, "samples/s")
         sheet.bar(f"loading, {keep}: waiting for data", 100 * wait / seconds, 2, "% of training", lower=True)
     config = TrainConfig.model_validate({"loading": {"keep": "compressed"}, "batch_size": 32})
     loader = make_loader(find("tracking")(), config, data, Strategy(), CPU)
@@ -612,7 +616,7 @@ def prepared(recipe: Recipe, source: Path, output: Path) -> Dataset:
 def measure(sheet: Sheet, folder: Path, *, quick: bool) -> dict[str, int]:
     """All of it; how many blocks of each contestant were counted."""
     flat, graphs = flat_data(folder), graph_data(folder, 4096 if quick else 12_288)
-    wide = FlatTask(flat, Flat(Widths(hidden=(1000, 1000, 1000))), steps=4)
+    wide = FlatTask(flat, Flat(Widths(hidden=(1000, 1000, 1000))), steps=WIDE_STEPS)
     rounds = {"MLP": 100, "GraphNet": 30, "2 ranks": 20} if quick else {"MLP": 500, "GraphNet": 120, "2 ranks": 80}
     single(sheet, FlatTask(flat), folder / "mlp", rounds["MLP"])
     single(sheet, GraphTask(graphs), folder / "graphnet", rounds["GraphNet"])
@@ -629,7 +633,7 @@ def conditions(sheet: Sheet, rounds: dict[str, int], seconds: float, *, quick: b
     return {
         "quick": quick,
         "threads": 1,
-        "steps_a_block": {"MLP": 20, "GraphNet": 2, "MLP of 2 million, 2 ranks": 4},
+        "steps_a_block": {"MLP": FlatTask.steps, "GraphNet": GraphTask.steps, "MLP of 2 million": WIDE_STEPS},
         "blocks": rounds,
         "lightning": lightning,
         "seconds": round(seconds),

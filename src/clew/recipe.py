@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 SHIPPED: dict[str, str] = {
     "columns": "clew.train.columns:Columns",
     "tracking": "clew.recipes.tracking:Tracking",
+    "hitgraph": "clew.recipes.tracking:HitGraph",
+    "tracknet": "clew.recipes.tracking:TrackNet",
 }
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"

@@ -69,7 +69,7 @@ def test_figures_are_json_in_the_order_of_the_metrics(run_copy: Run) -> None:
         "01-efficiency_pt.json",
         "02-efficiency_theta.json",
     ]
-    assert len(files) == 6
+    assert len(files) == 9
 
     def refuse(constant: str) -> Any:
         raise AssertionError(constant)

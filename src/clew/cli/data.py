@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from clew.cli.options import Settings, What, bold, console, progress, table
+from clew.cli.options import Settings, What, bold, console, overrides, progress, table
 
 app = typer.Typer(help="Events and datasets: generate, inspect, verify.", no_args_is_help=True)
 
@@ -20,17 +20,19 @@ def generate(
     events: Annotated[int, typer.Option(min=1, help="How many.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 0,
     output: Annotated[Path, typer.Option(help="The folder the files go to.")] = Path("events"),
+    detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=NAME.")] = None,
     settings: Settings = None,
 ) -> None:
     """Make synthetic raw events with a recipe's generator.
 
     \b
-    Example:
+    Examples:
       clew data generate tracking --events 10000 --seed 1 --output events
+      clew data generate tracknet --detector bmn --events 10000
     """
     from clew import spec
 
-    loaded = spec.load(recipe, settings or ())
+    loaded = spec.load(recipe, overrides(settings, detector__name=detector))
     begun, done = time.perf_counter(), 0
     with progress() as bar:
         task = bar.add_task("generate", total=events, note="")

@@ -11,7 +11,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from clew import Ragged, Table
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.segments import Segments
 from clew.recipes.tracking.simulate import simulate
 
 CYLINDERS = Detector()

@@ -13,14 +13,24 @@ from clew.recipes.tracking import Tracking
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="session")
-def public_file() -> Path:
-    """51 events of the public CGEM sample; CLEW_TEST_DATA says where the data lies."""
-    folder = Path(os.environ.get("CLEW_TEST_DATA", ROOT.parent / "shared" / "data"))
-    path = folder / "tracking" / "ariadne" / "cgem_50_events.txt"
+def real(name: str) -> Path:
+    """A file of the public data; CLEW_TEST_DATA says where that lies."""
+    path = Path(os.environ.get("CLEW_TEST_DATA", ROOT.parent / "shared" / "data")) / "tracking" / name
     if not path.is_file():
         pytest.skip(f"the public sample is not at {path}")
     return path
+
+
+@pytest.fixture(scope="session")
+def public_file() -> Path:
+    """51 events of the public CGEM sample."""
+    return real("ariadne/cgem_50_events.txt")
+
+
+@pytest.fixture(scope="session")
+def graph_file() -> Path:
+    """100 TrackML events in 16 sectors each, as graphs."""
+    return real("trackml_graphs/trackml_subgraphs_repacked.npz")
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,8 @@ import numpy as np
 
 from clew import Dataset
 from clew.recipes.tracking import Tracking, display
-from tests.recipes.tracking import CYLINDERS, at, to_table
+from clew.recipes.tracking.geometry import Detector
+from tests.recipes.tracking import CYLINDERS, Hit, at, to_table
 
 WHOLE = [[at(r, 0.1 + 2 * track, 5.0 * track, s, track) for s, r in enumerate(CYLINDERS.radii)] for track in range(2)]
 EVENT = [*WHOLE[0], *WHOLE[1], *(at(r, 4.0, 0.0, s) for s, r in enumerate(CYLINDERS.radii))]
@@ -43,3 +44,13 @@ def test_displays_of_generated_events_are_json(dataset: Dataset) -> None:
     assert len(drawn) == 3
     for figure in drawn.values():
         assert strict(json.dumps(figure, allow_nan=False)) == figure
+
+
+def test_planes_are_drawn_along_the_beam() -> None:
+    planes = Detector(name="bmn")
+    track = [Hit(2.0 * s, -1.0 * s, z, s, 0) for s, z in enumerate(planes.planes)]
+    (drawn,) = display.events(to_table([track]), np.zeros(9, dtype=np.int64), planes).values()
+    lines = [trace for trace in strict(json.dumps(drawn))["data"] if trace["name"] == "found"]
+    assert [line["x"][1:-1] for line in lines] == [list(np.round(planes.planes, 2))] * 2
+    assert [line["y"][-2] for line in lines] == [16.0, -8.0]
+    assert len(drawn["layout"]["shapes"]) == 18

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from clew import Table, concat
+from clew import Table, concat, spec
 from clew.errors import DataError
 from clew.recipes.tracking import Tracking
 from clew.recipes.tracking.simulate import simulate
 from tests.recipes.tracking import generated
 
+ROOT = Path(__file__).parents[3]
 GOOD = """# event x y z station track
 
 3 1.5e+01 -2.0 3 0 -1   # the first
@@ -104,3 +108,28 @@ def test_events_prepared_together_are_those_prepared_alone() -> None:
 def test_a_station_number_too_large_for_any_detector_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a hit has station 65536"):
         Tracking().prepare(read(tmp_path, "1 2 3 4 65536 0\n"))
+
+
+def test_no_recipe_needs_torch_to_prepare() -> None:
+    code = (
+        "import sys; from clew import spec; from clew.recipes.tracking.simulate import simulate\n"
+        "from tests.recipes.tracking import generated\n"
+        "for name in ('tracking', 'hitgraph', 'tracknet'): spec.load(name).recipe.prepare(generated(2, 1))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."})
+
+
+def test_trackml_events_have_the_barrel_as_stations(tmp_path: Path) -> None:
+    rows = ("1,32,0,1,8,2,1", "2,72,1,2,8,4,1", "3,116,1,3,8,6,1", "4,1020,5,6,17,4,1", "5,9,9,900,9,2,1")
+    hits = "\n".join(["hit_id,x,y,z,volume_id,layer_id,module_id", *rows, ""])
+    truth = "hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n"
+    truth += "".join(f"{hit},{1 << 52 | hit // 3 << 40 if hit < 4 else 0},0,0,0,3,4,5,0.25\n" for hit in range(1, 6))
+    (tmp_path / "event000001000-hits.csv").write_text(hits)
+    (tmp_path / "event000001000-truth.csv").write_text(truth)
+    recipe = spec.load("hitgraph", ["detector.name=trackml", "edges.turn_cut=0.001"]).recipe
+    samples = recipe.prepare(concat(list(recipe.read(str(tmp_path / "event000001000-hits.csv")))))
+    assert samples.ragged("station")[0].tolist() == [0, 1, 2, 9]
+    assert samples.ragged("track")[0].tolist() == [0, 0, 1, -1]  # ids that agree in their last 32 bits
+    assert (samples.ragged("link")[0].tolist(), samples.ragged("label")[0].tolist()) == ([[0, 1], [1, 2]], [1, 0])
+    assert (samples.ragged("hit_weight")[0].tolist(), samples.ragged("pz")[0].tolist()) == ([0.25] * 4, [5] * 4)

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 from clew import Table
 from clew.errors import DataError
 from clew.recipes.tracking import segments
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.segments import Segments
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, built_pairs, built_triples, generated, to_lists, to_table
 

@@ -117,3 +117,37 @@ def test_hits_lie_on_their_station(hits: Hits) -> None:
     radii = np.array([81.555, 126.055, 166.555])
     np.testing.assert_allclose(np.hypot(hits.x, hits.y), radii[hits.station])
     assert np.abs(hits.z).max() < 423.5
+
+
+def largest_gap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """The largest distance between two cumulative distributions (Kolmogorov and Smirnov's)."""
+    places = np.concatenate([a, b])
+    return float(
+        np.abs(np.searchsorted(np.sort(a), places) / len(a) - np.searchsorted(np.sort(b), places) / len(b)).max()
+    )
+
+
+@pytest.mark.parametrize("station", [0, 1, 2])
+def test_true_hits_are_spread_in_z_as_in_the_public_sample(hits: Hits, public: Table, station: int) -> None:
+    chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values >= 0)
+    theirs = public.ragged("z").values[chosen_public].astype(float)
+    mine = hits.z[(hits.station == station) & (hits.track >= 0)]
+    # tracks of an event share a vertex only: the 1% limit for independent values, a little widened
+    assert largest_gap(theirs, mine) < 1.8 * (1 / len(theirs) + 1 / len(mine)) ** 0.5
+
+
+@pytest.mark.parametrize("station", [0, 1, 2])
+def test_ghosts_are_spread_in_z_as_in_the_public_sample(hits: Hits, public: Table, station: int) -> None:
+    chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values < 0)
+    theirs = public.ragged("z").values[chosen_public].astype(float)
+    mine = hits.z[(hits.station == station) & (hits.track < 0)]
+    # ghosts come in crowds of one event: 51 events count, not their 700 hits
+    assert largest_gap(theirs, mine) < 1.63 * (1 / 51 + 1 / EVENTS) ** 0.5
+
+
+def test_as_many_ghosts_share_a_true_phi_as_in_the_public_sample(hits: Hits, public: Table) -> None:
+    x, y = public.ragged("x"), public.ragged("y")
+    station, noise = public.ragged("station").values, public.ragged("track").values < 0
+    theirs = on_a_true_strip(x.events, station, np.arctan2(y.values, x.values), noise)
+    mine = on_a_true_strip(hits.event, hits.station, np.arctan2(hits.y, hits.x), hits.track < 0)
+    assert abs(theirs - mine) < 0.1  # 0.806 +- 0.050 in the sample, by event

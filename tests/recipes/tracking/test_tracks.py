@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clew import Table
-from clew.recipes.tracking import segments, tracks
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking import matching, segments, tracks
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.segments import Segments
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, built_pairs, built_triples, to_table
 
@@ -92,7 +93,7 @@ def test_a_match_is_the_exact_set_of_hits(events: list[list[tuple[int, int]]]) -
     table = to_table([[Hit(1, 0, 0, 0, true) for true, _ in event] for event in events])
     numbers = [found + 4 * event if found >= 0 else -1 for event, hits in enumerate(events) for _, found in hits]
     _, dense = np.unique([-1, *numbers], return_inverse=True)
-    match = tracks.match(table, dense[1:] - 1)
+    match = matching.match(table, dense[1:] - 1)
     true = [true_sets([t for t, _ in hits]) for hits in events]
     found = [true_sets([f for _, f in hits]) for hits in events]
     both = [len(a & b) for a, b in zip(true, found, strict=True)]
@@ -115,19 +116,19 @@ def helix(pt: float, theta: float, phi: float, charge: int, start: float = 0.0) 
 @pytest.mark.parametrize("charge", [-1, 1])
 def test_transverse_momentum_of_a_helix(pt: float, charge: int) -> None:
     events = to_table([helix(pt, 70, phi, charge) for phi in np.linspace(-3.1, 3.1, 9)])
-    measured, _ = tracks.kinematics(events, np.repeat(np.arange(9), 3), 1.0)
+    measured, _ = matching.kinematics(events, np.repeat(np.arange(9), 3), 1.0)
     np.testing.assert_allclose(measured, pt, rtol=1e-6)
 
 
 def test_transverse_momentum_follows_the_field() -> None:
     events = to_table([helix(0.5, 70, 0.3, 1)])
-    assert tracks.kinematics(events, np.zeros(3, dtype=np.int64), 2.0)[0][0] == pytest.approx(1.0, rel=1e-6)
+    assert matching.kinematics(events, np.zeros(3, dtype=np.int64), 2.0)[0][0] == pytest.approx(1.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("theta", [25.0, 60.0, 90.0, 150.0])
 def test_polar_angle_of_a_stiff_helix(theta: float) -> None:
     events = to_table([helix(0.3, theta, phi, 1, start=12.0) for phi in (-3.0, 0.0, 2.0)])
-    _, measured = tracks.kinematics(events, np.repeat(np.arange(3), 3), 1.0)
+    _, measured = matching.kinematics(events, np.repeat(np.arange(3), 3), 1.0)
     np.testing.assert_allclose(measured, theta, atol=0.1)
 
 
@@ -136,12 +137,12 @@ def test_a_straight_line_has_no_small_momentum() -> None:
         [tracking.at(r, phi, r - 20, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
         for phi in np.linspace(-3, 3, 50)
     ]
-    pt, theta = tracks.kinematics(to_table(lines), np.repeat(np.arange(50), 3), 1.0)
+    pt, theta = matching.kinematics(to_table(lines), np.repeat(np.arange(50), 3), 1.0)
     assert pt.min() > 1000
     np.testing.assert_allclose(theta, 45, atol=1e-6)
 
 
 def test_noise_belongs_to_no_track() -> None:
     hits = [tracking.at(81.555, 1.0, 0.0, 0), *helix(0.4, 50, 0.3, 1)]
-    pt, _ = tracks.kinematics(to_table([hits]), np.array([-1, 0, 0, 0]), 1.0)
+    pt, _ = matching.kinematics(to_table([hits]), np.array([-1, 0, 0, 0]), 1.0)
     np.testing.assert_allclose(pt, [0.4], rtol=1e-6)

@@ -1,38 +1,107 @@
-"""What the tracking recipe can be told."""
+"""What the tracking recipes can be told."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from clew import Section
-from clew.recipes.tracking.segments import Detector, Segments
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.hitgraph import Edges
+from clew.recipes.tracking.segments import Segments
+from clew.recipes.tracking.sequences import Seeds
 from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
 
 
 class Network(Section):
     """The GraphNet; the defaults are the published 102,785 parameters."""
 
-    hidden: Annotated[int, Field(ge=1)] = 128
-    iterations: Annotated[int, Field(ge=1)] = 1
-    positive_weight: Annotated[float, Field(gt=0)] = 2.3
+    hidden: Count = 128
+    iterations: Count = 1
+    positive_weight: Positive = 2.3
     """Weight of true edges in the loss."""
-    negative_weight: Annotated[float, Field(gt=0)] = 0.555
+    negative_weight: Positive = 0.555
 
 
 class Building(Section):
     """From scores to tracks."""
 
-    threshold: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    threshold: Share = 0.05
     """Smallest edge score that can become part of a track."""
+    method: Literal["walk", "components"] = "walk"
+    """`walk`: the best-scored edges take their hits first; `components`: whatever edges join is one track."""
 
 
-class Settings(Section):
-    """The recipe's sections of the YAML."""
+class Finder(Section):
+    """What all tracking recipes have."""
 
     transforms: tuple[AnyTransform, ...] = (DropSpinning(), DropHoles(), DropShort(stations=3))
     detector: Detector = Detector()
+
+
+class Settings(Finder):
+    """Sections of `tracking`."""
+
     segments: Segments = Segments()
     model: Network = Network()
     tracks: Building = Building()
+
+
+class HitNetwork(Section):
+    """The interaction network; one set of weights for all iterations."""
+
+    hidden: Count = 32
+    iterations: Count = 8
+    positive_weight: Positive = 1.0
+    """Weight of true edges in the loss."""
+    negative_weight: Positive = 1.0
+
+
+class HitBuilding(Building):
+    """From scores to tracks."""
+
+    shortest: Count = 3
+    """Hits of the shortest track that is kept."""
+
+
+class HitSettings(Finder):
+    """Sections of `hitgraph`."""
+
+    edges: Edges = Edges()
+    model: HitNetwork = HitNetwork()
+    tracks: HitBuilding = HitBuilding()
+
+
+class SequenceNetwork(Section):
+    """TrackNETv2; the defaults are the published 10,020 parameters of the ellipse."""
+
+    hidden: Count = 32
+    layers: Count = 2
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.8
+    """Weight of the distance in the loss, against the size of the ellipse. Published: 0.8 on BES-III, 0.01 on BM@N."""
+
+
+class SequenceBuilding(Section):
+    """From ellipses to tracks."""
+
+    widen: Positive = 1.5
+    """Factor on the radii of the ellipses when hits are looked for."""
+    threshold: Share = 0.05
+    """Smallest score of the ghost classifier for a hit to be added."""
+    branches: Count = 4
+    """Hits that a candidate may be extended by at each station: the best-scored go on."""
+    beam: Count = 2000
+    """Candidates of one event that are followed at a time: an untrained classifier would let them multiply."""
+
+
+class SequenceSettings(Finder):
+    """Sections of `tracknet`."""
+
+    seeds: Seeds = Seeds()
+    model: SequenceNetwork = SequenceNetwork()
+    tracks: SequenceBuilding = SequenceBuilding()

@@ -1,92 +1,102 @@
-"""Tracks from scored edges, and comparing them with the truth."""
+"""Tracks from scored edges and candidates: a walk along the best, or connected components. All events at once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
+from clew.recipes.tracking.geometry import Floats, Ints
+from clew.recipes.tracking.truth import renumber
 
 
-def find(samples: Table, scores: Floats, threshold: float) -> Ints:
-    """The number of the track each hit was given, counted through the whole table; -1 for none.
+def find(samples: Table, scores: Floats, threshold: float, method: str = "walk") -> Ints:
+    """From edges of segment graphs: the track each hit was given, counted through the table; -1 for none.
 
-    Edges above the threshold are chains of three hits. The best-scored take their hits first: a hit can be the
-    first of one chain, the middle of one and the last of one. Chains that overlap in a segment are one track; where
-    two tracks still share a hit it is given to the one whose chain there scores best.
+    Edges above the threshold are chains of three hits. `walk`: the best-scored take their hits first: a hit can be
+    the first of one chain, the middle of one and the last of one. Chains that overlap in a segment are one track; where
+    two tracks still share a hit it is given to the one whose chain there scores best. `components`: hits that chains
+    join in any way are one track.
     """
     edges, chains = _chains(samples)
+    hits = len(samples.ragged("x").values)
     taken = np.flatnonzero(scores > threshold)
-    taken = taken[_compete(chains[taken], scores[taken], len(samples.ragged("x").values))]
-    label = _join(edges[taken], len(samples.ragged("node").values))
-    found = np.full(len(samples.ragged("x").values), -1, dtype=np.int64)
+    if method == "components":
+        return components(np.concatenate([chains[taken, :2], chains[taken, 1:]]), hits)
+    slots = chains[taken] + hits * np.arange(3)
+    taken = taken[compete(slots.ravel(), np.repeat(np.arange(len(taken)), 3), scores[taken], 3 * hits)]
+    label = _follow(edges[taken], len(samples.ragged("node").values))
+    found = np.full(hits, -1, dtype=np.int64)
     found[chains[taken].ravel()] = np.repeat(label[edges[taken, 0]], 3)
-    return _renumber(found)
+    return renumber(found)
 
 
-@dataclass(frozen=True)
-class Match:
-    """True tracks and found tracks side by side. A match is the exact set of hits."""
+def from_links(links: Ints, scores: Floats, hits: int, threshold: float, *, method: str, shortest: int) -> Ints:
+    """From edges of hit graphs (links, 2), inner and outer hit: the track each hit was given; -1 for none.
 
-    true_event: Ints
-    true_found: Bools
-    found_event: Ints
-    found_true: Bools
-    true_of_hit: Ints
-    """Which true track each hit is of, counted through the table; -1 for noise."""
-
-
-def match(samples: Table, found: Ints) -> Match:
-    """Compare by exact hit set."""
-    hit_event, track = samples.ragged("track").events, samples.ragged("track").values
-    lowest_id, highest_id = int(track.min(initial=0)), int(track.max(initial=0))
-    key = hit_event * (highest_id - lowest_id + 1) + (track - lowest_id)
-    true = _renumber(np.where(track == -1, -1, key))
-    true_event, true_size = _groups(true, hit_event)
-    found_event, found_size = _groups(found, hit_event)
-    # a found track matches when its hits are all of one true track and there are as many as that track has
-    lowest = np.full(len(found_size), np.iinfo(np.int64).max)
-    highest = np.full(len(found_size), -1)
-    used = found >= 0
-    np.minimum.at(lowest, found[used], true[used])
-    np.maximum.at(highest, found[used], true[used])
-    pure = (lowest == highest) & (lowest >= 0)
-    good = pure & (found_size == np.append(true_size, 0)[np.where(pure, lowest, -1)])
-    true_found = np.zeros(len(true_size), dtype=bool)
-    true_found[lowest[good]] = True
-    return Match(true_event, true_found, found_event, good, true)
-
-
-def kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Floats]:
-    """Transverse momentum (GeV) and polar angle (degrees) of tracks, from their hits.
-
-    pT is that of the circle through the beam line that fits the hits best; the angle that of the line in r-z.
-    The text layouts carry no momenta, so both samples are measured alike.
+    `walk`: the best-scored link first, a hit has at most one inwards and one outwards, tracks are the paths that
+    remain. `components`: hits that links join in any way are one track. Tracks of fewer than `shortest` hits go.
     """
-    used = track >= 0
-    x, y, z = (samples.ragged(name).values[used].astype(np.float64) for name in "xyz")
-    r, count = np.hypot(x, y), int(track.max(initial=-1)) + 1
+    taken = np.flatnonzero(scores > threshold)
+    if method == "walk":
+        slots = links[taken] + hits * np.arange(2)
+        taken = taken[compete(slots.ravel(), np.repeat(np.arange(len(taken)), 2), scores[taken], 2 * hits)]
+        label = _follow(links[taken], hits)
+        found = np.where(np.bincount(links[taken].ravel(), minlength=hits) > 0, label, -1)
+    else:
+        found = components(links[taken], hits)
+    size = np.bincount(found[found >= 0], minlength=hits + 1)
+    return renumber(np.where(size[found] >= shortest, found, -1))
 
-    def total(values: Floats) -> Floats:
-        return np.bincount(track[used], weights=values, minlength=count).astype(np.float64)
 
-    # turned to lie along the first axis: for a straight track the sums below would cancel to rounding noise
-    along = np.arctan2(total(y), total(x))[track[used]]
-    x, y = x * np.cos(along) + y * np.sin(along), y * np.cos(along) - x * np.sin(along)
-    sxx, sxy, syy, sx, sy = total(x * x), total(x * y), total(y * y), total(x * r * r), total(y * r * r)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        determinant = sxx * syy - sxy**2
-        a, b = (sx * syy - sy * sxy) / determinant / 2, (sy * sxx - sx * sxy) / determinant / 2
-        radius = np.nan_to_num(np.hypot(a, b), nan=1e9, posinf=1e9)
-        n = total(np.ones_like(r))
-        slope = (n * total(r * z) - total(r) * total(z)) / (n * total(r * r) - total(r) ** 2)
-    return 0.299792458 * field * radius / 1000, np.degrees(np.arctan2(1.0, slope))
+def from_candidates(members: Ints, owner: Ints, scores: Floats, hits: int) -> Ints:
+    """From whole candidates (hit numbers, and the candidate each belongs to): the best take their hits first."""
+    kept = np.zeros(len(scores), dtype=bool)
+    kept[compete(members, owner, scores, hits)] = True
+    found = np.full(hits, -1, dtype=np.int64)
+    found[members[kept[owner]]] = owner[kept[owner]]
+    return renumber(found)
+
+
+def compete(slots: Ints, owner: Ints, scores: Floats, count: int) -> Ints:
+    """Those that a greedy choice by falling score keeps where each of `count` slots is given once, the best last.
+
+    In a few rounds over all of them: whoever is best at all its slots wins them, whoever lost a slot is out.
+    """
+    order = np.argsort(-scores, kind="stable")
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    place, kept = rank[owner], []
+    while len(slots):
+        best = np.full(count, len(order), dtype=np.int64)
+        np.minimum.at(best, slots, place)
+        beaten = np.zeros(len(order), dtype=bool)
+        beaten[place[best[slots] != place]] = True
+        wins = ~beaten[place]
+        kept.append(np.unique(place[wins]))
+        gone = np.zeros(count, dtype=bool)
+        gone[slots[wins]] = True
+        out = np.zeros(len(order), dtype=bool)
+        out[place[gone[slots]]] = True
+        left = ~out[place]
+        slots, place = slots[left], place[left]
+    chosen = np.sort(np.concatenate(kept))[::-1] if kept else np.empty(0, dtype=np.int64)
+    return np.asarray(order[chosen])
+
+
+def components(links: Ints, hits: int) -> Ints:
+    """Connected components: a number for each hit with a link, -1 for the others."""
+    label = np.arange(hits)
+    while True:
+        a, b = label[links[:, 0]], label[links[:, 1]]
+        lower = label.copy()
+        np.minimum.at(lower, np.maximum(a, b), np.minimum(a, b))
+        while not np.array_equal(lower[lower], lower):
+            lower = lower[lower]
+        if np.array_equal(lower, label):
+            break
+        label = lower
+    linked = np.bincount(links.ravel(), minlength=hits) > 0
+    return renumber(np.where(linked, label, -1))
 
 
 def _chains(samples: Table) -> tuple[Ints, Ints]:
@@ -97,48 +107,10 @@ def _chains(samples: Table) -> tuple[Ints, Ints]:
     return edges, np.concatenate([hits[edges[:, 0]], hits[edges[:, 1], 1:]], axis=1)
 
 
-def _compete(chains: Ints, scores: Floats, hits: int) -> Ints:
-    """The chains that a greedy choice by falling score would keep, the best last, in a few rounds over all of them."""
-    order = np.argsort(-scores, kind="stable")
-    rank = np.empty(len(order), dtype=np.int64)
-    rank[order] = np.arange(len(order))
-    left, kept = np.arange(len(chains)), []
-    while len(left):
-        best = np.full((3, hits), len(chains), dtype=np.int64)
-        for role in range(3):
-            np.minimum.at(best[role], chains[left, role], rank[left])
-        wins = (best[np.arange(3), chains[left]] == rank[left][:, None]).all(axis=1)
-        kept.append(left[wins])
-        gone = np.zeros((3, hits), dtype=bool)
-        for role in range(3):
-            gone[role, chains[left[wins], role]] = True
-        left = left[~gone[np.arange(3), chains[left]].any(axis=1)]
-    chosen = np.concatenate(kept) if kept else np.empty(0, dtype=np.int64)
-    return np.asarray(chosen[np.argsort(-rank[chosen])])
-
-
-def _join(edges: Ints, segments: int) -> Ints:
-    """A label a segment, the same along a path of edges; each segment has at most one edge in and one out."""
-    label = np.arange(segments)
-    before = np.arange(segments)
-    before[edges[:, 1]] = edges[:, 0]
+def _follow(links: Ints, items: int) -> Ints:
+    """A label an item, the same along a path of links; each item has at most one link in and one out."""
+    before = np.arange(items)
+    before[links[:, 1]] = links[:, 0]
     while not np.array_equal(before[before], before):
         before = before[before]
-    return label[before]
-
-
-def _groups(number: Ints, event: Ints) -> tuple[Ints, Ints]:
-    """Event and size of each numbered group of hits."""
-    used = number >= 0
-    count = int(number.max(initial=-1)) + 1
-    of = np.zeros(count, dtype=np.int64)
-    of[number[used]] = event[used]
-    return of, np.bincount(number[used], minlength=count)
-
-
-def _renumber(number: Ints) -> Ints:
-    """The same groups counted 0, 1, 2, ...; -1 stays."""
-    new = np.full(len(number), -1, dtype=np.int64)
-    used = number >= 0
-    new[used] = np.unique(number[used], return_inverse=True)[1]
-    return new
+    return before

@@ -1,0 +1,122 @@
+"""What the three tracking recipes share: reading, generating, judging by tracks, event displays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew import Recipe, Table, figure, readers, tally
+from clew.errors import ConfigError
+from clew.recipes.tracking import display, graphfile, judging, simulate, simulate_bmn, trackml
+from clew.recipes.tracking.geometry import Ints, in_mm
+from clew.recipes.tracking.settings import Finder
+from clew.recipes.tracking.truth import number
+from clew.transforms import Transform
+
+EVENTS_A_FILE = 256
+LAYOUTS = {"bes3": "bes3", "bmn": "bmn", "trackml": "bes3"}
+"""How a detector's text is laid out."""
+NARROW = {
+    "x": np.float32,
+    "y": np.float32,
+    "z": np.float32,
+    "station": np.int16,
+    "track": np.int32,
+    "px": np.float32,
+    "py": np.float32,
+    "pz": np.float32,
+    "hit_weight": np.float32,
+}
+"""The columns of hits that samples keep, and how small."""
+
+
+class TrackFinder(Recipe):
+    """Hits in, tracks out. A subclass says how hits become samples, and what each hit was given."""
+
+    Config = Finder
+
+    def read(self, path: str) -> Iterable[Table]:
+        """Text in the layout of the detector, TrackML events, TrackML graphs; other files with the same columns."""
+        kind = readers.kind_of(path)
+        if kind == "text":
+            return readers.read(path, layout=LAYOUTS[self.config.detector.name])
+        if kind == "trackml":
+            return trackml.read(path)
+        return graphfile.read(path) if graphfile.holds_graphs(path) else super().read(path)
+
+    def transforms(self) -> Sequence[Transform]:
+        return tuple(self.config.transforms)
+
+    def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
+        """Text of the detector that `detector.name` names.
+
+        Raises:
+            ConfigError: it has no generator.
+        """
+        name = self.config.detector.name
+        if name not in GENERATORS:
+            raise ConfigError(f"no generator for the detector '{name}'; there are {', '.join(GENERATORS)}")
+        for first in range(0, events, EVENTS_A_FILE):
+            count = min(EVENTS_A_FILE, events - first)
+            path = folder / f"synthetic-{name}-seed{seed}-{first // EVENTS_A_FILE:05d}.txt"
+            GENERATORS[name](path, count, seed, first)
+            yield path, count
+
+    def found(self, samples: Table, objects: Table) -> Ints:
+        """The track each hit was given, counted through the table; -1 for none."""
+        return np.asarray(objects.ragged("found").values)
+
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+        own = self.details(samples, outputs, objects)
+        return judging.tallies(samples, self.found(samples, objects), self.config.detector, own)
+
+    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
+        """Figures of what tracks are made of: of edges at `score` against `label`."""
+        label = samples.ragged("label")
+        return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
+
+    def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
+        return display.events(samples, self.found(samples, objects), self.config.detector)
+
+
+def hits_of(events: Table) -> Table:
+    """The events with coordinates in mm, without the columns of hits that no sample needs."""
+    unused = [name for name in UNUSED if name in events]
+    return in_mm(events.drop(*unused) if unused else events)
+
+
+def narrowed(samples: Table) -> Table:
+    """Hits in as few bytes as their precision needs; builders have used the wide ones.
+
+    Particle ids too long for 32 bits (TrackML's) are replaced by numbers within the event.
+    """
+    columns = {name: samples.ragged(name) for name in NARROW if name in samples}
+    track = columns["track"]
+    if np.abs(track.values).max(initial=0) >= 1 << 31:
+        columns["track"] = track.share(number(samples))
+    return samples.join({name: column.share(column.values.astype(NARROW[name])) for name, column in columns.items()})
+
+
+def edge_tallies(scores: Any, label: Any, weights: Any) -> dict[str, tally.Tally]:
+    """How well edges are told apart: `f1` at a score of 0.5, and the ROC curve."""
+    return {"f1": tally.F1.of(scores > 0.5, label, weights), "edge_auc": tally.Roc.of(scores, label, weights)}
+
+
+def sigmoid(logits: Any) -> Any:
+    """Scores from logits, without overflow."""
+    return 0.5 * (1 + np.tanh(np.asarray(logits, dtype=np.float64) / 2))
+
+
+def _write_bes3(path: Path, count: int, seed: int, first: int) -> None:
+    simulate.write_text(path, simulate.simulate(count, seed, first))
+
+
+def _write_bmn(path: Path, count: int, seed: int, first: int) -> None:
+    simulate_bmn.write_text(path, simulate_bmn.simulate(count, seed, first))
+
+
+GENERATORS = {"bes3": _write_bes3, "bmn": _write_bmn}
+UNUSED = ("det", "vx", "vy", "vz", "hit_id", "volume_id", "layer_id", "module_id", "tx", "ty", "tz")

@@ -1,0 +1,114 @@
+"""Hit graphs are those that a loop over all pairs of hits would give."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import clew
+from clew import Table, concat, spec
+from clew.recipes.tracking import HitGraph, graphfile, hitgraph
+from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.hitgraph import Edges
+from tests.recipes import tracking
+from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
+
+CUTS = Edges(turn_cut=0.0051, z0_cut=101.3, slope_cut=2.51)
+
+
+def by_hand(hits: list[Hit], cuts: Edges) -> dict[tuple[int, int], int]:
+    """Edges by trying every pair."""
+    found = {}
+    for (i, a), (j, b) in itertools.permutations(enumerate(hits), 2):
+        dr = math.hypot(b.x, b.y) - math.hypot(a.x, a.y)
+        if b.station != a.station + 1:
+            continue
+        slope = (b.z - a.z) / dr
+        z0 = a.z - slope * math.hypot(a.x, a.y)
+        if abs(turn(a, b)) < cuts.turn_cut * dr and abs(slope) < cuts.slope_cut and abs(z0) < cuts.z0_cut:
+            found[i, j] = int(a.track == b.track != -1)
+    return found
+
+
+def assert_as_by_hand(events: Table, detector: Detector, cuts: Edges) -> None:
+    graphs = hitgraph.build(events, detector, cuts)
+    for event, hits in enumerate(to_lists(events)):
+        links = [(int(i), int(j)) for i, j in graphs.ragged("link")[event]]
+        assert len(set(links)) == len(links)
+        assert dict(zip(links, graphs.ragged("label")[event].tolist(), strict=True)) == by_hand(hits, cuts)
+
+
+@settings(max_examples=100, deadline=None)
+@given(tracking.events(FOUR))
+def test_graphs_are_those_of_the_loop(events: Table) -> None:
+    assert_as_by_hand(events, FOUR, CUTS)
+
+
+def test_generated_events_have_the_graphs_of_the_loop() -> None:
+    assert_as_by_hand(generated(8, seed=3), CYLINDERS, CUTS)
+
+
+def test_edges_over_the_seam_are_short() -> None:
+    track = [at(r, math.pi + 0.02 * (s - 1), 10.0 * s, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
+    seen = hitgraph.build(to_table([track]), CYLINDERS, Edges()).ragged("edge").values
+    assert seen.shape == (2, 4)
+    assert np.abs(seen).max() < 5
+
+
+def test_events_prepared_together_are_those_prepared_alone() -> None:
+    events, recipe = generated(6, seed=2), HitGraph()
+    together = recipe.prepare(events)
+    alone = concat([recipe.prepare(events.slice(event, event + 1)) for event in range(6)])
+    for name in ("node", "link", "edge", "label"):
+        np.testing.assert_array_equal(together.ragged(name).values, alone.ragged(name).values)
+
+
+@pytest.fixture(scope="module")
+def sectors(graph_file: Path) -> Table:
+    return concat(list(HitGraph().read(str(graph_file)))[:2])
+
+
+def test_the_graph_file_is_read_with_its_edges(sectors: Table, graph_file: Path) -> None:
+    with np.load(graph_file) as file:
+        sizes, edges = np.diff(file["train_node_off"][:401]), file["train_edge_off"][400]
+        labels = file["train_y"][:edges]
+    assert sectors.ragged("x").lengths.tolist() == sizes.tolist()
+    np.testing.assert_array_equal(sectors.ragged("label").values, labels)
+    assert sectors.ragged("station").values.max() == 9
+    inner, outer = (sectors.ragged("station").values[_links(sectors)[:, side]] for side in (0, 1))
+    assert (outer == inner + 1).mean() > 0.99
+
+
+def _links(table: Table) -> np.ndarray:
+    link = table.ragged("link")
+    return link.values + table.ragged("x").offsets[link.events][:, None]
+
+
+def test_true_edges_of_the_graph_file_stay_within_a_track(sectors: Table) -> None:
+    true = _links(sectors)[sectors.ragged("label").values > 0]
+    track = sectors.ragged("track").values
+    np.testing.assert_array_equal(track[true[:, 0]], track[true[:, 1]])
+    assert (np.unique(track[track >= 0], return_counts=True)[1] >= graphfile.SHORTEST).all()
+
+
+def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:
+    assert HitGraph.defaults["prepare"] == {"split_by": "collision"}
+    samples = HitGraph().prepare(sectors)
+    assert (samples.fixed("event") // 100 == samples.fixed("collision")).all()
+    assert len(np.unique(samples.fixed("event"))) == len(samples)
+    assert HitGraph().prepare(generated(3, 1)).fixed("collision").tolist() == [0, 1, 2]
+
+
+def test_no_collision_of_the_graph_file_stands_on_two_sides(graph_file: Path, tmp_path: Path) -> None:
+    shipped = spec.load("hitgraph", ["detector.name=trackml"])
+    data = clew.prepare(
+        shipped.recipe, shipped.prepare, input=[str(graph_file)], output=str(tmp_path / "dataset"), workers=1
+    )
+    sides = [set(data.read(split, columns=["collision"]).fixed("collision").tolist()) for split in data.splits]
+    assert sum(data.splits.values()) == 1600
+    assert sum(len(side) for side in sides) == len(set().union(*sides)) == 100
