@@ -82,7 +82,7 @@ def test_the_report_carries_its_plotting_code(page: Page) -> None:
 def test_the_figures_are_the_curves_and_those_of_the_evaluation(run: Run, page: Page) -> None:
     titles = [drawn["layout"]["title"]["text"] for drawn in page.figures]
     assert titles[:2] == ["Loss", "Validation"]
-    assert len(titles) == 4 + len(list((run.plots / "test").glob("*.json")))
+    assert len(titles) == 5 + len(list((run.plots / "test").glob("*.json")))
     assert any(title.startswith("event ") for title in titles)
 
 
@@ -90,7 +90,7 @@ def test_a_run_without_evaluation_says_what_is_missing(run_copy: Run) -> None:
     (run_copy.records_folder / "evaluate.jsonl").unlink()
     page = Page(run_copy)
     assert "Not evaluated yet" in page.text
-    assert len(page.figures) == 4
+    assert len(page.figures) == 5
 
 
 def test_a_run_with_no_step_yet_has_a_report(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 import clew
 from clew import Dataset, Run
 from clew.errors import RunError, StoppedError
-from clew.train import trace
+from clew.ledger import timeline as trace
 from clew.train.api import resume
 from tests.train import losses, recipe, validations, weights
 
@@ -106,7 +106,7 @@ def test_a_timeline_has_every_phase_of_every_rank_on_one_clock(flat: Dataset, tm
     for found in spans.values():
         names = {trace.PHASES[phase] for phase in set(found["phase"].tolist())}
         assert names >= {"load", "forward", "backward", "communicate", "optimise", "validate"}
-        assert int((found["phase"] == trace.FORWARD).sum()) == steps
+        assert int((found["phase"] == trace.PHASES.index("forward")).sum()) == steps
         assert begun <= int(found["start"].min()) and int(found["start"].max()) <= time.time_ns()
         shares = trace.shares(found)
         assert sum(shares.values()) == pytest.approx(1.0)
@@ -152,3 +152,33 @@ def test_a_killed_run_leaves_a_trace_that_can_be_read(dataset: Dataset, tmp_path
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert len(trace.traces(run)[0]) > 100
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_other_tools_are_told_of_losses_and_metrics(
+    flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard")
+    mlflow = pytest.importorskip("mlflow")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    run = train(flat, tmp_path / "run", writers=["tensorboard", "mlflow"])
+    told = EventAccumulator(str(run.path / "tensorboard"))
+    told.Reload()
+    assert [each.value for each in told.Scalars("train/loss")] == pytest.approx([s["loss"] for s in losses(run)])
+    assert len(told.Scalars("val/near")) == 3
+    client = mlflow.MlflowClient((tmp_path / "mlruns").resolve().as_uri())
+    (found,) = client.search_runs([client.get_experiment_by_name("clew").experiment_id])
+    assert found.data.metrics["val/loss"] == pytest.approx(validations(run)[-1]["loss"])
+    assert found.data.params["train.epochs"] == "3" and found.info.status == "FINISHED"
+
+
+def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp_path: Path) -> None:
+    run = train(flat, tmp_path / "run", workers=2)
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "clew"), "trace", str(run.path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "rank 1" in done.stdout and "communicate" in done.stdout
+    assert json.loads((run.path / "trace.json").read_text())["traceEvents"]

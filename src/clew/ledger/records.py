@@ -11,7 +11,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -40,6 +40,8 @@ class Writer:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._seq = _repair(path)
+        self.listeners: list[Callable[[Record], None]] = []
+        """Told of every record once it is written."""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, kind: str, **facts: Any) -> None:
@@ -47,8 +49,11 @@ class Writer:
         missing = KINDS[kind] - facts.keys()
         assert not missing, f"a {kind} record needs {missing}"
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
-        os.write(self._file, (json.dumps(_finite(record), allow_nan=False) + "\n").encode())
+        clean = _finite(record)
+        os.write(self._file, (json.dumps(clean, allow_nan=False) + "\n").encode())
         self._seq += 1
+        for tell in self.listeners:
+            tell(clean)
 
     def close(self) -> None:
         """Give the file back; further writes are an error."""

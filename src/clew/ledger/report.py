@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from clew.errors import RunError
 from clew.figure import Figure, figure, line, points
 from clew.files import write_text
+from clew.ledger import timeline
 from clew.ledger.folder import Run
 from clew.ledger.records import Record
 from clew.ledger.summary import Summary, summarize
@@ -161,7 +164,31 @@ def _curves(run: Run) -> dict[str, Figure]:
             yaxis={"rangemode": "tozero"},
         ),
         "time": _time(run),
+        **_observed(run),
     }
+
+
+def _observed(run: Run) -> dict[str, Figure]:
+    """What was traced and sampled, where anything was."""
+    found: dict[str, Figure] = {}
+    if any(run.trace_folder.glob("rank-*.trace")):
+        with contextlib.suppress(RunError):  # a run that ended before its first step
+            found["timeline"] = timeline.plot(run)
+    usage = {stream: list(run.records(stream, "usage")) for stream in run.streams("usage")}
+    begun = min((records[0]["time"] for records in usage.values() if records), default=0.0)
+    lines = [
+        line(
+            [r["time"] - begun for r in records],
+            [r["cpu"] for r in records],
+            stream.replace("usage-", "rank "),
+            colour=i % 8,
+        )
+        for i, (stream, records) in enumerate(usage.items())
+        if len(records) > 1
+    ]
+    if lines:
+        found["usage"] = figure(lines, title="Cores in use", x="seconds", y="cores", yaxis={"rangemode": "tozero"})
+    return found
 
 
 def _of_kind(run: Run, stream: str, kind: str) -> list[Record]:

@@ -150,6 +150,8 @@ class TrainConfig(Section):
     """Keep a timeline of every worker (`clew trace RUN`)."""
     monitor_seconds: Positive | None = 5.0
     """Between two looks at processor, memory, device and power; null for none."""
+    writers: tuple[Literal["tensorboard", "mlflow"], ...] = ()
+    """Who else is told of losses and metrics."""
     checkpoint_minutes: Positive = 5.0
     """Between two states to go on from; there is always one at the end of an epoch, and when told to stop."""
     keep_checkpoints: Count = 2

@@ -20,6 +20,7 @@ from clew.errors import RecipeError, StoppedError
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
+from clew.ledger.writers import listeners
 from clew.recipe import Recipe
 from clew.table import WEIGHT
 from clew.train import checkpoint, finder, judge
@@ -46,7 +47,10 @@ def run_rank(
     Raises whatever stops it, after writing the end down.
     """
     limit = config.time_limit_minutes
-    with run.writer(f"rank-{place.rank}") as writer:
+    with run.writer(f"rank-{place.rank}") as writer, contextlib.ExitStack() as stack:
+        for each in listeners(config.writers, run) if place.rank == 0 else ():
+            stack.callback(each.close)
+            writer.listeners.append(each.see)
         writer.write(
             "start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks
         )
