@@ -81,6 +81,11 @@ def _show(run: Run, done: threading.Event, known: int) -> None:
                 console.print(
                     f"  {record['parameters']:,} parameters, {record['samples']:,} samples, on {record['device']}"
                 )
+            elif record["kind"] == "batch_size":
+                tried = len(record["tried"])
+                console.print(
+                    f"  batches of {record['chosen']} [dim]({tried} sizes tried in {record['seconds']:.0f} s)[/]"
+                )
             elif record["kind"] == "step":
                 speed = (record["samples"] - before["samples"]) / record["seconds"]
                 loss = ", ".join(f"{name} {value:.4f}" for name, value in record["loss"].items())

@@ -1,0 +1,129 @@
+"""What it costs to look: validation beside the training, tracing and monitoring, prediction.
+
+The first is two whole trainings of the tracking GraphNet, one thread each, with as many held-out events as make
+validation 28% of the inline one; they alternate, and the medians of their wall times are compared. The second is
+`clew.train` against itself in alternating blocks of 20 steps of one process, with everything watched and with nothing;
+25th percentiles, and a control of the unwatched against itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from train import Contestant, FlatTask, Sheet, Task, alternate, flat_data, quartile, with_clew
+
+import clew
+from clew import Dataset, Run
+from clew.ledger.environment import capture
+from clew.recipe import find
+
+SHARE = 0.28
+"""Of an inline run's time that validation took in the original."""
+NOTHING: dict[str, Any] = {"trace": False, "monitor_seconds": None}
+ALL: dict[str, Any] = {"trace": True, "monitor_seconds": 1.0}
+
+
+def events(folder: Path, count: int) -> Path:
+    for _ in find("tracking")().generate(count, 1, folder / "events"):
+        pass
+    return folder / "events"
+
+
+def split(folder: Path, source: Path, val: float, name: str) -> Dataset:
+    shares = {"train": 1 - val, "val": val}
+    given: dict[str, Any] = {"input": [str(source)], "cache": str(folder / "cache"), "split": shares}
+    return clew.prepare("tracking", output=str(folder / name), workers=1, **given)
+
+
+def train(data: Dataset, output: Path, epochs: int, validation: str) -> Run:
+    settings: dict[str, Any] = {"epochs": epochs, "threads": 1, "batch_size": 32, "validation": validation, **NOTHING}
+    return clew.train("tracking", data, output=output, **settings)
+
+
+def seconds(run: Run) -> tuple[float, float]:
+    """Wall time from the first step's plan to the end, and that of validations."""
+    plan, end = run.last("plan"), run.last("end")
+    assert plan is not None and end is not None
+    return end["time"] - plan["time"], sum(record["seconds"] for record in run.records(kind="validation"))
+
+
+def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
+    """A split in which validation takes its share of an inline run, found in two tries; and the share it then has."""
+    val, share = 0.3, 0.0
+    for attempt in range(3):
+        data = split(folder, source, val, f"set-{attempt}")
+        whole, judged = seconds(train(data, folder / f"try-{attempt}", 2, "shared"))
+        share = judged / whole
+        if abs(share - SHARE) < 0.02:
+            break
+        cost = (share / (1 - share)) / (val / (1 - val))  # of judging an event, in trainings of one
+        odds = SHARE / (1 - SHARE) / cost
+        val = odds / (1 + odds)
+    return data, share
+
+
+def beside(sheet: Sheet, folder: Path, *, quick: bool) -> None:
+    """Validation in a spare process against the same inline."""
+    source = events(folder, 800 if quick else 1600)
+    data, share = fitting(folder, source)
+    sheet.state("validation: share of an inline run", 100 * share, "%")
+    walls: dict[str, list[float]] = {"shared": [], "background": []}
+    for number in range(2 if quick else 4):
+        for how, found in walls.items():
+            found.append(seconds(train(data, folder / f"{how}-{number}", 8 if quick else 10, how))[0])
+    inline, background = (statistics.median(walls[how]) for how in ("shared", "background"))
+    sheet.state("validation inline: wall time", inline, "s")
+    sheet.state("validation beside: wall time", background, "s")
+    sheet.bar("validation beside the training: wall time saved", 100 * (1 - background / inline), 20, "%")
+
+
+def watched(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
+    """Tracing and monitoring against nothing of the kind."""
+    loops = {
+        "unwatched": partial(with_clew, task, folder / "a", **NOTHING),
+        "unwatched again": partial(with_clew, FlatTask(task.dataset), folder / "b", **NOTHING),
+        "watched": partial(with_clew, FlatTask(task.dataset), folder / "c", **ALL),
+    }
+    contestants = {name: Contestant(loop, task.steps) for name, loop in loops.items()}
+    try:
+        times = alternate({name: each.block for name, each in contestants.items()}, rounds)
+    finally:
+        for each in contestants.values():
+            each.end()
+    plain = quartile([*times["unwatched"], *times["unwatched again"]])
+    control = quartile(times["unwatched"]) / quartile(times["unwatched again"])
+    sheet.state("watching: control, unwatched against itself", control, "times")
+    sheet.state("watching: microseconds a step", 1e6 * (quartile(times["watched"]) - plain) / task.steps, "us")
+    sheet.bar("watching: throughput lost on an MLP", 100 * (1 - plain / quartile(times["watched"])), 2, "%", lower=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer events and repetitions")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    sheet, begun = Sheet(), time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        watched(sheet, FlatTask(flat_data(folder)), folder / "watched", 100 if arguments.quick else 400)
+        beside(sheet, folder, quick=arguments.quick)
+    if arguments.json:
+        facts = {"quick": arguments.quick, "seconds": time.monotonic() - begun, "load_average": os.getloadavg()}
+        facts |= {"environment": capture(), "stated": sheet.stated}
+        arguments.json.write_text(json.dumps({"bars": sheet.bars, "conditions": facts}, indent=1) + "\n")
+    return int(not all(each["ok"] for each in sheet.bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
