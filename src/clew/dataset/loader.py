@@ -48,15 +48,16 @@ class Loader:
     ahead: int = 0
     waited: float = field(default=0.0, init=False)
     """Seconds that `epoch` kept its caller waiting so far."""
+    _next: tuple[int, Generator[Portion, None, None]] | None = field(default=None, init=False)
     on_wait: Callable[[int, int], None] | None = field(default=None, init=False)
     """Told, in the caller's thread, between which `perf_counter_ns` it was kept waiting."""
     on_read: Callable[[int, int], None] | None = field(default=None, init=False)
     """Told, in the thread that reads, between which a window was read and decompressed."""
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Portion, None, None]:
-        """The portions of an epoch from batch `start` on. Close the iterator to end its threads."""
-        made = self._windowed(epoch, start) if self.sampler.streamed else self._plain(epoch, start)
-        portions = _ahead(made, self.ahead) if self.ahead else made
+        """The portions of an epoch from batch `start` on. What is read ahead goes on into the next epoch."""
+        portions = self._portions(epoch, start)
+        whole = False
         try:
             while True:
                 begun = time.perf_counter_ns()
@@ -66,10 +67,32 @@ class Loader:
                 if self.on_wait is not None:
                     self.on_wait(begun, ended)
                 if portion is None:
-                    return
+                    whole = True
+                    break
                 yield portion
         finally:
             portions.close()
+        if whole and self.sampler.streamed:
+            self._next = (epoch + 1, self._begun(epoch + 1, 0))
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._next is not None:
+            self._next[1].close()
+            self._next = None
+
+    def _portions(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+        """Those begun already behind the epoch before, where they are what is asked for."""
+        early, self._next = self._next, None
+        if early is not None and early[0] == epoch and start == 0:
+            return early[1]
+        if early is not None:
+            early[1].close()
+        return self._begun(epoch, start)
+
+    def _begun(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+        made = self._windowed(epoch, start) if self.sampler.streamed else self._plain(epoch, start)
+        return _ahead(made, self.ahead) if self.ahead else made
 
     def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
@@ -119,7 +142,10 @@ class Loader:
 
 
 def _ahead(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
-    """The same items, produced in a thread that is at most `depth` of them ahead; its error is raised here."""
+    """The same items, produced in a thread that begins now and is at most `depth` of them ahead.
+
+    An error of the thread is raised where items are taken; closing the result ends it.
+    """
     ready: queue.Queue[tuple[str, object]] = queue.Queue(depth)
     stop = threading.Event()
 
@@ -136,14 +162,26 @@ def _ahead(items: Generator[Item, None, None], depth: int) -> Generator[Item, No
         try:
             for item in items:
                 if not put("item", item):
-                    return
+                    break
             put("end", None)
         except BaseException as error:
             put("error", error)
+        finally:
+            items.close()
 
     thread = threading.Thread(target=work, name="loader", daemon=True)
     thread.start()
+    taken = _taken(ready, stop, thread)
+    next(taken)
+    return taken  # type: ignore[return-value]
+
+
+def _taken(
+    ready: queue.Queue[tuple[str, object]], stop: threading.Event, thread: threading.Thread
+) -> Generator[object, None, None]:
+    """The caller's side. The first item is none: it makes sure that closing ends the thread, whatever was taken."""
     try:
+        yield None
         while True:
             kind, item = ready.get()
             if kind == "end":
@@ -151,8 +189,7 @@ def _ahead(items: Generator[Item, None, None], depth: int) -> Generator[Item, No
             if kind == "error":
                 assert isinstance(item, BaseException)
                 raise item
-            yield item  # type: ignore[misc]
+            yield item
     finally:
         stop.set()
         thread.join()
-        items.close()

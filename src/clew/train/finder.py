@@ -25,6 +25,8 @@ _EACH = 1.0
 """For one size, at most; at least three steps are timed."""
 _NEAR = 0.95
 """A smaller batch that reaches this share of the best speed is preferred: it learns more from each sample."""
+_STEPS = 20
+"""Fewer steps than this in an epoch would be fast and learn nothing."""
 _FULL = 0.9
 """Share of a device's memory that may be used."""
 
@@ -41,7 +43,8 @@ def find(recipe: Recipe, config: TrainConfig, dataset: Dataset, columns: Any, de
     store, samples = Disk(dataset, "train", columns), dataset.splits["train"]
     engine = _engine(recipe, config, device)
     size, largest = 1, config.batch_size == "largest"
-    while size <= samples and time.monotonic() - begun < _SECONDS:
+    limit = samples if largest else max(1, samples // _STEPS)
+    while size <= limit and time.monotonic() - begun < _SECONDS:
         speed = _speed(engine, recipe, store, size, device)
         if speed is None:
             break

@@ -211,6 +211,7 @@ class _Loop:
 
     def close(self) -> None:
         """Let what is being written end."""
+        self.loader.close()
         self.saver.close()
         self.trace.close()
         if self.validator is not None:
@@ -264,11 +265,11 @@ class _Loop:
                 return
             begun = time.perf_counter()
             metrics = self._judged()
+            best = self._seen(Validated(facts, metrics, time.perf_counter() - begun))
             weights = self.strategy.weights(self.model)
-        best = self._seen(Validated(facts, metrics, time.perf_counter() - begun))
-        if self.strategy.rank == 0:
-            self._written(wait=True)
-            self.saver.keep(weights, ("last", "best") if best else ("last",), facts)
+            if self.strategy.rank == 0:
+                self._written(wait=True)
+                self.saver.keep(weights, ("last", "best") if best else ("last",), facts)
 
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share

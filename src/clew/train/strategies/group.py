@@ -22,6 +22,12 @@ _TAIL = 4
 """Numbers sent beside gradients: rank 0's order, ranks that must stop, the loss's total and its weight."""
 
 
+def _shared(store: Store, rank: int, ranks: int, device: torch.device) -> bool:
+    """Whether two ranks of a host have the same device, as where there are more workers than devices."""
+    store.set(f"device-{rank}", f"{socket.gethostname()} {device}")
+    return len({store.get(f"device-{each}") for each in range(ranks)}) < ranks
+
+
 class Group(Strategy):
     """Broadcast, gather, average: gloo for tensors in memory, the device's own library for those on a device."""
 
@@ -31,7 +37,8 @@ class Group(Strategy):
         backend = "gloo"
         if device.type != "cpu":
             torch.accelerator.set_device_index(device)
-            backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
+            if not _shared(store, rank, ranks, device):  # the device's own library wants one for each rank
+                backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
         self._told: Tensor = torch.zeros(_TAIL)
 
