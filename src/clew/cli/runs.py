@@ -17,36 +17,37 @@ _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder
 @app.command("list")
 def list_(
     root: Annotated[Path, typer.Argument(help="The folder that holds the runs.")] = Path("runs"),
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="METRIC|time|name", help="By a metric (largest first), or time (newest first).")
+    ] = "name",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
 ) -> None:
-    """Every run under a folder, a line each.
+    """Every run under a folder, a line each. Columns that do not fit the terminal are left out.
 
     \b
     Examples:
       clew runs list
-      clew runs list demo/runs
+      clew runs list demo/runs --state failed --sort time
+      clew runs list --sort loss --reverse
+      clew runs list --json
     """
+    from clew.cli import runs_list
     from clew.ledger import list_runs
-    from clew.ledger.summary import summarize
+    from clew.ledger.glance import glance
 
-    found = [summarize(run) for run in list_runs(root)]
-    if not found:
-        console.print(f"no runs in {bold(root)}; `clew train` makes one")
-        return
-    rows = [
-        (
-            s.name,
-            s.state,
-            Path(s.recipe).stem,
-            f"{s.epochs_done}/{s.epochs}",
-            s.workers,
-            f"{s.samples_per_second:,.0f}",
-            f"{s.seconds:.0f}",
-            "  ".join(f"{name} {value:.4f}" for name, value in list(s.metrics.items())[:3] if value is not None),
-        )
-        for s in found
-    ]
-    head = ("run", "state", "recipe", "epochs", "workers", "samples/s", "seconds", "last validation")
-    console.print(table(head, rows, right=(3, 4, 5, 6)))
+    found = [glance(run) for run in list_runs(root)]
+    kept = runs_list.chosen(found, states=state or (), sort=sort, reverse=reverse) if found else []
+    if json:
+        console.print(runs_list.as_json(kept), markup=False)
+    elif not kept:
+        told = f"none of {len(found)} runs in {bold(root)} is {' or '.join(state or ())}"
+        console.print(told if found else f"no runs in {bold(root)}; `clew train` makes one")
+    else:
+        runs_list.show(kept, first=sort)
 
 
 @app.command()

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -30,6 +31,11 @@ KINDS: dict[str, frozenset[str]] = {
     "evaluation": frozenset({"name", "data", "events", "metrics", "seconds", "checkpoint"}),
     "end": frozenset({"status", "message"}),
 }
+
+_BLOCK = 1 << 14
+"""Bytes read at a time from the end of a stream: some sixty records."""
+_BEGINNING = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
+"""How `Writer` begins a line: enough to pass over records nobody asked for without parsing them."""
 
 
 class Writer:
@@ -76,6 +82,51 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
             if late:
                 yield record
+
+
+def read_back(path: Path, kinds: Collection[str] | None = None) -> Iterator[Record]:
+    """The records of a stream (of some kinds), newest first; reads only as far back as the caller asks.
+
+    A line cut by a crash at the end is left out.
+
+    Raises:
+        RunError: a line on the way is damaged.
+    """
+    for line in _lines_back(path, None if kinds is None else [f'"{kind}"'.encode() for kind in kinds]):
+        kind = _BEGINNING.match(line)
+        if kinds is not None and kind is not None and kind[1].decode() not in kinds:
+            continue
+        try:
+            record = json.loads(line)
+            wanted = record["seq"] >= 0 and (kinds is None or record["kind"] in kinds)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: damaged record ({error}) in {line[:40]!r}") from error
+        if wanted:
+            yield record
+
+
+def _lines_back(path: Path, words: list[bytes] | None) -> Iterator[bytes]:
+    """The whole lines of a file, last first; blocks in which none of `words` occurs are passed over unsplit."""
+    with path.open("rb", buffering=0) as stream:
+        place = stream.seek(0, os.SEEK_END)
+        rest = None  # the end of a line whose beginning is further up
+        while place > 0:
+            size = min(_BLOCK, place)
+            place -= size
+            stream.seek(place)
+            block = stream.read(size) + (rest or b"")
+            if rest is None:  # behind the last line break there is nothing, or a line cut by a crash
+                whole = block.rfind(b"\n")
+                block, rest = (block[:whole], b"") if whole >= 0 else (b"", None)
+                if rest is None:
+                    continue
+            if words is None or any(word in block for word in words):
+                rest, *lines = block.split(b"\n")
+                yield from reversed(lines)
+            else:
+                rest = block.partition(b"\n")[0]
+        if rest:
+            yield rest
 
 
 def _repair(path: Path) -> int:

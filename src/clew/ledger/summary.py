@@ -33,7 +33,7 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """Read a run's first stream once and add up."""
-    records = run.history()
+    records, end = run.history(run.lead), run.end()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})
     steps = [record for record in records if record["kind"] == "step"]
@@ -45,20 +45,14 @@ def summarize(run: Run) -> Summary:
         recipe=str(data.get("recipe", "")),
         workers=int(train.get("workers", 1)),
         epochs=int(train.get("epochs", 0)),
-        epochs_done=len(validations),
+        epochs_done=validations[-1]["epoch"] + 1 if validations else 0,
         parameters=int(plan.get("parameters", 0)),
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
         samples_per_second=_speed(steps, int(plan.get("samples", 0))),
         shares=_shares(steps, validations),
         metrics=validations[-1]["metrics"] if validations else {},
-        message=_message(run, records),
+        message=str(end["message"]) if end else "",
     )
-
-
-def _message(run: Run, records: list[dict[str, Any]]) -> str:
-    """Rank 0's last word; where it had none, that of the rank that failed first."""
-    ends = [record for record in reversed(records) if record["kind"] == "end"] or run.failures()
-    return str(ends[0]["message"]) if ends else ""
 
 
 def _speed(steps: list[dict[str, Any]], samples: int) -> float:
