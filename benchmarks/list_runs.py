@@ -1,8 +1,8 @@
 """How fast `clew runs list` shows a folder of 1,000 runs: the whole command, as a user waits for it.
 
-Every run has 300 step records, a validation each epoch of 30 of them, checkpoints, and the settings of a real one; one in
-ten was killed, one in ten failed, one in fifty was resumed. The folders are written just before: the system holds them in
-memory.
+Every run has 300 step records, a validation after every 30 of them, checkpoints, and the settings of a real one; one in
+ten was killed, one in ten failed, one in fifty was resumed. The folders are written just before: the system holds them
+in memory.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def step_lines(steps: int = STEPS, epoch: int = EPOCH) -> list[dict[str, Any]]:
         facts.append({"kind": "step", **at, "samples": number * 640, "loss": loss, "lr": 0.001, **times})
         if number % epoch == 0:
             names = ("loss", "efficiency", "purity", "ghost_rate", "event_ratio", "f1", "edge_auc")
-            metrics = {name: 0.9123456789012345 - 1 / number for name in names}
+            metrics = dict.fromkeys(names, 0.9123456789012345 - 1 / number)
             facts.append({"kind": "validation", **at, "metrics": metrics, "seconds": 0.2345678901234})
             facts.append({"kind": "checkpoint", **at, "file": "checkpoints/last.safetensors"})
             facts.append({"kind": "checkpoint", **at, "file": f"checkpoints/step-{number:09d}.pt"})
@@ -62,7 +62,8 @@ def make(root: Path, runs: int) -> None:
         middle = [*facts[:150], start, {"kind": "resume", "epoch": 3, "step": 900, "file": "x", "damaged": []}]
         body = [*middle, *facts[95:]] if number % 50 == 3 else facts
         lines = [
-            json.dumps({"seq": seq, "time": begun + 0.1234 * seq, **each}) for seq, each in enumerate([start, *body, *end])
+            json.dumps({"seq": seq, "time": begun + 0.1234 * seq, **each})
+            for seq, each in enumerate([start, *body, *end])
         ]
         for rank in range(2):
             (run.records_folder / f"rank-{rank}.jsonl").write_text("\n".join(lines) + "\n")
@@ -86,7 +87,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         make(root, 1000)
-        for name, options in {"1,000 runs listed": (), "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1")}.items():
+        for name, options in {
+            "1,000 runs listed": (),
+            "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1"),
+        }.items():
             value = min(listed(root, *options) for _ in range(3 if arguments.quick else 9))
             bars.append({"name": name, "value": value, "bar": 1.0, "unit": "s", "ok": value < 1.0})
             print(f"{name:58} {value:12,.2f} s  <  1  {'ok' if value < 1.0 else 'MISSED'}")

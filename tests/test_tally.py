@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew import figure
-from clew.tally import F1, Binned, Mean, Ratio, Roc, Tally, add, values, wilson
+from clew.tally import F1, Binned, Confusion, Mean, Ratio, Roc, Tally, add, values, wilson
 
 EDGES = [0.0, 0.25, 0.5, 1.0]
 Fill = Callable[[Any, Any, Any, Any], Tally]
@@ -27,6 +27,8 @@ FILLS: dict[str, Fill] = {
     "binned": lambda x, a, b, w: Binned.of(x, a, EDGES, axis="x [mm]", label="efficiency", weights=w),
     "roc": lambda x, a, b, w: Roc.of(x, a),
     "weighted roc": lambda x, a, b, w: Roc.of(x, a, w),
+    "confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes")),
+    "weighted confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes"), w),
 }
 
 
@@ -43,7 +45,7 @@ def assert_close(left: Tally, right: Tally) -> None:
     assert type(left) is type(right)
     for part in dataclasses.fields(left):
         mine, theirs = getattr(left, part.name), getattr(right, part.name)
-        assert mine == theirs if isinstance(mine, str) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
+        assert mine == theirs if isinstance(mine, (str, tuple)) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FILLS)

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, follow, stop, report.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 
@@ -59,11 +59,12 @@ def show(run: _RunFolder) -> None:
       clew runs show runs/tracking-001
     """
     from clew.ledger import Run
+    from clew.ledger.story import story
     from clew.ledger.summary import summarize
 
     opened = Run.open(run)
-    s = summarize(opened)
-    console.print(f"{bold(s.name)}  {s.state}  {escape(s.message)}")
+    s, told = summarize(opened), story(opened)
+    console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
     rows = [
         ("recipe", s.recipe),
         ("epochs", f"{s.epochs_done} of {s.epochs}"),
@@ -74,9 +75,35 @@ def show(run: _RunFolder) -> None:
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
+    rows += told.facts.items() if told else []
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="The runs' folders.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves instead.")] = None,
+) -> None:
+    """Runs side by side: settings that differ, curves, final metrics with errors, speed.
+
+    \b
+    Examples:
+      clew runs compare runs/tracking-001 runs/tracking-002
+      clew runs compare runs/* --html compare.html
+    """
+    from clew.ledger.compare import compare as work
+
+    compared = work(runs)
+    if html is not None:
+        from clew.ledger.compare_page import write_comparison
+
+        console.print(bold(write_comparison(compared, html)))
+        return
+    from clew.cli import runs_compare
+
+    runs_compare.show(compared)
 
 
 @app.command()

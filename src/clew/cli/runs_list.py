@@ -58,7 +58,7 @@ def columns(found: Sequence[Glance], *, first: str = "") -> list[Column]:
     names = list(dict.fromkeys(name for each in found for name in each.metrics))
     names = sorted(names, key=lambda name: name != first)[:_METRICS]
     metrics = [
-        Column(name, [_number(each.metrics.get(name)) for each in found], rank=(1, 5, 10, 11)[place], right=True)
+        Column(name, [number(each.metrics.get(name)) for each in found], rank=(1, 5, 10, 11)[place], right=True)
         for place, name in enumerate(names)
     ]
     return [
@@ -88,7 +88,8 @@ def _date(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M") if seconds else ""
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """A metric, or nothing."""
     return "" if value is None else f"{value:.4g}" if abs(value) >= 1e4 else f"{value:.4f}"
 
 

@@ -178,9 +178,9 @@ class Run:
 
     def plot(self) -> Any:
         """The curves of the training as one plotly figure, which a notebook shows: losses, then every metric."""
-        from clew.ledger.report import curves
+        from clew.ledger.curves import drawn
 
-        return curves(self)
+        return drawn(self)
 
     @property
     def state(self) -> str:

@@ -114,7 +114,7 @@ def _lines_back(path: Path, words: list[bytes] | None) -> Iterator[bytes]:
             size = min(_BLOCK, place)
             place -= size
             stream.seek(place)
-            block = stream.read(size) + (rest or b"")
+            block = (stream.read(size) or b"") + (rest or b"")
             if rest is None:  # behind the last line break there is nothing, or a line cut by a crash
                 whole = block.rfind(b"\n")
                 block, rest = (block[:whole], b"") if whole >= 0 else (b"", None)

@@ -19,6 +19,8 @@ class Summary:
     epochs: int
     epochs_done: int
     parameters: int
+    device: str
+    """What rank 0 computes on; empty before it has a plan, and for a loop of somebody's own."""
     seconds: float
     """From the first record to the last."""
     samples_per_second: float
@@ -47,6 +49,7 @@ def summarize(run: Run) -> Summary:
         epochs=int(train.get("epochs", 0)),
         epochs_done=validations[-1]["epoch"] + 1 if validations else 0,
         parameters=int(plan.get("parameters", 0)),
+        device=str(plan.get("device", "")),
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
         samples_per_second=_speed(steps, int(plan.get("samples", 0))),
         shares=_shares(steps, validations),
