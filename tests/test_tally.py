@@ -216,3 +216,22 @@ def test_a_name_missing_from_a_batch_counts_as_zero_there() -> None:
     assert total == {"a": Ratio(2, 4), "b": Ratio(1, 1)}
     assert values(total) == {"a": 0.5, "b": 1.0}
     assert add([]) == {}
+
+
+def test_a_confusion_counts_what_was_taken_for_what() -> None:
+    found = Confusion.of([0, 1, 1, 2, 0], [0, 1, 2, 2, 7], ("a", "b", "c"))
+    assert found.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    assert found.value == 0.75
+    drawn = found.figure("flavour")
+    assert drawn["data"][0]["z"][2] == [0.0, 0.5, 0.5]
+    assert drawn["layout"]["title"]["text"] == "Flavour, shares of each true class"
+    json.dumps(drawn, allow_nan=False)
+    assert values({"confusion": found}) == {}
+
+
+def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:
+    def ticks(*y: float) -> object:
+        drawn = figure.figure([figure.line([0, 1], y, "it")], title="", yaxis={"type": "log"})
+        return drawn["layout"]["yaxis"].get("dtick")
+
+    assert [ticks(1, 1e5), ticks(1, 20), ticks(1, 2)] == [1, "D2", None]

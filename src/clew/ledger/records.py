@@ -107,26 +107,26 @@ def read_back(path: Path, kinds: Collection[str] | None = None) -> Iterator[Reco
 
 def _lines_back(path: Path, words: list[bytes] | None) -> Iterator[bytes]:
     """The whole lines of a file, last first; blocks in which none of `words` occurs are passed over unsplit."""
-    with path.open("rb", buffering=0) as stream:
+    rest: bytes | None = None
+    """The end of a line that begins further up; None until the last line break was found."""
+    with path.open("rb") as stream:
         place = stream.seek(0, os.SEEK_END)
-        rest = None  # the end of a line whose beginning is further up
         while place > 0:
             size = min(_BLOCK, place)
-            place -= size
-            stream.seek(place)
-            block = (stream.read(size) or b"") + (rest or b"")
-            if rest is None:  # behind the last line break there is nothing, or a line cut by a crash
-                whole = block.rfind(b"\n")
-                block, rest = (block[:whole], b"") if whole >= 0 else (b"", None)
-                if rest is None:
+            place = stream.seek(place - size)
+            block = stream.read(size)
+            if rest is None:
+                block, found, _ = block.rpartition(b"\n")  # behind it is nothing, or a line cut by a crash
+                if not found:
                     continue
+            block += rest or b""
             if words is None or any(word in block for word in words):
                 rest, *lines = block.split(b"\n")
                 yield from reversed(lines)
             else:
                 rest = block.partition(b"\n")[0]
-        if rest:
-            yield rest
+    if rest:
+        yield rest
 
 
 def _repair(path: Path) -> int:

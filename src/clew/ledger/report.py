@@ -61,7 +61,12 @@ def _notes(run: Run, summary: Summary, told: Story | None) -> Iterator[str]:
 def _story(told: Story) -> str:
     facts = table((), [(escape(name), escape(value)) for name, value in told.facts.items()])
     rows = [
-        (f"{line.seconds:+.2f} s", str(line.rank), escape(line.kind), f'<span class="words">{escape(line.words)}</span>')
+        (
+            f"{line.seconds:+.2f} s",
+            str(line.rank),
+            escape(line.kind),
+            f'<span class="words">{escape(line.words)}</span>',
+        )
         for line in told.last
     ]
     last = table(("since start", "rank", "record", ""), rows)
