@@ -42,7 +42,7 @@ def list_(
     found = [glance(run) for run in list_runs(root)]
     kept = runs_list.chosen(found, states=state or (), sort=sort, reverse=reverse) if found else []
     if json:
-        console.print(runs_list.as_json(kept), markup=False)
+        typer.echo(runs_list.as_json(kept))
     elif not kept:
         told = f"none of {len(found)} runs in {bold(root)} is {' or '.join(state or ())}"
         console.print(told if found else f"no runs in {bold(root)}; `clew train` makes one")

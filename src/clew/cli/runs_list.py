@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +44,7 @@ def chosen(found: Sequence[Glance], *, states: Sequence[str], sort: str, reverse
 
 def as_json(found: Sequence[Glance]) -> str:
     """Everything that is known of them, for other programs."""
-    return json.dumps([asdict(each) for each in found], indent=1)
+    return json.dumps([vars(each) for each in found], indent=1)
 
 
 def show(found: Sequence[Glance], *, first: str = "") -> None:
