@@ -69,13 +69,15 @@ def make(root: Path, runs: int) -> None:
             (run.records_folder / f"rank-{rank}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def listed(root: Path, *options: str) -> float:
-    """Wall seconds of the whole command."""
+def listed(root: Path, *options: str) -> tuple[float, float]:
+    """Wall and CPU seconds of the whole command."""
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "runs", "list", str(root), *options]
-    begun = time.perf_counter()
+    begun, before = time.perf_counter(), os.times()
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
     assert "tracking-0001" in done.stdout
-    return time.perf_counter() - begun
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - begun, spent
 
 
 def main() -> int:
@@ -84,6 +86,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     bars: list[dict[str, Any]] = []
+    cpu: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         make(root, 1000)
@@ -91,12 +94,13 @@ def main() -> int:
             "1,000 runs listed": (),
             "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1"),
         }.items():
-            value = min(listed(root, *options) for _ in range(3 if arguments.quick else 9))
+            taken = [listed(root, *options) for _ in range(3 if arguments.quick else 9)]
+            value, cpu[name] = min(wall for wall, _ in taken), min(spent for _, spent in taken)
             bars.append({"name": name, "value": value, "bar": 1.0, "unit": "s", "ok": value < 1.0})
-            print(f"{name:58} {value:12,.2f} s  <  1  {'ok' if value < 1.0 else 'MISSED'}")
+            print(f"{name:58} {value:12,.2f} s  <  1  {'ok' if value < 1.0 else 'MISSED'}  (CPU {cpu[name]:.2f} s)")
     if arguments.json:
         conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "load": os.getloadavg()[0]}
-        conditions |= {"step_records": STEPS, "environment": capture()}
+        conditions |= {"step_records": STEPS, "cpu_seconds": cpu, "environment": capture()}
         arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
     return int(not all(each["ok"] for each in bars))
 
