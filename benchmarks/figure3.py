@@ -18,7 +18,7 @@ from typing import Any
 import clew
 from clew import Dataset, Run, figure
 from clew.ledger.environment import capture
-from clew.ledger.report import write_page
+from clew.ledger.page import write_page
 from clew.recipe import find
 
 WAYS: dict[str, dict[str, Any]] = {

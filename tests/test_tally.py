@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew import figure
-from clew.tally import F1, Binned, Mean, Ratio, Roc, Tally, add, values, wilson
+from clew.tally import F1, Binned, Confusion, Mean, Ratio, Roc, Tally, add, values, wilson
 
 EDGES = [0.0, 0.25, 0.5, 1.0]
 Fill = Callable[[Any, Any, Any, Any], Tally]
@@ -27,6 +27,8 @@ FILLS: dict[str, Fill] = {
     "binned": lambda x, a, b, w: Binned.of(x, a, EDGES, axis="x [mm]", label="efficiency", weights=w),
     "roc": lambda x, a, b, w: Roc.of(x, a),
     "weighted roc": lambda x, a, b, w: Roc.of(x, a, w),
+    "confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes")),
+    "weighted confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes"), w),
 }
 
 
@@ -43,7 +45,7 @@ def assert_close(left: Tally, right: Tally) -> None:
     assert type(left) is type(right)
     for part in dataclasses.fields(left):
         mine, theirs = getattr(left, part.name), getattr(right, part.name)
-        assert mine == theirs if isinstance(mine, str) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
+        assert mine == theirs if isinstance(mine, (str, tuple)) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", FILLS)
@@ -214,3 +216,22 @@ def test_a_name_missing_from_a_batch_counts_as_zero_there() -> None:
     assert total == {"a": Ratio(2, 4), "b": Ratio(1, 1)}
     assert values(total) == {"a": 0.5, "b": 1.0}
     assert add([]) == {}
+
+
+def test_a_confusion_counts_what_was_taken_for_what() -> None:
+    found = Confusion.of([0, 1, 1, 2, 0], [0, 1, 2, 2, 7], ("a", "b", "c"))
+    assert found.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    assert found.value == 0.75
+    drawn = found.figure("flavour")
+    assert drawn["data"][0]["z"][2] == [0.0, 0.5, 0.5]
+    assert drawn["layout"]["title"]["text"] == "Flavour, shares of each true class"
+    json.dumps(drawn, allow_nan=False)
+    assert values({"confusion": found}) == {}
+
+
+def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:
+    def ticks(*y: float) -> object:
+        drawn = figure.figure([figure.line([0, 1], y, "it")], title="", yaxis={"type": "log"})
+        return drawn["layout"]["yaxis"].get("dtick")
+
+    assert [ticks(1, 1e5), ticks(1, 20), ticks(1, 2)] == [1, "D2", None]

@@ -30,16 +30,23 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
     }
     for key in ("xaxis", "yaxis"):
         if layout.get(key, {}).get("type") == "log":
-            base[key] |= {"exponentformat": "power", **({"dtick": 1} if _decades(data, key[0]) > 1.5 else {})}
+            base[key] |= _ticks(_decades(data, key[0]))
     for key, value in layout.items():
         base[key] = {**base[key], **value} if isinstance(base.get(key), dict) else value
     return {"data": [dict(trace) for trace in data], "layout": base}
 
 
 def _decades(data: Sequence[Mapping[str, Any]], axis: str) -> float:
-    """How many powers of ten the values of an axis span: over few, ticks at whole powers alone would be none."""
-    values = [v for trace in data for v in trace.get(axis, ()) if isinstance(v, (int, float)) and v > 0]
-    return float(np.log10(max(values) / min(values))) if values else 0.0
+    """Powers of ten that the values along an axis span."""
+    values = np.array([value for trace in data for value in trace.get(axis, ()) if value is not None and value > 0])
+    return float(np.log10(values.max() / values.min())) if values.size else 0.0
+
+
+def _ticks(decades: float) -> dict[str, Any]:
+    """Of a logarithmic axis: powers of ten alone would leave a short one without a single number."""
+    if decades > 3:
+        return {"exponentformat": "power", "dtick": 1}
+    return {"dtick": "D2"} if decades > 0.7 else {}
 
 
 def line(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, mode: str = "lines", **more: Any) -> dict[str, Any]:

@@ -244,6 +244,46 @@ class Roc(Tally):
         )
 
 
+@dataclass(frozen=True)
+class Confusion(Tally):
+    """How often each true class was taken for each; the value is the share that was right. `names`: of the classes."""
+
+    scalar: ClassVar[bool] = False
+
+    counts: Floats
+    """(true, predicted)"""
+    names: tuple[str, ...] = field(metadata={"label": True})
+
+    @classmethod
+    def of(
+        cls, predicted: ArrayLike, truth: ArrayLike, names: Iterable[str], weights: ArrayLike | None = None
+    ) -> Confusion:
+        """Fill from two arrays of class numbers; true classes without a name are not counted."""
+        classes, said, true = tuple(names), np.asarray(predicted, np.int64), np.asarray(truth, np.int64)
+        weight = np.ones(true.shape) if weights is None else np.asarray(weights, float)
+        size, known = len(classes), (true >= 0) & (true < len(classes))
+        flat = np.bincount((true * size + said)[known], weights=weight[known], minlength=size**2)
+        return cls(flat.reshape(size, size).astype(np.float64), classes)
+
+    @property
+    def value(self) -> float:
+        return float(np.trace(self.counts) / self.counts.sum()) if self.counts.sum() else math.nan
+
+    def figure(self, title: str) -> figure.Figure:
+        share = self.counts / np.maximum(self.counts.sum(1, keepdims=True), 1e-300)
+        cells = {"type": "heatmap", "x": self.names, "y": self.names, "z": [figure.plain(row) for row in share]}
+        text = {"texttemplate": "%{z:.2f}"} if len(self.names) <= 12 else {}
+        shade = {"zmin": 0, "zmax": 1, "colorscale": [[0, "rgba(0,114,178,0)"], [1, figure.COLOURS[0]]]}
+        return figure.figure(
+            [{**cells, **text, **shade, "showscale": not text}],
+            title=f"{title.capitalize()}, shares of each true class",
+            x="predicted",
+            y="true",
+            xaxis={"type": "category"},
+            yaxis={"type": "category", "autorange": "reversed"},
+        )
+
+
 def wilson(passed: Any, total: Any, squares: Any) -> Any:
     """Half-width of the 68% Wilson interval of passed/total; NaN where total is not positive."""
     passed, total, squares = (np.asarray(item, dtype=np.float64) for item in (passed, total, squares))

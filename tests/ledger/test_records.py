@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from clew.errors import RunError
-from clew.ledger.records import KINDS, Writer, read
+from clew.ledger import records
+from clew.ledger.records import KINDS, Writer, read, read_back
 
 
 @pytest.fixture
@@ -91,6 +92,37 @@ def test_text_with_line_breaks_and_unicode_stays_one_record(tmp_path: Path) -> N
     with Writer(tmp_path / "s.jsonl") as writer:
         writer.write("end", status="failed", message=message)
     assert [record["message"] for record in read(tmp_path / "s.jsonl")] == [message]
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1 << 14])
+@pytest.mark.parametrize("torn", ["", "{", '{"seq": 9, "kind": "end"' + " " * 99])
+def test_reading_back_is_reading_turned_round(
+    stream: Path, block: int, torn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_BLOCK", block)
+    with Writer(stream) as writer:
+        writer.write("end", status="failed", message='"checkpoint" ' * 20)
+    with stream.open("a") as file:
+        file.write(torn)
+    assert list(read_back(stream)) == list(read(stream))[::-1]
+    assert [record["seq"] for record in read_back(stream, ("checkpoint",))] == [2, 1, 0]
+    assert [record["seq"] for record in read_back(stream, ("end", "start"))] == [3]
+
+
+def test_reading_back_a_stream_without_a_whole_line_gives_nothing(stream: Path) -> None:
+    os.truncate(stream, 10)
+    assert list(read_back(stream)) == []
+    os.truncate(stream, 0)
+    assert list(read_back(stream)) == []
+
+
+def test_reading_back_stops_at_damage_and_not_before(stream: Path) -> None:
+    told = stream.read_text().splitlines()
+    stream.write_text("\n".join([told[0], "}{", told[2]]) + "\n")
+    back = read_back(stream)
+    assert next(back)["seq"] == 2
+    with pytest.raises(RunError, match=r"rank-0\.jsonl: damaged record .* in b'}{'"):
+        next(back)
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -10,43 +10,44 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, follow, stop, report.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 
 @app.command("list")
 def list_(
     root: Annotated[Path, typer.Argument(help="The folder that holds the runs.")] = Path("runs"),
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="METRIC|time|name", help="By a metric (largest first), or time (newest first).")
+    ] = "name",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
 ) -> None:
-    """Every run under a folder, a line each.
+    """Every run under a folder, a line each. Columns that do not fit the terminal are left out.
 
     \b
     Examples:
       clew runs list
-      clew runs list demo/runs
+      clew runs list demo/runs --state failed --sort time
+      clew runs list --sort loss --reverse
+      clew runs list --json
     """
+    from clew.cli import runs_list
     from clew.ledger import list_runs
-    from clew.ledger.summary import summarize
+    from clew.ledger.glance import glance
 
-    found = [summarize(run) for run in list_runs(root)]
-    if not found:
-        console.print(f"no runs in {bold(root)}; `clew train` makes one")
-        return
-    rows = [
-        (
-            s.name,
-            s.state,
-            Path(s.recipe).stem,
-            f"{s.epochs_done}/{s.epochs}",
-            s.workers,
-            f"{s.samples_per_second:,.0f}",
-            f"{s.seconds:.0f}",
-            "  ".join(f"{name} {value:.4f}" for name, value in list(s.metrics.items())[:3] if value is not None),
-        )
-        for s in found
-    ]
-    head = ("run", "state", "recipe", "epochs", "workers", "samples/s", "seconds", "last validation")
-    console.print(table(head, rows, right=(3, 4, 5, 6)))
+    found = [glance(run) for run in list_runs(root)]
+    kept = runs_list.chosen(found, states=state or (), sort=sort, reverse=reverse) if found else []
+    if json:
+        typer.echo(runs_list.as_json(kept))
+    elif not kept:
+        told = f"none of {len(found)} runs in {bold(root)} is {' or '.join(state or ())}"
+        console.print(told if found else f"no runs in {bold(root)}; `clew train` makes one")
+    else:
+        runs_list.show(kept, first=sort)
 
 
 @app.command()
@@ -58,11 +59,12 @@ def show(run: _RunFolder) -> None:
       clew runs show runs/tracking-001
     """
     from clew.ledger import Run
+    from clew.ledger.story import story
     from clew.ledger.summary import summarize
 
     opened = Run.open(run)
-    s = summarize(opened)
-    console.print(f"{bold(s.name)}  {s.state}  {escape(s.message)}")
+    s, told = summarize(opened), story(opened)
+    console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
     rows = [
         ("recipe", s.recipe),
         ("epochs", f"{s.epochs_done} of {s.epochs}"),
@@ -70,12 +72,40 @@ def show(run: _RunFolder) -> None:
         ("parameters", f"{s.parameters:,}"),
         ("samples/s", f"{s.samples_per_second:,.0f}"),
         ("seconds", f"{s.seconds:.1f}"),
+        *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
+        *([("energy", f"{s.energy:,.0f} J")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
+    rows += told.facts.items() if told else []
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="The runs' folders.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves instead.")] = None,
+) -> None:
+    """Runs side by side: settings that differ, curves, final metrics with errors, speed.
+
+    \b
+    Examples:
+      clew runs compare runs/tracking-001 runs/tracking-002
+      clew runs compare runs/* --html compare.html
+    """
+    from clew.ledger.compare import compare as work
+
+    compared = work(runs)
+    if html is not None:
+        from clew.ledger.compare_page import write_comparison
+
+        console.print(bold(write_comparison(compared, html)))
+        return
+    from clew.cli import runs_compare
+
+    runs_compare.show(compared)
 
 
 @app.command()

@@ -106,7 +106,7 @@ def rows(dataset: Dataset) -> list[tuple[str, ...]]:
 
 def write_page(dataset: Dataset, path: Path) -> Path:
     """All of it as one HTML file."""
-    from clew.ledger.report import write_page as write
+    from clew.ledger.page import write_page as write
 
     title = dataset.path.absolute().name
     facts = f"key {dataset.manifest.key[:16]} · recipe {Path(dataset.manifest.recipe).stem}"

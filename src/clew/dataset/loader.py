@@ -97,9 +97,13 @@ class Loader:
     def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
         batches = Batches(self.store.table, self.columns)
+        share, simple = self.sampler.share, self.parts == 1 and self.device.type == "cpu"
         for batch in self.sampler.batches(epoch)[start:]:
-            own = self.sampler.share(batch)
-            yield self._portion(batches, own, own, len(batch))
+            own = share(batch)
+            if simple and len(own):
+                yield Portion([batches.take(own)], own, len(batch))
+            else:
+                yield self._portion(batches, own, own, len(batch))
 
     def _windowed(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         windows = _ahead(self._windows(epoch, start), 1)

@@ -65,6 +65,8 @@ class Sampler:
 
     def share(self, batch: Numbers) -> Numbers:
         """This rank's part of a batch."""
+        if self.ranks == 1:
+            return batch
         if self.streamed:
             return batch[self.owned(batch)]
         return batch[len(batch) * self.rank // self.ranks : len(batch) * (self.rank + 1) // self.ranks]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ from clew.ledger.records import Record, Writer
 _CLOCKS = 2.0
 """Seconds by which the clocks of hosts may differ."""
 _STEPS = ("step", "validation", "checkpoint")
+STATES = ("created", "running", "finished", "stopped", "failed", "interrupted")
+"""What `Run.state` may say."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,12 @@ class Run:
         if path.exists():
             yield from (record for record in records.read(path) if kind in (None, record["kind"]))
 
+    def records_back(self, stream: str = "rank-0", kinds: Collection[str] | None = None) -> Iterator[Record]:
+        """The same, of some kinds, newest first: cheap where the newest are all that is needed."""
+        path = self.records_folder / f"{stream}.jsonl"
+        if path.exists():
+            yield from records.read_back(path, kinds)
+
     def history(self, stream: str = "rank-0") -> list[Record]:
         """The records of a stream as if it had never been interrupted: what a resumed run did again stands once."""
         kept: list[Record] = []
@@ -174,7 +181,7 @@ class Run:
 
     def last(self, kind: str, stream: str = "rank-0") -> Record | None:
         """The newest record of a kind."""
-        return next(iter(deque(self.records(stream, kind), maxlen=1)), None)
+        return next(self.records_back(stream, (kind,)), None)
 
     def evaluations(self) -> dict[str, Record]:
         """The newest evaluation under each name."""
@@ -182,29 +189,58 @@ class Run:
 
     def plot(self) -> Any:
         """The curves of the training as one plotly figure, which a notebook shows: losses, then every metric."""
-        from clew.ledger.report import curves
+        from clew.ledger.curves import drawn
 
-        return curves(self)
+        return drawn(self)
 
     @property
     def state(self) -> str:
-        """`created`, `running`, `finished`, `stopped`, `failed` or `interrupted` (it ended without a word)."""
-        start = end = None
-        for record in self.records():
-            start, end = (record, None) if record["kind"] == "start" else (start, end)
-            end = record if record["kind"] == "end" else end
-        if start is None:
-            return "created"
-        if end is None:
-            return "running" if _alive(start) else ("failed" if self.failures() else "interrupted")
-        return str(end["status"])
+        """One of `STATES`; `interrupted` is one that ended without a word, or by Ctrl-C."""
+        return self.condition(next(self.records_back(self.lead, ("start", "end")), None))[0]
+
+    def end(self) -> Record | None:
+        """How it ended since it was last begun: the last word of rank 0, or else of the rank that failed first."""
+        return self.condition(next(self.records_back(self.lead, ("start", "end")), None))[1]
+
+    def condition(self, newest: Record | None) -> tuple[str, Record | None]:
+        """State and end, for those who have the newest record of a start or an end of `lead` already."""
+        if newest is None:
+            return "created", None
+        if newest["kind"] == "end":
+            return str(newest["status"]), newest
+        if _alive(newest):
+            return "running", None
+        failures = self.failures()
+        return ("failed", failures[0]) if failures else ("interrupted", None)
+
+    @property
+    def lead(self) -> str:
+        """The stream that tells the run's story: rank 0's, or, should that file be lost, the first there is."""
+        if (self.records_folder / "rank-0.jsonl").exists():
+            return "rank-0"
+        return next(iter(self.streams()), "rank-0")
+
+    def missing_ranks(self) -> list[int]:
+        """Ranks that were to train, by what the others say, and have left no stream."""
+        starts = [self.last("start", stream) for stream in self.streams()]
+        planned = max((start["ranks"] for start in starts if start is not None), default=0)
+        return [rank for rank in range(planned) if f"rank-{rank}" not in self.streams()]
 
     def failures(self) -> list[Record]:
-        """How ranks failed since the run was last begun, the first to do so first: it may be the others' cause."""
-        start = self.last("start")
-        ends = [each for stream in self.streams() for each in self.records(stream, "end")]
-        new = [each for each in ends if start is not None and each["time"] >= start["time"] - _CLOCKS]
-        return sorted((each for each in new if each["status"] == "failed"), key=lambda each: float(each["time"]))
+        """How ranks failed since the run was last begun, the first to do so first: it may be the others' cause.
+
+        Each is the rank's record of its end, with its number as `rank`.
+        """
+        start = self.last("start", self.lead)
+        if start is None:
+            return []
+        found = []
+        for stream in self.streams():
+            for record in self.records_back(stream, ("start", "end")):
+                if record["kind"] == "start" or record["time"] < start["time"] - _CLOCKS:
+                    break
+                found += [{**record, "rank": int(stream[5:])}] if record["status"] == "failed" else []
+        return sorted(found, key=lambda each: float(each["time"]))
 
 
 def list_runs(root: Path) -> list[Run]:

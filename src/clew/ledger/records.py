@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,6 +34,11 @@ KINDS: dict[str, frozenset[str]] = {
     "end": frozenset({"status", "message"}),
 }
 
+_BLOCK = 1 << 14
+"""Bytes read at a time from the end of a stream: some sixty records."""
+_BEGINNING = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
+"""How `Writer` begins a line: enough to pass over records nobody asked for without parsing them."""
+
 
 class Writer:
     """Appends records to one stream; each is on its way to disk when `write` returns. Not for several threads."""
@@ -49,11 +55,15 @@ class Writer:
         missing = KINDS[kind] - facts.keys()
         assert not missing, f"a {kind} record needs {missing}"
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
-        clean = _finite(record)
-        os.write(self._file, (json.dumps(clean, allow_nan=False) + "\n").encode())
+        try:
+            line = json.dumps(record, allow_nan=False)
+        except ValueError:
+            record = _finite(record)
+            line = json.dumps(record, allow_nan=False)
+        os.write(self._file, (line + "\n").encode())
         self._seq += 1
         for tell in self.listeners:
-            tell(clean)
+            tell(record)
 
     def close(self) -> None:
         """Give the file back; further writes are an error."""
@@ -83,6 +93,51 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
             if late:
                 yield record
+
+
+def read_back(path: Path, kinds: Collection[str] | None = None) -> Iterator[Record]:
+    """The records of a stream (of some kinds), newest first; reads only as far back as the caller asks.
+
+    A line cut by a crash at the end is left out.
+
+    Raises:
+        RunError: a line on the way is damaged.
+    """
+    for line in _lines_back(path, None if kinds is None else [f'"{kind}"'.encode() for kind in kinds]):
+        kind = _BEGINNING.match(line)
+        if kinds is not None and kind is not None and kind[1].decode() not in kinds:
+            continue
+        try:
+            record = json.loads(line)
+            wanted = record["seq"] >= 0 and (kinds is None or record["kind"] in kinds)
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path}: damaged record ({error}) in {line[:40]!r}") from error
+        if wanted:
+            yield record
+
+
+def _lines_back(path: Path, words: list[bytes] | None) -> Iterator[bytes]:
+    """The whole lines of a file, last first; blocks in which none of `words` occurs are passed over unsplit."""
+    rest: bytes | None = None
+    """The end of a line that begins further up; None until the last line break was found."""
+    with path.open("rb") as stream:
+        place = stream.seek(0, os.SEEK_END)
+        while place > 0:
+            size = min(_BLOCK, place)
+            place = stream.seek(place - size)
+            block = stream.read(size)
+            if rest is None:
+                block, found, _ = block.rpartition(b"\n")  # behind it is nothing, or a line cut by a crash
+                if not found:
+                    continue
+            block += rest or b""
+            if words is None or any(word in block for word in words):
+                rest, *lines = block.split(b"\n")
+                yield from reversed(lines)
+            else:
+                rest = block.partition(b"\n")[0]
+    if rest:
+        yield rest
 
 
 def _repair(path: Path) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from clew.ledger import usage
 from clew.ledger.folder import Run
 
 
@@ -19,12 +20,18 @@ class Summary:
     epochs: int
     epochs_done: int
     parameters: int
+    device: str
+    """What rank 0 computes on; empty before it has a plan, and for a loop of somebody's own."""
     seconds: float
     """From the first record to the last."""
     samples_per_second: float
     """While training, over all ranks; the first epoch is left out where there are several."""
     shares: dict[str, float]
     """Of the time: load, communicate, compute, validate."""
+    memory: float | None
+    """Peak bytes of all ranks, where somebody looked."""
+    energy: float | None
+    """Joules of all ranks, where the hardware tells."""
     metrics: dict[str, float | None]
     """The newest validation."""
     message: str
@@ -33,7 +40,7 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """Read a run's first stream once and add up."""
-    records = run.history()
+    records, end = run.history(run.lead), run.end()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})
     steps = [record for record in records if record["kind"] == "step"]
@@ -45,20 +52,17 @@ def summarize(run: Run) -> Summary:
         recipe=str(data.get("recipe", "")),
         workers=int(train.get("workers", 1)),
         epochs=int(train.get("epochs", 0)),
-        epochs_done=len(validations),
+        epochs_done=validations[-1]["epoch"] + 1 if validations else 0,
         parameters=int(plan.get("parameters", 0)),
+        device=str(plan.get("device", "")),
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
         samples_per_second=_speed(steps, int(plan.get("samples", 0))),
         shares=_shares(steps, validations),
+        memory=usage.peak_memory(run),
+        energy=joules(records[-1]["time"]) if records and (joules := usage.energy(run)) else None,
         metrics=validations[-1]["metrics"] if validations else {},
-        message=_message(run, records),
+        message=str(end["message"]) if end else "",
     )
-
-
-def _message(run: Run, records: list[dict[str, Any]]) -> str:
-    """Rank 0's last word; where it had none, that of the rank that failed first."""
-    ends = [record for record in reversed(records) if record["kind"] == "end"] or run.failures()
-    return str(ends[0]["message"]) if ends else ""
 
 
 def _speed(steps: list[dict[str, Any]], samples: int) -> float:
@@ -75,7 +79,7 @@ def _shares(steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> d
     parts = {
         "load": sum(step["wait"] for step in steps),
         "communicate": sum(step["communicate"] for step in steps),
-        "validate": sum(record["seconds"] for record in validations),
+        "validate": sum(record["seconds"] for record in validations if not record.get("background")),
     }
     parts["compute"] = total - parts["load"] - parts["communicate"]
     whole = sum(parts.values())

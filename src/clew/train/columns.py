@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FEATURES, LABELS = "features", "labels"
 USUAL = ((FEATURES, LABELS), ("X", "Y"), ("X", "y"), ("x", "y"))
 """Names of columns that need not be told."""
+MOST_CLASSES = 50
+"""For which a confusion is drawn."""
 
 
 class ColumnSettings(Section):
@@ -120,7 +122,7 @@ class Columns(Recipe):
         return named(self.config.loss)(outputs, batch[LABELS])
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        """Accuracy (and the ROC of two classes) for integer labels, the mean absolute error for others."""
+        """Accuracy, confusion (and the ROC of two classes) for integer labels, the mean absolute error for others."""
         said, true, weights = outputs.get("output"), samples[LABELS], samples.weights
         if said is None or isinstance(true, Ragged) or len(said) != len(true):
             return {}
@@ -130,7 +132,7 @@ class Columns(Recipe):
                 right = (flat > 0) == (true > 0)
                 score = 1 / (1 + np.exp(-flat.astype(np.float64)))
                 return {"accuracy": tally.Ratio.of(right, weights), "auc": tally.Roc.of(score, true > 0, weights)}
-            return {"accuracy": tally.Ratio.of(flat.argmax(1) == true, weights)} if flat.ndim == 2 else {}
+            return _of_classes(flat, true, weights) if flat.ndim == 2 else {}
         if true.size != said.size:
             return {}
         errors = np.abs(said.reshape(len(true), -1) - true.reshape(len(true), -1)).mean(1)
@@ -142,6 +144,18 @@ class Columns(Recipe):
             raise ConfigError("say which columns the model gets and which it learns: --features X --labels Y")
         asked = [Expression(text).names for text in (chosen.select, chosen.weight) if text]
         return list(dict.fromkeys([*chosen.features, *chosen.labels, *(name for names in asked for name in names)]))
+
+
+def _of_classes(scores: Any, true: Any, weights: Any) -> dict[str, tally.Tally]:
+    """Metrics of one score (a logit) a class."""
+    said, classes = scores.argmax(1), scores.shape[1]
+    found: dict[str, tally.Tally] = {"accuracy": tally.Ratio.of(said == true, weights)}
+    if classes == 2:
+        odds = np.clip((scores[:, 1] - scores[:, 0]).astype(np.float64), -60, 60)
+        found["auc"] = tally.Roc.of(1 / (1 + np.exp(-odds)), true > 0, weights)
+    if classes <= MOST_CLASSES:
+        found["confusion"] = tally.Confusion.of(said, true, map(str, range(classes)), weights)
+    return found
 
 
 def guess(table: Table) -> tuple[str, str]:

@@ -157,8 +157,8 @@ class TrainConfig(Section):
     keep_checkpoints: Count = 2
     time_limit_minutes: Positive | None = None
     """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
-    log_every: Count = 10
-    """Steps between two records."""
+    log_every: Count | None = None
+    """Steps between two records; default: as many as half a second takes."""
 
     @property
     def size(self) -> int:

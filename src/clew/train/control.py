@@ -20,15 +20,18 @@ class Schedule:
         self._config, self._steps, self._epoch = config.schedule, max(steps, 1), max(steps_an_epoch, 1)
         raised = lr_rule(config.optimizer) == "linear" and scaling(config.optimizer, config.size) > 1
         self._warmup = config.schedule.warmup if config.schedule.warmup is not None else (_WARM if raised else 0.0)
+        self._warm = math.ceil(self._warmup * self._steps)
+        self._flat = config.schedule.name == "constant" and not self._warm
         self.reduced = 0
         """How often a plateau has cut the rate."""
 
     def at(self, step: int) -> float:
         """The factor for the step with this number, counted from 0."""
-        warm = math.ceil(self._warmup * self._steps)
-        if step < warm:
-            return (step + 1) / warm * self._after(0.0, 0)
-        return self._after((step - warm) / max(self._steps - warm, 1), step)
+        if self._flat:
+            return 1.0
+        if step < self._warm:
+            return (step + 1) / self._warm * self._after(0.0, 0)
+        return self._after((step - self._warm) / max(self._steps - self._warm, 1), step)
 
     def _after(self, share: float, step: int) -> float:
         name, floor = self._config.name, self._config.floor

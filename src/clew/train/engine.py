@@ -51,6 +51,7 @@ class Engine:
             raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
         self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
         self.average = Average(model, config.ema) if config.ema else None
+        self._plain = len(self.optimizers) == 1 and config.precision == "float32" and config.ema is None
 
     def step(self, parts: Sequence[Batch]) -> dict[str, Sum]:
         """Learn from one batch, given in parts; each loss summed over all of them and all ranks.
@@ -58,6 +59,8 @@ class Engine:
         Raises:
             RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
         """
+        if len(parts) == 1 and self._plain:
+            return self._step_plainly(parts[0])
         sums: dict[str, Sum] = {}
         last = len(parts) - 1
         for place, batch in enumerate(parts):
@@ -71,6 +74,29 @@ class Engine:
             self.scaler.update()
         if self.average is not None:
             self.average.update()
+        return sums
+
+    def _step_plainly(self, batch: Batch) -> dict[str, Sum]:
+        """The same for the usual case: one loss, one optimiser, single precision; without what others need."""
+        trace, strategy = self.trace, self.strategy
+        now = time.perf_counter_ns if trace.live else _no_clock
+        strategy.counts = batch.counts
+        begun = now()
+        losses = strategy.losses(self.recipe, self.model, batch)
+        if not isinstance(losses, Mapping) or losses.keys() != self.parameters.keys():
+            self._plain = False
+            return self.step([batch])
+        found = {name: as_loss(loss, batch) for name, loss in losses.items()}
+        forward, talked = now(), strategy.waited
+        sums = strategy.backward(found, self.parameters, last=True)
+        backward = now()
+        for name, optimizer in self.optimizers.items():
+            if self.clip is not None:
+                strategy.clip(self.parameters[name], self.clip)
+            optimizer.step()
+        if trace.live:
+            apart = backward - int((strategy.waited - talked) * 1e9)
+            trace.step((begun, forward, apart, backward, now()))
         return sums
 
     def rate(self, factor: float) -> None:
@@ -146,6 +172,10 @@ class Engine:
 
 
 _PLAIN = contextlib.nullcontext()
+
+
+def _no_clock() -> int:
+    return 0
 
 
 class Average:

@@ -148,7 +148,8 @@ def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, 
     for name, item in result.tallies.items():
         drawn = item.figure(name.replace("_", " "))
         if drawn is not None:
-            plots[name] = drawn
+            task = name.rpartition("/")[0]  # of a metric called `task/metric`: the report puts its figures together
+            plots[name] = {**drawn, "layout": {**drawn["layout"], **({"meta": {"task": task}} if task else {})}}
     plots.update(figures)
     folder = run.plots / result.name
     shutil.rmtree(folder, ignore_errors=True)

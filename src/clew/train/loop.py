@@ -36,6 +36,10 @@ from clew.train.validator import Validated, Validator
 
 _SAVE, _FINISH = 1, 2
 """Orders of rank 0."""
+_LISTEN = 10
+"""Steps between two times at which ranks on devices hear each other."""
+_SILENCE = 0.5
+"""Seconds between two records."""
 
 
 def run_rank(
@@ -229,11 +233,11 @@ class _Loop:
                 meter.add(self.engine.step(portion.parts), portion)
                 self.step, self.place, self.seen = self.step + 1, self.place + 1, self.seen + portion.size
                 enough = self.step == self.config.steps
-                if self.step % self.config.log_every == 0 or self.place == steps or enough:
+                if self.place == steps or enough or self._due(meter):
                     self._record(meter)
                     meter = self._fresh_meter()
-                # reading what the others said makes a device wait: there, only where the record does so anyway
-                if self.device.type == "cpu" or not meter.steps:
+                # reading what the others said makes a device wait: there, only now and then
+                if self.device.type == "cpu" or self.step % _LISTEN == 0:
                     order, alarm = self.strategy.heard()
                     if order == _FINISH:
                         self.over = f"{self.config.minutes:g} minutes are over"
@@ -243,6 +247,11 @@ class _Loop:
                     self.over = self.over or f"{self.step} steps are done"
                     return self.place < steps
         return False
+
+    def _due(self, meter: Meter) -> bool:
+        """Whether it is time for a record."""
+        every = self.config.log_every
+        return meter.age > _SILENCE if every is None else self.step % every == 0
 
     def _order(self) -> int:
         """What rank 0 wants all to do after the coming step."""

@@ -41,11 +41,17 @@ class Meter:
         self._begun, self._waited, self._talked = time.perf_counter(), loader.waited, strategy.waited
         self._sums: list[dict[str, Sum]] = []
         self._numbers: list[NDArray[np.int64]] = []
+        self._known: dict[str, tuple[list[float], list[float]]] | None = None
 
     @property
     def steps(self) -> int:
         """Steps so far."""
         return len(self._sums)
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was begun."""
+        return time.perf_counter() - self._begun
 
     def add(self, sums: dict[str, Sum], portion: Portion) -> None:
         """One more step."""
@@ -55,11 +61,10 @@ class Meter:
     def losses(self) -> dict[str, float]:
         """The mean of each loss; none where a batch had no single term of one."""
         found = {}
-        for name in self._sums[0]:
-            weight = _numbers([sums[name].weight for sums in self._sums]).sum()
-            if not weight:
+        for name, (totals, weights) in self._read().items():
+            if not sum(weights):
                 return {}
-            found[name] = float(_numbers([sums[name].total for sums in self._sums]).sum() / weight)
+            found[name] = sum(totals) / sum(weights)
         return found
 
     def times(self) -> dict[str, float]:
@@ -72,12 +77,23 @@ class Meter:
 
     def first_bad(self) -> Bad | None:
         """The first step with a loss that is not finite, if there is one."""
-        for name in self._sums[0]:
-            totals = _numbers([sums[name].total for sums in self._sums])
-            if not math.isfinite(totals.sum()):
-                number = int(np.argmin(np.isfinite(totals)))
-                return Bad(number, name, float(totals[number]), self._numbers[number])
+        for name, (totals, _) in self._read().items():
+            if not math.isfinite(sum(totals)):
+                number = next(n for n, total in enumerate(totals) if not math.isfinite(total))
+                return Bad(number, name, totals[number], self._numbers[number])
         return None
+
+    def _read(self) -> dict[str, tuple[list[float], list[float]]]:
+        """Totals and weights of every step, by loss: read once, which is when a device is waited for."""
+        if self._known is None:
+            self._known = {
+                name: (
+                    _floats([sums[name].total for sums in self._sums]),
+                    _floats([s[name].weight for s in self._sums]),
+                )
+                for name in self._sums[0]
+            }
+        return self._known
 
 
 def save_portion(run: Run, rank: int, loader: Loader, bad: Bad, step: int) -> NotFiniteError:
@@ -97,7 +113,9 @@ def save_portion(run: Run, rank: int, loader: Loader, bad: Bad, step: int) -> No
     return NotFiniteError(f"{bad.name} is {bad.value} at step {step}; {told}{where}")
 
 
-def _numbers(values: Sequence[Tensor | float]) -> NDArray[np.float64]:
-    if isinstance(values[0], Tensor):
-        return np.asarray(torch.stack([v for v in values if isinstance(v, Tensor)]).double().cpu().numpy())
-    return np.array(values, dtype=np.float64)
+def _floats(values: Sequence[Tensor | float]) -> list[float]:
+    first = values[0]
+    if isinstance(first, Tensor) and first.device.type != "cpu":
+        found: list[float] = torch.stack([v for v in values if isinstance(v, Tensor)]).tolist()
+        return found
+    return [float(value) for value in values]

@@ -51,6 +51,16 @@ class Trace:
             other = threading.get_ident() != self._main
             self._spans.append((phase, other, self._step, start, end - start))
 
+    def step(self, times: tuple[int, int, int, int, int]) -> None:
+        """A training step at once: when it began, and the ends of forward, backward, communicate and optimise."""
+        begun, forward, backward, talked, ended = times
+        step, spans = self._step, self._spans
+        spans.append((FORWARD, 0, step, begun, forward - begun))
+        spans.append((BACKWARD, 0, step, forward, backward - forward))
+        if talked > backward:
+            spans.append((COMMUNICATE, 0, step, backward, talked - backward))
+        spans.append((OPTIMISE, 0, step, talked, ended - talked))
+
     @contextmanager
     def span(self, phase: int) -> Iterator[None]:
         """For what does not happen every step: always kept."""

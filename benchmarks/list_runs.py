@@ -1,0 +1,109 @@
+"""How fast `clew runs list` shows a folder of 1,000 runs: the whole command, as a user waits for it.
+
+Every run has 300 step records, a validation after every 30 of them, checkpoints, and the settings of a real one; one in
+ten was killed, one in ten failed, one in fifty was resumed. The folders are written just before: the system holds them
+in memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from clew import spec
+from clew.config import to_data
+from clew.ledger import Run
+from clew.ledger.environment import capture
+
+STEPS, EPOCH = 300, 30
+
+
+def step_lines(steps: int = STEPS, epoch: int = EPOCH) -> list[dict[str, Any]]:
+    """What a rank writes in a training, without its start and end."""
+    facts: list[dict[str, Any]] = []
+    plan = {"epochs": steps // epoch, "steps": steps * 10, "samples": epoch * 640, "parameters": 4321}
+    facts.append({"kind": "plan", **plan, "device": "cpu", "loading": {}})
+    for number in range(1, steps + 1):
+        at = {"epoch": (number - 1) // epoch, "step": number * 10}
+        loss = {"loss": 0.6931471805599453 / number}
+        times = {"seconds": 0.123456789, "wait": 0.001234567890123, "communicate": 0.01234567890123}
+        facts.append({"kind": "step", **at, "samples": number * 640, "loss": loss, "lr": 0.001, **times})
+        if number % epoch == 0:
+            names = ("loss", "efficiency", "purity", "ghost_rate", "event_ratio", "f1", "edge_auc")
+            metrics = dict.fromkeys(names, 0.9123456789012345 - 1 / number)
+            facts.append({"kind": "validation", **at, "metrics": metrics, "seconds": 0.2345678901234})
+            facts.append({"kind": "checkpoint", **at, "file": "checkpoints/last.safetensors"})
+            facts.append({"kind": "checkpoint", **at, "file": f"checkpoints/step-{number:09d}.pt"})
+    return facts
+
+
+def make(root: Path, runs: int) -> None:
+    """Write the run folders."""
+    loaded = spec.load("tracking")
+    config = {"recipe": "tracking", **to_data(loaded.recipe.config), "train": to_data(loaded.train)}
+    environment, facts = capture(), step_lines()
+    for number in range(runs):
+        run = Run.create(root / f"tracking-{number:04d}", config=config, environment=environment)
+        begun, end = 1.7e9 + 60 * number, [{"kind": "end", "status": "finished", "message": ""}]
+        start = {"kind": "start", "schema": 1, "host": environment["host"], "pid": 2**22 - 7, "rank": 0, "ranks": 2}
+        if number % 10 == 1:
+            end = []
+        elif number % 10 == 2:
+            end = [{"kind": "end", "status": "failed", "message": "loss is nan at step 3000; lower the rate"}]
+        middle = [*facts[:150], start, {"kind": "resume", "epoch": 3, "step": 900, "file": "x", "damaged": []}]
+        body = [*middle, *facts[95:]] if number % 50 == 3 else facts
+        lines = [
+            json.dumps({"seq": seq, "time": begun + 0.1234 * seq, **each})
+            for seq, each in enumerate([start, *body, *end])
+        ]
+        for rank in range(2):
+            (run.records_folder / f"rank-{rank}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def listed(root: Path, *options: str) -> tuple[float, float]:
+    """Wall and CPU seconds of the whole command."""
+    command = [sys.executable, "-c", "from clew.cli.main import run; run()", "runs", "list", str(root), *options]
+    begun, before = time.perf_counter(), os.times()
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
+    assert "tracking-0001" in done.stdout
+    after = os.times()
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    return time.perf_counter() - begun, spent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    bars: list[dict[str, Any]] = []
+    cpu: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        make(root, 1000)
+        for name, options in {
+            "1,000 runs listed": (),
+            "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1"),
+        }.items():
+            taken = [listed(root, *options) for _ in range(3 if arguments.quick else 9)]
+            value, cpu[name] = min(wall for wall, _ in taken), min(spent for _, spent in taken)
+            bars.append({"name": name, "value": value, "bar": 1.0, "unit": "s", "ok": value < 1.0})
+            print(f"{name:58} {value:12,.2f} s  <  1  {'ok' if value < 1.0 else 'MISSED'}  (CPU {cpu[name]:.2f} s)")
+    if arguments.json:
+        conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "load": os.getloadavg()[0]}
+        conditions |= {"step_records": STEPS, "cpu_seconds": cpu, "environment": capture()}
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
+    return int(not all(each["ok"] for each in bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
