@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def _branches(table: Table) -> dict[str, Array | Ragged]:
     found: dict[str, Array | Ragged] = {}
     for name, column in table.items():
         if isinstance(column, Ragged) and column.values.ndim > 1:
-            flat = _wide(column.values).reshape(len(column.values), -1)
+            flat = _wide(column.values).reshape(len(column.values), math.prod(column.values.shape[1:]))
             found.update({f"{name}_{place}": column.share(flat[:, place]) for place in range(flat.shape[1])})
         else:
             found[name] = column.share(_wide(column.values)) if isinstance(column, Ragged) else _wide(column)

@@ -1,0 +1,128 @@
+"""A trained model asked about samples, a batch at a time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from clew.dataset.batch import Batch, cut
+from clew.errors import ClewError
+from clew.recipe import Recipe
+from clew.table import Table
+from clew.tally import Mean, Tally
+from clew.train import judge
+from clew.train.engine import as_loss
+
+Outputs = Mapping[str, Tensor]
+
+
+class Portion(NamedTuple):
+    """Some samples, and the same as batches on the device."""
+
+    samples: Table
+    batches: list[Batch]
+
+
+class Answer(NamedTuple):
+    """Some samples, what the network said of them, and the losses where they were asked for."""
+
+    samples: Table
+    outputs: dict[str, NDArray[Any]]
+    losses: dict[str, Tally]
+
+
+@dataclass
+class Inference:
+    """A model on its device. Batches begin at multiples of `size`, whatever samples come together in a portion: what
+    is computed depends on the size of batches alone."""
+
+    recipe: Recipe
+    model: nn.Module
+    device: torch.device
+    size: int
+    losses: bool = False
+    """Whether losses are wanted: the samples must then have all of `Recipe.columns`. Otherwise those columns that only
+    the loss needs may be missing."""
+
+    def __post_init__(self) -> None:
+        self.model.to(self.device).eval()
+        self._mode: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+
+    def portion(self, samples: Table) -> Portion:
+        """Samples made ready for the device; may be called in another thread than the rest."""
+        names = self.recipe.columns
+        if names is not None and not self.losses:
+            names = [name for name in names if name in samples]
+        batches = cut(samples, self.size, names)
+        return Portion(samples, batches if self.device.type == "cpu" else [b.pin().to(self.device) for b in batches])
+
+    def answers(self, portion: Portion) -> Iterator[Answer]:
+        """What the network says, batch by batch."""
+        return self._apart(portion, map(self._ask, portion.batches))
+
+    def together(self, portion: Portion) -> Iterator[Answer]:
+        """The same in one, where every output has one row an event."""
+        said = [self._ask(batch) for batch in portion.batches]
+        outputs = [each for each, _ in said]
+        if len(said) == 1 or not _one_an_event(outputs, portion.batches):
+            yield from self._apart(portion, said)
+            return
+        joined = {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
+        yield Answer(portion.samples, judge.arrays(joined), {})
+
+    def _apart(self, portion: Portion, said: Iterable[tuple[Outputs, dict[str, Tally]]]) -> Iterator[Answer]:
+        for number, (outputs, losses) in enumerate(said):
+            first = number * self.size
+            yield Answer(portion.samples.slice(first, first + self.size), judge.arrays(outputs), losses)
+
+    def _ask(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
+        if self._mode is None:
+            self._mode = self._safe(batch)
+        with self._mode():
+            return self._forward(batch)
+
+    def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
+        outputs = self.recipe.forward(self.model, batch)
+        if not self.losses or type(self.recipe).loss is Recipe.loss:
+            return judge.named(outputs), {}
+        total, weight = as_loss(self.recipe.loss(outputs, batch), batch)
+        return judge.named(outputs), {"loss": Mean(float(total), weight)}
+
+    def _safe(self, batch: Batch) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+        """How the model is run: in torch's inference mode or, where it does not work in that (a network that takes
+        gradients of its own, say), without gradients.
+
+        Raises:
+            RecipeError: it works in neither, because model and data do not fit.
+        """
+        try:
+            with torch.inference_mode():
+                self._forward(batch)
+            return torch.inference_mode
+        except ClewError:
+            raise
+        except Exception:
+            try:
+                with torch.no_grad():
+                    self._forward(batch)
+                return torch.no_grad
+            except ClewError:
+                raise
+            except Exception as error:
+                raise judge.misfit(error, batch) from error
+
+
+def _one_an_event(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> bool:
+    """Whether outputs of several batches can stand one after the other."""
+    first = {name: value.shape[1:] for name, value in outputs[0].items()}
+    return all(
+        each.keys() == first.keys()
+        and all(v.ndim and len(v) == b.size and v.shape[1:] == first[n] for n, v in each.items())
+        for each, b in zip(outputs, batches, strict=True)
+    )
