@@ -154,7 +154,7 @@ def cut(table: Table, size: int, columns: Sequence[str] | None = None) -> list[B
 
 
 def _parts(whole: Tensor, size: int) -> list[Tensor]:
-    parts: tuple[Tensor, ...] = torch.split(whole, size)  # type: ignore[no-untyped-call]
+    parts: tuple[Tensor, ...] = torch.split(whole, size)
     return [part if part.data_ptr() % _LINE == 0 else part.clone() for part in parts]
 
 

@@ -171,7 +171,7 @@ class _Link:
         self._group.recv([length], rank, 0).wait()
         data = torch.empty(int(length), dtype=torch.uint8)
         self._group.recv([data], rank, 0).wait()
-        return pickle.loads(memoryview(data.numpy()))
+        return pickle.loads(data.numpy().tobytes())
 
 
 def _in_processes(task: Task, workers: int, told: Progress) -> Any:
