@@ -27,7 +27,7 @@ from clew.recipe import TYPED_IN, Recipe
 from clew.train import checkpoint
 from clew.train.inference import Inference, Portion
 from clew.train.loop import best_device
-from clew.train.stream import Events, Split
+from clew.train.stream import Samples
 from clew.train.team import Team, cause
 
 Progress = Callable[[int, int | None], None]
@@ -55,7 +55,7 @@ class Task:
     run: Run
     recipe: Recipe
     weights: str
-    samples: Split | Events
+    samples: Samples
     size: int
     """Samples a batch."""
     work: Work
@@ -99,30 +99,33 @@ def perform(task: Task, *, workers: int, progress: Progress | None = None) -> An
 def _rank(task: Task, place: Place, store: Store | None, told: Progress) -> Any:
     link = _Link(place, store)
     engine = task.engine(best_device(place.local_rank))
-    results = _ahead(_results(task, engine, place), place.ranks)
-    with contextlib.closing(results):
-        collected = _counted(link.collected(results), told, task.samples.total)
-        made = task.work.all(collected) if place.rank == 0 else list(collected)  # elsewhere there are none
-    return link.share(made)
+    results = link.collected(work(task, engine, place))
+    if place.rank:
+        return link.share(list(results))  # there are none: they were sent
+    return link.share(task.work.all(_counted(results, told, task.samples.total)))
 
 
-def _results(task: Task, engine: Inference, place: Place) -> Generator[tuple[int, int, Any], None, None]:
-    """Of every unit its number, its samples and the result; on rank 0 also, empty, the units of others."""
+def work(task: Task, engine: Inference, place: Place) -> Iterator[tuple[int, int, Any]]:
+    """Of every unit of this rank its number, its samples and the result; on rank 0 also, empty, the units of others.
 
-    def portions() -> Generator[tuple[int, Portion | None], None, None]:
-        for number, load in enumerate(task.samples.units(task.size, place.ranks)):
-            if number % place.ranks == place.rank:
-                samples = load()
-                yield number, engine.portion(samples) if len(samples) else None
-            elif place.rank == 0:
-                yield number, None
-
-    with contextlib.closing(_ahead(portions(), 1)) as ready:
+    The next units are read in a thread while the device works.
+    """
+    portions = _portions(task, engine, place)
+    with contextlib.closing(_ahead(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
         for number, portion in ready:
             if portion is None:
                 yield number, 0, None
             else:
                 yield number, len(portion.samples), task.work.one(engine, portion)
+
+
+def _portions(task: Task, engine: Inference, place: Place) -> Generator[tuple[int, Portion | None], None, None]:
+    for number, load in enumerate(task.samples.units(task.size, place.ranks)):
+        if number % place.ranks == place.rank:
+            samples = load()
+            yield number, engine.portion(samples) if len(samples) else None
+        elif place.rank == 0:
+            yield number, None
 
 
 def _counted(results: Iterator[tuple[int, Any]], told: Progress, total: int | None) -> Iterator[Any]:
@@ -143,27 +146,39 @@ class _Link:
             self._group: Any = ProcessGroupGloo(store, place.rank, place.ranks, _PATIENCE)
 
     def collected(self, results: Iterator[tuple[int, int, Any]]) -> Iterator[tuple[int, Any]]:
-        """On rank 0 the results of all ranks in the order of units; elsewhere they are sent there."""
+        """On rank 0 the results of all ranks in the order of units; elsewhere they are sent there, each while the next is
+        worked on."""
+        under_way: Callable[[], None] | None = None
         for number, count, result in results:
             holder = number % self.ranks
-            if self.rank:
-                self.send((count, result), 0)
-            else:
+            if not self.rank:
                 yield (count, result) if holder == 0 else self.receive(holder)
+                continue
+            if under_way is not None:
+                under_way()
+            under_way = self.send((count, result), 0)
+        if under_way is not None:
+            under_way()
 
     def share(self, item: Any) -> Any:
         """What rank 0 has, on every rank."""
         if self.rank:
             return self.receive(0)
         for rank in range(1, self.ranks):
-            self.send(item, rank)
+            self.send(item, rank)()
         return item
 
-    def send(self, item: Any, rank: int) -> None:
-        """Returns when the other has it."""
+    def send(self, item: Any, rank: int) -> Callable[[], None]:
+        """Begins to send; what it returns waits until the other has it."""
         data = torch.frombuffer(bytearray(pickle.dumps(item, pickle.HIGHEST_PROTOCOL)), dtype=torch.uint8)
-        self._group.send([torch.tensor([len(data)])], rank, 0).wait()
-        self._group.send([data], rank, 0).wait()
+        parts = [torch.tensor([len(data)]), data]
+        under_way = [(self._group.send([part], rank, 0), part) for part in parts]  # a part must live until it is sent
+
+        def wait() -> None:
+            for each, _ in under_way:
+                each.wait()
+
+        return wait
 
     def receive(self, rank: int) -> Any:
         """Waits for it."""

@@ -52,7 +52,7 @@ class Inference:
 
     def __post_init__(self) -> None:
         self.model.to(self.device).eval()
-        self._mode: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+        self._works: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
 
     def portion(self, samples: Table) -> Portion:
         """Samples made ready for the device; may be called in another thread than the rest."""
@@ -67,14 +67,13 @@ class Inference:
         return self._apart(portion, map(self._ask, portion.batches))
 
     def together(self, portion: Portion) -> Iterator[Answer]:
-        """The same in one, where every output has one row an event."""
-        said = [self._ask(batch) for batch in portion.batches]
-        outputs = [each for each, _ in said]
-        if len(said) == 1 or not _one_an_event(outputs, portion.batches):
-            yield from self._apart(portion, said)
-            return
+        """The same without losses and in one, where every output has one row an event."""
+        with self._mode(portion.batches[0]):
+            outputs = [judge.named(self.recipe.forward(self.model, batch)) for batch in portion.batches]
+        if not _one_an_event(outputs, portion.batches):
+            return self._apart(portion, ((each, {}) for each in outputs))
         joined = {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
-        yield Answer(portion.samples, judge.arrays(joined), {})
+        return iter([Answer(portion.samples, judge.arrays(joined), {})])
 
     def _apart(self, portion: Portion, said: Iterable[tuple[Outputs, dict[str, Tally]]]) -> Iterator[Answer]:
         for number, (outputs, losses) in enumerate(said):
@@ -82,9 +81,7 @@ class Inference:
             yield Answer(portion.samples.slice(first, first + self.size), judge.arrays(outputs), losses)
 
     def _ask(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
-        if self._mode is None:
-            self._mode = self._safe(batch)
-        with self._mode():
+        with self._mode(batch):
             return self._forward(batch)
 
     def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
@@ -94,13 +91,18 @@ class Inference:
         total, weight = as_loss(self.recipe.loss(outputs, batch), batch)
         return judge.named(outputs), {"loss": Mean(float(total), weight)}
 
-    def _safe(self, batch: Batch) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-        """How the model is run: in torch's inference mode or, where it does not work in that (a network that takes
-        gradients of its own, say), without gradients.
+    def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
+        """In which the model is run: torch's inference mode or, where it does not work in that (a network that takes
+        gradients of its own, say), without gradients. The first batch decides.
 
         Raises:
             RecipeError: it works in neither, because model and data do not fit.
         """
+        if self._works is None:
+            self._works = self._tried(batch)
+        return self._works()
+
+    def _tried(self, batch: Batch) -> Callable[[], contextlib.AbstractContextManager[Any]]:
         try:
             with torch.inference_mode():
                 self._forward(batch)

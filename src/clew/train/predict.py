@@ -151,9 +151,9 @@ class Predicting:
                 raise self._none()
             return concat(found)
         empty = True
-        with writers.find(self.path)(self.temporary) as writer:
+        with writers.behind(writers.find(self.path)(self.temporary)) as append:
             for table in results:
-                writer.append(table)
+                append(table)
                 empty = False
         if empty:
             raise self._none()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from clew.dataset import Dataset, Manifest
 from clew.dataset.store import Disk
@@ -20,10 +21,39 @@ from clew.transforms import Transform
 Unit = Callable[[], Table]
 """Reads and prepares some samples; there may be none."""
 
-_BATCHES = 16
+_BATCHES = 256
 """Most batches of a unit: enough for the cost of handing it on not to count."""
-_BYTES = 32 << 20
+_BYTES = 16 << 20
 """About the most of a unit, unless a single batch is larger."""
+_SHARES = 8
+"""Units of a rank at least, if there are batches enough: all have work to the end, and somebody sees it go on."""
+
+
+class Samples(Protocol):
+    """Where samples come from. Travels between processes."""
+
+    @property
+    def ahead(self) -> int:
+        """Units that are read, in a thread, before they are needed; 0 for what is in memory."""
+
+    @property
+    def title(self) -> str:
+        """What they are called."""
+
+    @property
+    def total(self) -> int | None:
+        """How many samples there are, where that is known."""
+
+    def check(self, columns: Sequence[str]) -> None:
+        """That these columns are there.
+
+        Raises:
+            DataError: one is not.
+        """
+
+    def units(self, size: int, ranks: int) -> Iterator[Unit]:
+        """All samples in order, in the same units on each of so many ranks. A unit is whole batches of `size`, but for
+        the last ones."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +62,7 @@ class Split:
 
     path: Path
     split: str
+    ahead: ClassVar[int] = 1
 
     @classmethod
     def of(cls, data: str | Path | Dataset, split: str | None) -> Split:
@@ -50,20 +81,13 @@ class Split:
 
     @property
     def title(self) -> str:
-        """What it is called."""
         return f"{self.path.name}, split {self.split}"
 
     @property
     def total(self) -> int | None:
-        """How many samples there are, where that is known."""
         return Dataset(self.path).splits[self.split]
 
     def check(self, columns: Sequence[str]) -> None:
-        """That these columns are there.
-
-        Raises:
-            DataError: one is not.
-        """
         known = Dataset(self.path).schema
         for name in columns:
             if name not in known:
@@ -75,7 +99,7 @@ class Split:
         shards = dataset.manifest.splits[self.split]
         disk, total = Disk(dataset, self.split, None), dataset.splits[self.split]
         each = max(sum(shard.bytes for shard in shards) // total, 1)
-        batches = min(_BATCHES, _BYTES // (each * size), -(-total // (size * ranks * 2)))
+        batches = min(_BATCHES, _BYTES // (each * size), total // (size * ranks * _SHARES))
         step = size * max(batches, 1)
         return (partial(disk.run, first, min(first + step, total)) for first in range(0, total, step))
 
@@ -87,11 +111,11 @@ class Events:
     run: Run
     recipe: Recipe
     inputs: tuple[str, ...]
-    total: int | None = None
+    ahead: ClassVar[int] = 1
+    total: ClassVar[int | None] = None
 
     @property
     def title(self) -> str:
-        """What they are called."""
         return ", ".join(self.inputs)
 
     def check(self, columns: Sequence[str]) -> None:

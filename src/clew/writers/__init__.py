@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 from clew.errors import ConfigError
-from clew.writers.base import Writer
+from clew.writers.base import Writer, behind
 
 SHIPPED = {
     ".h5": "clew.writers.hdf5:Hdf5",
@@ -15,7 +15,7 @@ SHIPPED = {
     ".root": "clew.writers.root:Root",
 }
 
-__all__ = ["SHIPPED", "Writer", "find"]
+__all__ = ["SHIPPED", "Writer", "behind", "find"]
 
 
 def find(name: str | Path) -> type[Writer]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -51,6 +54,25 @@ class Writer(ABC):
     @abstractmethod
     def _write(self, table: Table) -> None:
         """Write the next events, whose columns are known to fit."""
+
+
+@contextmanager
+def behind(writer: Writer) -> Iterator[Callable[[Table], None]]:
+    """Give what appends to a writer in a thread, one table behind; the file is whole when the block ends.
+
+    What goes wrong in the thread is raised by the next call, or at the end of the block.
+    """
+    with writer, ThreadPoolExecutor(1, thread_name_prefix="writer") as pool:
+        under_way: list[Future[None]] = []
+
+        def append(table: Table) -> None:
+            for each in under_way:
+                each.result()
+            under_way[:] = [pool.submit(writer.append, table)]
+
+        yield append
+        for each in under_way:
+            each.result()
 
 
 def _check_numbers(table: Table) -> None:

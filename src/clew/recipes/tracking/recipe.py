@@ -72,16 +72,16 @@ class Tracking(Recipe):
         return edge_loss(outputs, batch, settings.positive_weight, settings.negative_weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted through the table; `score`: that of each edge."""
+        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
         scores = 1 / (1 + np.exp(-outputs["output"].astype(np.float64)))
-        found = tracks.find(samples, scores, self.config.tracks.threshold)
+        found = tracks.in_event(samples, tracks.find(samples, scores, self.config.tracks.threshold))
         return Table({"found": samples.ragged("x").share(found), "score": samples.ragged("edge").share(scores)})
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
         scores, label = objects.ragged("score").values, samples.ragged("label").values > 0
         weights = samples.weights
         edge_weights = weights[samples.ragged("edge").events]
-        match = tracks.match(samples, objects.ragged("found").values)
+        match = tracks.match(samples, tracks.in_table(objects.ragged("found")))
         pt, theta = tracks.kinematics(samples, match.true_of_hit, self.config.detector.field)
         purity = tally.Ratio.of(match.found_true, weights[match.found_event])
         of_track = weights[match.true_event]
@@ -102,4 +102,4 @@ class Tracking(Recipe):
         }
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return display.events(samples, objects.ragged("found").values, self.config.detector)
+        return display.events(samples, tracks.in_table(objects.ragged("found")), self.config.detector)

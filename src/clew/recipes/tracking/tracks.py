@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import Table
+from clew import Ragged, Table
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -28,6 +28,22 @@ def find(samples: Table, scores: Floats, threshold: float) -> Ints:
     found = np.full(len(samples.ragged("x").values), -1, dtype=np.int64)
     found[chains[taken].ravel()] = np.repeat(label[edges[taken, 0]], 3)
     return _renumber(found)
+
+
+def in_event(samples: Table, found: Ints) -> Ints:
+    """Tracks counted from 0 in each event, from those counted through the table; -1 stays."""
+    event = samples.ragged("x").events
+    of_track, _ = _groups(found, event)
+    first = np.searchsorted(of_track, np.arange(len(samples)))  # `find` counts event by event
+    return np.where(found >= 0, found - first[event], -1)
+
+
+def in_table(found: Ragged) -> Ints:
+    """The other way round."""
+    most = np.full(len(found), -1, dtype=np.int64)
+    np.maximum.at(most, found.events, found.values)
+    first = np.cumsum(most + 1) - (most + 1)
+    return np.where(found.values >= 0, found.values + first[found.events], -1)
 
 
 @dataclass(frozen=True)
