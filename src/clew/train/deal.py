@@ -99,13 +99,15 @@ def perform(task: Task, *, workers: int, progress: Progress | None = None) -> An
 def _rank(task: Task, place: Place, store: Store | None, told: Progress) -> Any:
     link = _Link(place, store)
     engine = task.engine(best_device(place.local_rank))
-    results = link.collected(work(task, engine, place))
-    if place.rank:
-        return link.share(list(results))  # there are none: they were sent
-    return link.share(task.work.all(_counted(results, told, task.samples.total)))
+    with contextlib.closing(work(task, engine, place)) as own:
+        results = link.collected(own)
+        if place.rank:
+            return link.share(list(results))  # there are none: they were sent
+        made = task.work.all(_counted(results, told, task.samples.total))
+    return link.share(made)
 
 
-def work(task: Task, engine: Inference, place: Place) -> Iterator[tuple[int, int, Any]]:
+def work(task: Task, engine: Inference, place: Place) -> Generator[tuple[int, int, Any], None, None]:
     """Of every unit of this rank its number, its samples and the result; on rank 0 also, empty, the units of others.
 
     The next units are read in a thread while the device works.
@@ -146,8 +148,8 @@ class _Link:
             self._group: Any = ProcessGroupGloo(store, place.rank, place.ranks, _PATIENCE)
 
     def collected(self, results: Iterator[tuple[int, int, Any]]) -> Iterator[tuple[int, Any]]:
-        """On rank 0 the results of all ranks in the order of units; elsewhere they are sent there, each while the next is
-        worked on."""
+        """On rank 0 the results of all ranks in the order of units; elsewhere they are sent there, each while the next
+        is worked on."""
         under_way: Callable[[], None] | None = None
         for number, count, result in results:
             holder = number % self.ranks
