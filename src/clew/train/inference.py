@@ -70,9 +70,9 @@ class Inference:
         """The same without losses and in one, where every output has one row an event."""
         with self._mode(portion.batches[0]):
             outputs = [judge.named(self.recipe.forward(self.model, batch)) for batch in portion.batches]
-        if not _one_an_event(outputs, portion.batches):
+        joined = _joined(outputs, portion.batches)
+        if joined is None:
             return self._apart(portion, ((each, {}) for each in outputs))
-        joined = {name: torch.cat([each[name] for each in outputs]) for name in outputs[0]}
         return iter([Answer(portion.samples, judge.arrays(joined), {})])
 
     def _apart(self, portion: Portion, said: Iterable[tuple[Outputs, dict[str, Tally]]]) -> Iterator[Answer]:
@@ -120,11 +120,14 @@ class Inference:
                 raise judge.misfit(error, batch) from error
 
 
-def _one_an_event(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> bool:
-    """Whether outputs of several batches can stand one after the other."""
-    first = {name: value.shape[1:] for name, value in outputs[0].items()}
-    return all(
-        each.keys() == first.keys()
-        and all(v.ndim and len(v) == b.size and v.shape[1:] == first[n] for n, v in each.items())
-        for each, b in zip(outputs, batches, strict=True)
-    )
+def _joined(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outputs | None:
+    """Outputs of several batches one after the other, where all of them have one row an event."""
+    joined = {}
+    for name in outputs[0]:
+        parts = [each[name] for each in outputs]
+        if any(not part.ndim or len(part) != batch.size for part, batch in zip(parts, batches, strict=True)):
+            return None
+        if len({part.shape[1:] for part in parts}) > 1:
+            return None
+        joined[name] = torch.cat(parts)
+    return joined
