@@ -20,6 +20,7 @@ from clew.train import judge
 from clew.train.engine import as_loss
 
 Outputs = Mapping[str, Tensor]
+Mode = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class Portion(NamedTuple):
@@ -52,7 +53,7 @@ class Inference:
 
     def __post_init__(self) -> None:
         self.model.to(self.device).eval()
-        self._works: Callable[[], contextlib.AbstractContextManager[Any]] | None = None
+        self._works: Mode | None = None
 
     def portion(self, samples: Table) -> Portion:
         """Samples made ready for the device; may be called in another thread than the rest."""
@@ -102,22 +103,19 @@ class Inference:
             self._works = self._tried(batch)
         return self._works()
 
-    def _tried(self, batch: Batch) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-        try:
-            with torch.inference_mode():
-                self._forward(batch)
-            return torch.inference_mode
-        except ClewError:
-            raise
-        except Exception:
+    def _tried(self, batch: Batch) -> Mode:
+        failure: Exception | None = None
+        for mode in (torch.inference_mode, torch.no_grad):
             try:
-                with torch.no_grad():
+                with mode():
                     self._forward(batch)
-                return torch.no_grad
+                return mode
             except ClewError:
                 raise
             except Exception as error:
-                raise judge.misfit(error, batch) from error
+                failure = error
+        assert failure is not None
+        raise judge.misfit(failure, batch) from failure
 
 
 def _joined(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outputs | None:
