@@ -15,7 +15,7 @@ LAYERS = (
     {"version", "errors", "files", "verb"},
     {"config", "table", "figure", "storage"},
     {"expression"},
-    {"tally", "transforms", "readers"},
+    {"tally", "transforms", "readers", "writers"},
     {"recipe", "ledger", "comm"},
     {"dataset", "launch", "template"},
     {"prepare"},

@@ -25,6 +25,7 @@ def test_public_names_are_pinned() -> None:
         "errors",
         "evaluate",
         "figure",
+        "predict",
         "prepare",
         "readers",
         "tally",

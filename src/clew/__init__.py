@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from clew.table import Ragged, Table, concat
     from clew.train.api import train
     from clew.train.evaluate import evaluate
+    from clew.train.predict import predict
 
 _MODULES = ("distributed", "errors", "figure", "prepare", "readers", "tally", "train", "transforms")
 _NAMES = {
@@ -33,6 +34,7 @@ _NAMES = {
     "Table": "clew.table",
     "concat": "clew.table",
     "evaluate": "clew.train.evaluate",
+    "predict": "clew.train.predict",
 }
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "errors",
     "evaluate",
     "figure",
+    "predict",
     "prepare",
     "readers",
     "tally",

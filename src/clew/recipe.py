@@ -137,9 +137,10 @@ class Recipe:
         return {"loss": model.parameters()}
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """Physics objects from a batch of samples and the network's outputs (NumPy arrays by name).
+        """Physics objects from a batch of samples and the network's outputs (NumPy arrays by name), one row an event.
 
-        The default is the outputs themselves, one row an event.
+        What an event gets must not depend on the others of the batch: number objects from 0 in each event. The default
+        is the outputs themselves, where they have one row an event.
         """
         from clew.table import Table
 

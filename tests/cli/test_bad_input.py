@@ -10,11 +10,12 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from clew import Dataset, Run
-from tests.cli import clew, script
+from clew import Dataset, Run, Table
+from tests.cli import clew, done, script
 
 GOOD = ["# event x y z station track", "0 80 1 5 0 0", "0 125 2 7 1 0", "1 80 1 5 0 -1"]
 
@@ -228,6 +229,24 @@ def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], sai
     assert said in complaint("evaluate", run_copy.path)
 
 
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (half_written, "not a whole run folder (no config.yaml or environment.json in it)"),
+        (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
+        (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
+        (another_model, "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) there, (8,) here"),
+    ],
+)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_damaged_run_predicts_nothing(
+    run_copy: Run, tmp_path: Path, damage: Callable[[Run], None], said: str, workers: str
+) -> None:
+    damage(run_copy)
+    assert said in complaint("predict", run_copy.path, "--output", tmp_path / "out.h5", "--workers", workers)
+    assert not list(tmp_path.glob("*out.h5*"))
+
+
 @pytest.mark.parametrize("words", [("evaluate",), ("runs", "show"), ("runs", "report")])
 def test_a_missing_run_says_where_to_look(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert "none: no such run; `clew runs list` shows those there are" in complaint(*words, tmp_path / "none")
@@ -252,6 +271,41 @@ def test_an_empty_split_says_how_to_fill_it(dataset_copy: Dataset, tmp_path: Pat
     line = complaint("train", "tracking", "--dataset", dataset_copy.path, "--output", tmp_path / "run")
     assert f"the split '{split}' is empty; give it a share with prepare.split" in line
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_an_empty_split_cannot_be_judged(run: Run, dataset_copy: Dataset, tmp_path: Path, verb: str) -> None:
+    manifest = dataset_copy.path / "manifest.json"
+    facts = json.loads(manifest.read_text())
+    facts["splits"]["test"] = []
+    manifest.write_text(json.dumps(facts))
+    more = ("--output", tmp_path / "out.h5") if verb == "predict" else ()
+    line = complaint(verb, run.path, "--data", dataset_copy.path, "--split", "test", *more)
+    assert line.endswith("the split 'test' is empty")
+
+
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_a_dataset_without_a_column_of_the_model_is_told(run: Run, tmp_path: Path, verb: str) -> None:
+    Table({"event": np.arange(20), "x": np.ones(20)}).save(tmp_path / "events.h5")
+    plain = tmp_path / "plain.py"
+    plain.write_text(textwrap.dedent(RECIPE).replace("Mine", "Plain"))
+    done("prepare", plain, "--input", tmp_path / "events.h5", "--output", tmp_path / "data", "--workers", "1")
+    more = ("--output", tmp_path / "out.h5") if verb == "predict" else ()
+    line = complaint(verb, run.path, "--data", tmp_path / "data", "--split", "train", *more)
+    assert "no column 'node'" in line
+
+
+def test_an_output_nobody_writes_is_told(run: Run, tmp_path: Path) -> None:
+    line = complaint("predict", run.path, "--output", tmp_path / "out.csv")
+    ends = ".h5, .hdf5, .parquet, .root"
+    assert line == f"clew: {tmp_path / 'out.csv'}: nobody writes files of this name; choose from {ends}"
+
+
+def test_a_file_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "out.root").write_text("mine")
+    line = complaint("predict", run.path, "--output", tmp_path / "out.root")
+    assert line == f"clew: {tmp_path / 'out.root'} exists already; name another --output, or use --replace"
+    assert (tmp_path / "out.root").read_text() == "mine"
 
 
 def test_an_unknown_split_suggests_the_nearest(run: Run) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pyarrow import parquet
 
 from clew import Dataset, Run, __version__
 from tests.cli import SCRIPT, clew, commands, done, script
@@ -65,6 +66,21 @@ def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """That folder, as the one commands are run from."""
     monkeypatch.chdir(made)
     return made
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers: str) -> None:
+    output = tmp_path / "tracks.parquet"
+    told = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
+    events = Dataset("data").splits["test"]
+    assert told.startswith(f"{output}: {events} events (")
+    assert parquet.read_schema(output).names == ["event", "track", "found", "score"]
+    assert "--replace" in clew("predict", "runs/a", "--output", output).err
+
+
+def test_workers_judge_alike(journey: Path) -> None:
+    alone, shared = (done("evaluate", "runs/a", "--workers", n, "--batch-size", "16") for n in ("1", "2"))
+    assert alone.splitlines()[1:] == shared.splitlines()[1:]
 
 
 def test_what_commands_make_is_what_the_library_opens(journey: Path) -> None:

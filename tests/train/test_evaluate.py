@@ -13,7 +13,6 @@ import yaml
 import clew
 from clew import Dataset, Run
 from clew.errors import DataError, RunError
-from clew.train import evaluate
 from clew.train.evaluate import Evaluation
 
 COUNTED = ("efficiency", "purity", "ghost_rate", "event_ratio", "f1")
@@ -43,13 +42,9 @@ def test_raw_events_give_the_figures_of_the_dataset_made_from_them(run_copy: Run
     assert_same(clew.evaluate(run_copy, input=[str(events)]), clew.evaluate(run_copy, data=whole))
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 1000])
-def test_figures_do_not_depend_on_the_size_of_chunks(
-    run_copy: Run, monkeypatch: pytest.MonkeyPatch, chunk: int
-) -> None:
-    usual = clew.evaluate(run_copy)
-    monkeypatch.setattr(evaluate, "CHUNK", chunk)
-    assert_same(clew.evaluate(run_copy), usual)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_figures_do_not_depend_on_the_size_of_batches(run_copy: Run, size: int) -> None:
+    assert_same(clew.evaluate(run_copy, batch_size=size), clew.evaluate(run_copy))
 
 
 def test_an_evaluation_of_the_same_name_replaces_the_one_before(run_copy: Run) -> None:
@@ -79,12 +74,11 @@ def test_figures_are_json_in_the_order_of_the_metrics(run_copy: Run) -> None:
         assert figure["data"] and figure["layout"]["title"]["text"]
 
 
-def test_progress_counts_every_event(run_copy: Run, dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "CHUNK", 10)
+def test_progress_counts_every_event(run_copy: Run, dataset: Dataset) -> None:
     seen: list[tuple[int, int | None]] = []
-    clew.evaluate(run_copy, progress=lambda done, total: seen.append((done, total)))
-    total = dataset.splits["test"]
-    assert seen == [(min(done, total), total) for done in range(10, total + 10, 10)]
+    clew.evaluate(run_copy, batch_size=1, progress=lambda done, total: seen.append((done, total)))
+    assert seen == sorted(set(seen)) and len(seen) > 1
+    assert seen[-1] == (dataset.splits["test"], dataset.splits["test"])
 
 
 def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import bold, console, progress, table
+from clew.cli.follow import counting
+from clew.cli.options import bold, console, table
+from clew.launch.place import find as launched
 
 if TYPE_CHECKING:
     from clew.train.evaluate import Evaluation
@@ -19,6 +21,10 @@ def evaluate(
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="What the report calls it.")] = None,
     weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the events.")] = 1,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Events a batch (default: the run's, at least 256).")
+    ] = None,
 ) -> None:
     """Judge a run's model on events it has not seen, and put the figures into its report.
 
@@ -26,6 +32,8 @@ def evaluate(
     Examples:
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
+      clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      mpiexec -n 4 clew evaluate runs/tracking-001
     """
     from clew.ledger import Run
     from clew.ledger.report import write_report
@@ -33,13 +41,20 @@ def evaluate(
     opened = Run.open(run)
     from clew.train.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
 
-    with progress() as bar:
-        task = bar.add_task("evaluate", total=None, note="events")
-
-        def shown(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
-
-        result = work(opened, data=data, split=split, input=input or (), name=name, weights=weights, progress=shown)
+    with counting("evaluate") as shown:
+        result = work(
+            opened,
+            data=data,
+            split=split,
+            input=input or (),
+            name=name,
+            weights=weights,
+            workers=workers,
+            batch_size=batch_size,
+            progress=shown,
+        )
+    if launched().rank:  # under a launcher one tells for all
+        return
     report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")

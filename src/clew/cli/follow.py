@@ -67,6 +67,20 @@ def preparing() -> Iterator[Preparing]:
         yield Preparing(stack)
 
 
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Give what is told of events done, of all where that is known: shows them with their rate and the time left."""
+    begun = time.perf_counter()
+    with progress() as bar:
+        task = bar.add_task(what, total=None, note="events")
+
+        def show(done: int, total: int | None) -> None:
+            rate = done / max(time.perf_counter() - begun, 1e-9)
+            bar.update(task, completed=done, total=total, note=f"events, {rate:,.0f}/s")
+
+        yield show
+
+
 def _show(run: Run, done: threading.Event, known: int) -> None:
     from clew.ledger.folder import follow
 

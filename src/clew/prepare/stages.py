@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from clew.errors import DataError, RecipeError
@@ -12,25 +14,48 @@ from clew.transforms import Select, Transform
 from clew.transforms.base import apply
 
 
-def samples(recipe: Recipe, transforms: Sequence[Transform], location: str) -> Iterator[Table]:
-    """The prepared samples of a file, piece by piece.
+def units(recipe: Recipe, transforms: Sequence[Transform], location: str) -> Iterator[Callable[[], Table]]:
+    """The pieces of a file, each as what reads and prepares it when called; it may give no samples.
+
+    A piece that nobody calls is not read, where the recipe's reader can be asked for pieces by number. Calls are
+    independent of each other, and the pieces the same every time.
 
     Raises:
         DataError, RecipeError: naming the file.
     """
-    seen = 0
-    for events in _read(recipe, location):
-        seen += len(events)
-        table = prepared(recipe, apply(transforms, checked(events, location)), location)
-        if len(table):
-            yield table
-    if not seen:
+
+    made = partial(_made, recipe, transforms, location)
+    with _named(location):
+        pieces: Any = recipe.read(location)
+        if isinstance(pieces, Sequence):
+            yield from (partial(_piece, made, pieces, place) for place in range(len(pieces)))
+            return
+        empty = True
+        for events in pieces:
+            empty = empty and not len(events)
+            yield partial(made, lambda events=events: events)
+    if empty:
         raise DataError(f"{location}: no events in it")
 
 
-def _read(recipe: Recipe, location: str) -> Iterator[Any]:
+def _piece(made: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], place: int) -> Table:
+    return made(lambda: pieces[place])
+
+
+def _made(recipe: Recipe, transforms: Sequence[Transform], location: str, read: Callable[[], Any]) -> Table:
+    with _named(location):
+        events = read()
+    events = checked(events, location)
+    with _named(location):
+        events = apply(transforms, events)
+    return prepared(recipe, events, location)
+
+
+@contextlib.contextmanager
+def _named(location: str) -> Iterator[None]:
+    """Within, what is wrong with the data is told with the file's name in front."""
     try:
-        yield from recipe.read(location)
+        yield
     except DataError as error:
         raise DataError(f"{location}: {error}") from error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from clew.table.ragged import Array, Offsets, Ragged, _trusted
 from clew.table.table import Column, Table
 
 FORMAT = 1
+_BLOCK = 1 << 16
+"""Bytes by which a column of unknown length grows on disk."""
 
 
 def save(table: Table, path: Path) -> None:
@@ -46,26 +49,30 @@ def write(table: Table, group: h5py.Group) -> None:
 
 
 class Appender:
-    """Writes a table of known size piece by piece, so that memory holds one piece at a time.
+    """Writes a table piece by piece, so that memory holds one piece at a time.
 
-    `like` gives the columns, `items` the number of rows each will have in the end.
+    `like` gives the columns, `events` and `items` how many events, and rows of each column, there will be in the end;
+    where they are not known the table grows with every piece, in blocks on disk.
     """
 
-    def __init__(self, group: h5py.Group, like: Table, *, events: int, items: Mapping[str, int]) -> None:
+    def __init__(
+        self, group: h5py.Group, like: Table, *, events: int | None = None, items: Mapping[str, int] | None = None
+    ) -> None:
         group.attrs["clew_table"] = FORMAT
-        group.attrs["events"] = events
+        group.attrs["events"] = events or 0
         self._sets = item_sets(like)
         # one attribute for all facts of all columns: HDF5 is slow with many small ones
         group.attrs["columns"] = json.dumps({name: _facts(like, self._sets, name) for name in like})
+        self._group, self._grows = group, items is None
         self._columns, self._offsets = group.create_group("columns"), group.create_group("offsets")
         self._filled = dict.fromkeys(like, 0)
         self._events = 0
         for name in like:
             values = _values(like, name)
             if self._sets.get(name) == name:
-                offsets = self._offsets.create_dataset(name, (events + 1,), np.int64)
-                offsets[0] = 0
-            self._columns.create_dataset(name, (items[name], *values.shape[1:]), values.dtype)
+                self._create(self._offsets, name, (events or 0) + 1, np.empty(0, np.int64))
+                self._offsets[name][0] = 0
+            self._create(self._columns, name, 0 if items is None else items[name], values)
 
     def append(self, table: Table) -> None:
         """Write the next events.
@@ -77,12 +84,24 @@ class Appender:
             raise DataError(f"pieces of one table differ in their columns: {', '.join(table)}")
         for name, column in table.items():
             values, first = _values(table, name), self._filled[name]
-            self._columns[name][first : first + len(values)] = values
+            self._put(self._columns[name], first, values)
             self._filled[name] = first + len(values)
             if isinstance(column, Ragged) and self._sets[name] == name:
-                rows = slice(self._events + 1, self._events + len(table) + 1)
-                self._offsets[name][rows] = column.offsets[1:] + first
+                self._put(self._offsets[name], self._events + 1, column.offsets[1:] + first)
         self._events += len(table)
+        if self._grows:
+            self._group.attrs["events"] = self._events
+
+    def _create(self, group: h5py.Group, name: str, rows: int, like: Array) -> None:
+        shape, inner = (rows, *like.shape[1:]), math.prod(like.shape[1:]) * like.dtype.itemsize
+        block = (max(1, _BLOCK // max(inner, 1)), *like.shape[1:])
+        growing = {"maxshape": (None, *like.shape[1:]), "chunks": block} if self._grows and 0 not in block else {}
+        group.create_dataset(name, shape, like.dtype, **growing)
+
+    def _put(self, dataset: h5py.Dataset, first: int, values: Array) -> None:
+        if self._grows:
+            dataset.resize(first + len(values), axis=0)
+        dataset[first : first + len(values)] = values
 
 
 def _facts(table: Table, sets: Mapping[str, str], name: str) -> dict[str, str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
-from clew.errors import ClewError, ConfigError, DataError, RecipeError, RunError, StoppedError, WorkerError
+from clew.errors import ConfigError, DataError, RecipeError, RunError, StoppedError
 from clew.files import write_text
 from clew.launch.local import run_local
-from clew.launch.place import Place, meet
-from clew.launch.place import find as launched
+from clew.launch.place import Place
 from clew.launch.worker import check_not_inside
 from clew.ledger import Run
 from clew.ledger.environment import allowed_cores, capture
@@ -22,6 +20,7 @@ from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.train.columns import Columns
 from clew.train.config import TrainConfig
 from clew.train.plain import dataset_for, identity, is_model, recipe_for
+from clew.train.team import Team, cause
 
 RUNS = Path("runs")
 
@@ -54,7 +53,7 @@ def train(
         WorkerError: a process died; the run's folder says what it had done.
     """
     check_not_inside("clew.train")
-    team = _Team.gathered(Path(output).parent if output else RUNS)
+    team = Team.gathered(Path(output).parent if output else RUNS)
     if is_model(recipe):
         recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
         config = None
@@ -81,7 +80,7 @@ def train(
 
 
 def _without_recipe(
-    model: Any, train: Any, val: Any, settings: dict[str, Any], team: _Team
+    model: Any, train: Any, val: Any, settings: dict[str, Any], team: Team
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """A model and data as a recipe and a dataset; and the settings that are left for training."""
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select")}
@@ -125,7 +124,7 @@ def resume(
 
     run = run if isinstance(run, Run) else Run.open(run)
     work, config = recipe_of(run, recipe)
-    team = _Team.gathered(run.path.parent)
+    team = Team.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
     chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
     _check(Dataset(chosen.dataset))
@@ -140,59 +139,7 @@ def resume(
     return _begin(ready, work, chosen, team, resume=True)
 
 
-@dataclass(frozen=True)
-class _Team:
-    """The processes a launcher started, of which this is one; or this one alone."""
-
-    here: Place
-    root: Path
-    """Where runs are made."""
-    store: Any = None
-
-    @classmethod
-    def gathered(cls, root: Path) -> _Team:
-        here = launched()
-        if here.ranks == 1:
-            return cls(here, root)
-        root.mkdir(parents=True, exist_ok=True)
-        return cls(here, root, meet(here, root))
-
-    def sized(self, config: TrainConfig) -> TrainConfig:
-        """The settings with as many workers as there are.
-
-        Raises:
-            ConfigError: they ask for another number.
-        """
-        ranks = self.here.ranks
-        if ranks == 1:
-            return config
-        if config.workers not in (1, ranks):
-            raise ConfigError(f"train.workers is {config.workers}, but {self.here.launcher} started {ranks} processes")
-        return config.model_copy(update={"workers": ranks})
-
-    def share(self, name: str, make: Callable[[], str]) -> str:
-        """What rank 0 makes, on every rank.
-
-        Raises:
-            WorkerError: rank 0 could not, and this is another.
-        """
-        if self.store is None:
-            return make()
-        if self.here.rank:
-            word: str = self.store.get(name).decode()
-            if word.startswith("!"):
-                raise WorkerError(f"rank {self.here.rank} gives up, because rank 0 did: {word[1:]}")
-            return word
-        try:
-            made = make()
-        except ClewError as error:
-            self.store.set(name, f"!{error}")
-            raise
-        self.store.set(name, made)
-        return made
-
-
-def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: _Team, *, resume: bool) -> Run:
+def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
     run = Run.open(team.share("run", lambda: str(make().path)))
     if team.store is None:
@@ -203,22 +150,11 @@ def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: _
     except StoppedError:
         raise
     except Exception as error:
-        cause = _cause(error, team.here, team.store)
-        if team.here.rank == 0 and cause is not error:
-            _end(run, cause)
-        raise cause from error
+        first = cause(error, team.here, team.store)
+        if team.here.rank == 0 and first is not error:
+            _end(run, first)
+        raise first from error
     return run
-
-
-def _cause(error: Exception, here: Place, store: Any) -> Exception:
-    """The error of the rank that failed first, which the others may know only as a lost connection."""
-    told = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
-    try:
-        first = store.compare_set("failure", "", f"{here.rank} {told}").decode()
-    except RuntimeError:  # rank 0, who kept the store, is gone
-        return error
-    rank, _, words = first.partition(" ")
-    return error if int(rank) == here.rank else WorkerError(f"rank {rank}: {words}")
 
 
 def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +14,24 @@ from torch import nn
 
 from clew import tally
 from clew.config import Document, validate
-from clew.dataset import Dataset, Manifest
-from clew.errors import ConfigError, DataError, RecipeError
+from clew.dataset import Dataset
+from clew.errors import ConfigError, RecipeError
 from clew.figure import Figure
 from clew.files import write_text
+from clew.launch.place import find as launched
+from clew.launch.worker import check_not_inside
 from clew.ledger import Run
-from clew.prepare import stages
-from clew.prepare.inputs import locations
 from clew.recipe import Recipe, find, resolve
-from clew.table import Table
 from clew.tally import Tally
-from clew.train import checkpoint, judge
+from clew.train import judge
 from clew.train.columns import Columns
 from clew.train.config import TrainConfig
-from clew.train.loop import best_device
-from clew.transforms import Transform
+from clew.train.deal import Progress, Task, perform
+from clew.train.inference import Inference, Portion
+from clew.train.stream import Events, Split
 
-CHUNK = 256
-"""Samples judged at a time; the figures do not depend on it."""
+SMALLEST = 256
+"""Samples a batch where the run's own are smaller: nothing is learned from them, so only speed decides."""
 
 
 @dataclass(frozen=True)
@@ -53,37 +53,51 @@ def evaluate(
     name: str | None = None,
     weights: str = "best",
     recipe: Any = None,
-    progress: Callable[[int, int | None], None] | None = None,
+    batch_size: int | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
 ) -> Evaluation:
     """Judge a run's model and write the figures into the run's folder.
 
     On `split` (default: `test`, or `val` where there is none) of a dataset (default: that of the run), or on raw events
     (`input`: files or globs), which go through the run's own recipe and fitted transforms. `name` is what the report
     calls it. `recipe` is needed only for one (or for a model) that was typed into a notebook and cannot be found again.
+    `batch_size` defaults to the run's own, but at least 256; `workers` are processes of this machine, unless a launcher
+    started some: the figures do not depend on their number, nor on the batch size beyond rounding.
     `progress` is called with the number of events done and, where it is known, of all.
 
     Raises:
         RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
+        WorkerError: a process died.
     """
+    check_not_inside("clew.evaluate")
     run = run if isinstance(run, Run) else Run.open(run)
     work, config = recipe_of(run, recipe)
-    model = work.model()
-    checkpoint.load(model, run.checkpoint(weights))
-    if input:
-        title, chunks, total = name or "events", _from_events(run, work, input), None
-        shown = ", ".join(input)
-    else:
-        dataset = data if isinstance(data, Dataset) else Dataset(data or config.dataset)
-        split = split or next((each for each in ("test", "val") if dataset.splits.get(each)), "test")
-        title, chunks, total = name or split, _from_dataset(dataset, split), dataset.splits.get(split)
-        shown = f"{dataset.path.name}, split {split}"
+    samples = Events(run, work, tuple(input)) if input else Split.of(data or config.dataset, split)
+    title = name or (samples.split if isinstance(samples, Split) else "events")
     if title.startswith(".") or "/" in title:
         raise ConfigError(f"an evaluation cannot be called '{title}': its plots get a folder of that name")
     begun = time.perf_counter()
-    tallies, figures, events = _judge(work, model, chunks, lambda done: progress and progress(done, total))
-    result = Evaluation(title, tallies, events, time.perf_counter() - begun)
-    _write(run, result, figures, shown, weights)
+    task = Task(run, work, weights, samples, batch_size_of(batch_size, config), Judging())
+    judged: _Judged = perform(task, workers=workers, progress=progress)
+    if not judged.events:
+        assert isinstance(samples, Events)  # a split is known to have samples
+        raise samples.none()
+    result = Evaluation(title, judged.total, judged.events, time.perf_counter() - begun)
+    if launched().rank == 0:
+        _write(run, result, judged.figures, samples.title, weights)
     return result
+
+
+def batch_size_of(given: int | None, config: TrainConfig) -> int:
+    """Samples a batch: those asked for, or the run's own but at least `SMALLEST`.
+
+    Raises:
+        ConfigError: less than one is asked for.
+    """
+    if given is not None and given < 1:
+        raise ConfigError(f"batch size {given}: at least 1 is needed")
+    return given or max(config.size, SMALLEST)
 
 
 def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
@@ -101,45 +115,41 @@ def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
     return made, validate(TrainConfig, train)
 
 
-def _from_dataset(dataset: Dataset, split: str) -> Iterator[Table]:
-    if not dataset.splits.get(split, 1):
-        raise DataError(f"{dataset.path}: the split '{split}' is empty")
-    for table in dataset.shards(split):
-        for first in range(0, len(table), CHUNK):
-            yield table.slice(first, first + CHUNK)
+@dataclass
+class _Judged:
+    """Tallies, and plots of the first few events, of all that was judged so far."""
+
+    events: int = 0
+    total: dict[str, Tally] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
 
 
-def _from_events(run: Run, recipe: Recipe, inputs: Sequence[str]) -> Iterator[Table]:
-    saved = Manifest.load(run.dataset_file).transforms
-    fitted: list[Transform] = [
-        type(transform).model_validate(numbers) for transform, numbers in zip(recipe.transforms(), saved, strict=True)
-    ]
-    left = 0
-    for location in locations(inputs):
-        for samples in stages.samples(recipe, fitted, location):
-            left += len(samples)
-            yield samples
-    if not left:
-        raise stages.none_left(fitted)
+@dataclass
+class Judging:
+    """Tallies of every batch, added in the order of the events: the same bits for any number of ranks."""
 
+    losses: bool = True
+    drawn: bool = False
+    """Whether this process has plotted its first events; those of the first rank that has any are kept."""
 
-def _judge(
-    recipe: Recipe, model: nn.Module, chunks: Iterable[Table], progress: Callable[[int], Any]
-) -> tuple[dict[str, Tally], dict[str, Figure], int]:
-    device = best_device(0)
-    model.to(device)
-    total: dict[str, Tally] = {}
-    figures: dict[str, Figure] = {}
-    events = 0
-    for samples in chunks:
-        if not events:
-            few = samples.slice(0, 3)
-            outputs, _ = judge.forward(recipe, model, few, device)
-            figures.update(recipe.display(few, outputs, recipe.reconstruct(few, outputs)))
-        total = tally.add([total, judge.judge(recipe, model, samples, device)])
-        events += len(samples)
-        progress(events)
-    return total, figures, events
+    def one(self, engine: Inference, portion: Portion) -> tuple[int, list[dict[str, Tally]], dict[str, Figure]]:
+        recipe, tallies, figures = engine.recipe, [], dict[str, Figure]()
+        for answer in engine.answers(portion):
+            samples, outputs = answer.samples, answer.outputs
+            tallies.append({**answer.losses, **recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs))})
+        if not self.drawn:
+            self.drawn, few = True, portion.samples.slice(0, 3)
+            outputs, _ = judge.forward(recipe, engine.model, few, engine.device)
+            figures = dict(recipe.display(few, outputs, recipe.reconstruct(few, outputs)))
+        return len(portion.samples), tallies, figures
+
+    def all(self, results: Iterator[tuple[int, list[dict[str, Tally]], dict[str, Figure]]]) -> _Judged:
+        found = _Judged()
+        for number, (events, tallies, figures) in enumerate(results):
+            found.events += events
+            found.total = tally.add([found.total, *tallies])
+            found.figures = figures if not number else found.figures
+        return found
 
 
 def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, weights: str) -> None:

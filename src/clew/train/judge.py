@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from clew.dataset.batch import to_batch
+from clew.dataset.batch import Batch, to_batch
 from clew.errors import ClewError, RecipeError
 from clew.recipe import Recipe
 from clew.table import Table
@@ -37,9 +37,13 @@ def rehearse(recipe: Recipe, model: nn.Module, samples: Table, device: torch.dev
     except ClewError:
         raise
     except Exception as error:
-        columns = to_batch(samples, recipe.columns).describe()
-        told = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise RecipeError(f"{_place(error)}: model and data do not fit: {told}; the batch has {columns}") from error
+        raise misfit(error, to_batch(samples, recipe.columns)) from error
+
+
+def misfit(error: Exception, batch: Batch) -> RecipeError:
+    """What to say where a model does not take a batch."""
+    told = f"{type(error).__name__}: {error}".splitlines()[0]
+    return RecipeError(f"{_place(error)}: model and data do not fit: {told}; the batch has {batch.describe()}")
 
 
 def _place(error: Exception) -> str:
@@ -66,9 +70,14 @@ def forward(
                 losses["loss"] = Mean(float(total), weight)
     finally:
         model.train(was_training)
-    return _named(outputs), losses
+    return arrays(named(outputs)), losses
 
 
-def _named(outputs: Tensor | Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    named = outputs if isinstance(outputs, Mapping) else {"output": outputs}
-    return {name: np.asarray(value.detach().float().cpu().numpy()) for name, value in named.items()}
+def named(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Tensors by name; a network with a single one calls it `output`."""
+    return outputs if isinstance(outputs, Mapping) else {"output": outputs}
+
+
+def arrays(outputs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+    """Outputs as recipes get them: NumPy arrays in single precision."""
+    return {name: np.asarray(value.detach().float().cpu().numpy()) for name, value in outputs.items()}

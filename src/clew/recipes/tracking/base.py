@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import Recipe, Table, figure, readers, tally
 from clew.errors import ConfigError
-from clew.recipes.tracking import display, graphfile, judging, simulate, simulate_bmn, trackml
+from clew.recipes.tracking import display, graphfile, judging, simulate, simulate_bmn, trackml, tracks
 from clew.recipes.tracking.geometry import Ints, in_mm
 from clew.recipes.tracking.settings import Finder
 from clew.recipes.tracking.truth import number
@@ -67,7 +67,7 @@ class TrackFinder(Recipe):
 
     def found(self, samples: Table, objects: Table) -> Ints:
         """The track each hit was given, counted through the table; -1 for none."""
-        return np.asarray(objects.ragged("found").values)
+        return tracks.in_table(objects.ragged("found"))
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
         own = self.details(samples, outputs, objects)

@@ -46,7 +46,9 @@ class Tracking(TrackFinder):
         return edge_loss(outputs, batch, settings.positive_weight, settings.negative_weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted through the table; `score`: that of each edge."""
+        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
         scores = sigmoid(outputs["output"])
         found = tracks.find(samples, scores, self.config.tracks.threshold, self.config.tracks.method)
-        return Table({"found": samples.ragged("x").share(found), "score": samples.ragged("edge").share(scores)})
+        return Table(
+            {"found": tracks.in_event(samples.ragged("x"), found), "score": samples.ragged("edge").share(scores)}
+        )

@@ -57,11 +57,11 @@ class HitGraph(TrackFinder):
         return edge_loss(outputs, batch, settings.positive_weight, settings.negative_weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted through the table; `score`: that of each edge."""
+        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
         scores, link, like = sigmoid(outputs["output"]), samples.ragged("link"), samples.ragged("x")
         links = link.values.astype(np.int64) + like.offsets[link.events][:, None]
         chosen = self.config.tracks
         found = tracks.from_links(
             links, scores, len(like.values), chosen.threshold, method=chosen.method, shortest=chosen.shortest
         )
-        return Table({"found": like.share(found), "score": link.share(scores)})
+        return Table({"found": tracks.in_event(like, found), "score": link.share(scores)})

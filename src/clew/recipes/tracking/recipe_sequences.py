@@ -83,13 +83,15 @@ class TrackNet(TrackFinder):
         return Loss(ellipse.total + ghosts.total, ghosts.weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted through the table; `score`: that of each step."""
+        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each step."""
         like = samples.ragged("x")
         members, length = outputs["members"].astype(np.int64), outputs["length"].astype(np.int64)
         hits = members + like.offsets[outputs["member_event"].astype(np.int64)]
         owner = np.repeat(np.arange(len(length)), length)
         found = tracks.from_candidates(hits, owner, outputs["score"].astype(np.float64), len(like.values))
-        return Table({"found": like.share(found), "score": samples.ragged("step").share(sigmoid(outputs["logit"]))})
+        return Table(
+            {"found": tracks.in_event(like, found), "score": samples.ragged("step").share(sigmoid(outputs["logit"]))}
+        )
 
     def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
         """Of steps `f1` and `edge_auc`; of ellipses how many hold the true hit, and their area."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew import Table
+from clew import Ragged, Table
 from clew.recipes.tracking.geometry import Floats, Ints
 from clew.recipes.tracking.truth import renumber
 
@@ -28,6 +28,25 @@ def find(samples: Table, scores: Floats, threshold: float, method: str = "walk")
     found = np.full(hits, -1, dtype=np.int64)
     found[chains[taken].ravel()] = np.repeat(label[edges[taken, 0]], 3)
     return renumber(found)
+
+
+def in_event(like: Ragged, found: Ints) -> Ragged:
+    """Tracks counted from 0 in each event, beside `like`, from those counted through the table; -1 stays."""
+    used, event = found >= 0, like.events
+    many = int(found.max(initial=0)) + 1
+    each, place = np.unique(event[used] * many + found[used], return_inverse=True)
+    first = np.searchsorted(each // many, np.arange(len(like)))
+    local = np.full(len(found), -1, dtype=np.int64)
+    local[used] = place - first[event[used]]
+    return like.share(local)
+
+
+def in_table(found: Ragged) -> Ints:
+    """The other way round."""
+    most = np.full(len(found), -1, dtype=np.int64)
+    np.maximum.at(most, found.events, found.values)
+    first = np.cumsum(most + 1) - (most + 1)
+    return np.where(found.values >= 0, found.values + first[found.events], -1)
 
 
 def from_links(links: Ints, scores: Floats, hits: int, threshold: float, *, method: str, shortest: int) -> Ints:

@@ -1,0 +1,187 @@
+"""What `clew predict` costs over a bare inference loop.
+
+Contestants take turns in one process, a short block each, in an order shuffled every round; compared are 25th
+percentiles of block times, and the bare loop against itself shows what noise is left. Both have the same model and the
+same batches, ready in memory. The bare loop is what a user would write: forward under `no_grad`, outputs to NumPy and,
+for the GraphNet, the recipe's track building. clew's engine is what `clew predict` runs between reading and writing:
+from ready batches to a table with one row an event. Stated besides, without a bar: the same from a table in memory, out
+of which clew cuts the batches, and the whole of `clew.predict` from a dataset on disk to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import nn
+
+import clew
+from clew import Batch, Dataset, Recipe, Run, Table
+from clew.launch.place import Place
+from clew.ledger.environment import capture
+from clew.recipes.tracking import Tracking
+from clew.train.deal import Task, work
+from clew.train.inference import Inference, Portion
+from clew.train.predict import Predicting, Rows
+
+CPU = torch.device("cpu")
+SIZE = 256
+BAR = 0.95
+Contestants = dict[str, Callable[[], Any]]
+
+
+class Flat(Recipe):
+    """20 numbers to one."""
+
+    columns = ("x",)
+
+    def prepare(self, events: Table) -> Table:
+        return events
+
+    def model(self) -> nn.Module:
+        layers = [nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1), nn.Flatten(0)]
+        return nn.Sequential(*layers)
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        return model(batch["x"])
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Samples of a table in units of some batches; nothing is read ahead."""
+
+    table: Table
+    batches: int
+    ahead: int = 0
+    title: str = "a table"
+
+    @property
+    def total(self) -> int | None:
+        return len(self.table)
+
+    def check(self, columns: Any) -> None:
+        """They are there."""
+
+    def units(self, size: int, ranks: int) -> Iterator[Callable[[], Table]]:
+        step = size * self.batches
+        return (partial(self.table.slice, first, first + step) for first in range(0, len(self.table), step))
+
+
+def contestants(recipe: Recipe, table: Table, batches: int) -> Contestants:
+    """The bare loop (twice) and clew's engine, from ready batches and from the table."""
+    engine = Inference(recipe, recipe.model(), CPU, SIZE)
+    samples = InMemory(table, batches)
+    task = Task(Run(Path()), recipe, "best", samples, SIZE, Predicting(Rows(), None, None, None))
+    portions = [engine.portion(load()) for load in samples.units(SIZE, 1)]
+    ready = [
+        (portion.samples.slice(place * SIZE, (place + 1) * SIZE), batch)
+        for portion in portions
+        for place, batch in enumerate(portion.batches)
+    ]
+
+    def from_table() -> Table:
+        with contextlib.closing(work(task, engine, Place())) as results:
+            return clew.concat([rows for _, _, rows in results])
+
+    alone = partial(bare, recipe, engine.model, ready)
+    return {"bare": alone, "clew": partial(ours, task, engine, portions), "table": from_table, "again": alone}
+
+
+def bare(recipe: Recipe, model: nn.Module, ready: list[tuple[Table, Batch]]) -> Any:
+    """The loop a user would write."""
+    with torch.no_grad():
+        if type(recipe).reconstruct is Recipe.reconstruct:
+            return torch.cat([recipe.forward(model, batch) for _, batch in ready]).numpy()
+        return [
+            recipe.reconstruct(samples, {"output": recipe.forward(model, batch).numpy()}) for samples, batch in ready
+        ]
+
+
+def ours(task: Task, engine: Inference, portions: list[Portion]) -> Table:
+    """What `clew predict` does between reading and writing."""
+    return clew.concat([task.work.one(engine, portion) for portion in portions])
+
+
+def blocks(contestants: Contestants, rounds: int, seed: int = 0) -> dict[str, float]:
+    """25th percentile of each contestant's seconds a block, over rounds in which all take turns."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    order, rng = list(contestants), random.Random(seed)
+    for number in range(rounds + 1):
+        rng.shuffle(order)
+        for name in order:
+            begun = time.perf_counter()
+            contestants[name]()
+            if number:  # the first round warms up
+                times[name].append(time.perf_counter() - begun)
+    return {name: float(np.percentile(found, 25)) for name, found in times.items()}
+
+
+def flat_table(events: int) -> Table:
+    rng = np.random.default_rng(1)
+    return Table({"event": np.arange(events), "x": rng.normal(size=(events, 20)).astype(np.float32)})
+
+
+def graphs(events: int, folder: Path) -> Dataset:
+    for _ in Tracking().generate(events, 1, folder / "events"):
+        pass
+    share = {"train": 0.1, "val": 0.1, "test": 0.8}
+    source = [str(folder / "events")]
+    return clew.prepare("tracking", input=source, output=str(folder / "dataset"), split=share, cache=str(folder / "c"))
+
+
+def on_disk(dataset: Dataset, folder: Path) -> dict[str, float]:
+    """Events a second of the whole of `clew.predict`, by the kind of file."""
+    run = clew.train("tracking", dataset, epochs=1, steps=2, output=folder / "run")
+    found = {}
+    for ending in ("h5", "parquet", "root"):
+        begun = time.perf_counter()
+        clew.predict(run, output=folder / f"out.{ending}")
+        found[ending] = dataset.splits["test"] / (time.perf_counter() - begun)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    quick = arguments.quick
+    torch.set_num_threads(1)
+    bars: list[dict[str, Any]] = []
+
+    def compare(title: str, found: dict[str, float]) -> None:
+        value, ok = found["bare"] / found["clew"], found["bare"] / found["clew"] >= 0.95
+        bars.append(
+            {"name": f"{title}: clew against a bare loop", "value": value, "bar": 0.95, "unit": "times", "ok": ok}
+        )
+        print(f"{bars[-1]['name']:58} {value:12,.3f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")
+        print(f"{'  control: the bare loop against itself':58} {found['bare'] / found['again']:12,.3f} times")
+        print(f"{'  from a table, batches cut by clew':58} {found['bare'] / found['table']:12,.3f} times", flush=True)
+
+    with tempfile.TemporaryDirectory() as temporary:
+        compare("MLP", blocks(contestants(Flat(), flat_table(SIZE * 512), 128), 20 if quick else 60))
+        dataset = graphs(700 if quick else 1600, Path(temporary))
+        compare("GraphNet", blocks(contestants(Tracking(), dataset.read("test"), 2), 5 if quick else 15))
+        for ending, speed in on_disk(dataset, Path(temporary)).items():
+            print(f"{f'  clew.predict, dataset to .{ending}':58} {speed:12,.0f} events/s")
+    if arguments.json:
+        conditions = {"quick": quick, "cores": psutil.cpu_count(), "threads": 1, "environment": capture()}
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
+    return int(not all(each["ok"] for each in bars))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

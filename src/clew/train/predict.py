@@ -1,0 +1,164 @@
+"""`clew.predict`: what a run's model says of events, as a table or a file of one."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from clew import writers
+from clew.dataset import Dataset
+from clew.errors import ConfigError, DataError, RecipeError
+from clew.files import atomic
+from clew.launch.place import find as launched
+from clew.launch.worker import check_not_inside
+from clew.ledger import Run
+from clew.recipe import Recipe
+from clew.table import Table, concat
+from clew.train.deal import Progress, Task, perform
+from clew.train.evaluate import batch_size_of, recipe_of
+from clew.train.inference import Answer, Inference, Portion
+from clew.train.stream import Events, Split
+
+IDENTIFYING = ("run", "run_number", "lumi", "event", "event_number", "event_id")
+"""Columns of samples that go along unless others are chosen, where they are there."""
+
+
+def predict(
+    run: Run | str | Path,
+    *,
+    output: str | Path | None = None,
+    data: str | Path | Dataset | None = None,
+    split: str | None = None,
+    input: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    raw: bool = False,
+    weights: str = "best",
+    recipe: Any = None,
+    batch_size: int | None = None,
+    workers: int = 1,
+    replace: bool = False,
+    progress: Progress | None = None,
+) -> Path | Table:
+    """What a run's model says of events, one row an event, in their order.
+
+    A row has `columns` of the samples (default: those of `IDENTIFYING` that are there), the objects that the recipe
+    reconstructs and, with `raw`, the network's outputs where they have one row an event. It is the same for any number
+    of ranks; another `batch_size` may round differently.
+
+    `output` is a file ending in .h5 (a clew table), .parquet or .root, and is returned; an existing one is kept unless
+    `replace`. It is written under another name first, so there is never half of it; memory holds a few pieces of it.
+    Without `output` all rows are returned as a table.
+
+    `data`, `split`, `input`, `weights`, `recipe` and `progress` are those of `clew.evaluate`. `batch_size` defaults to
+    the run's own, but at least 256; `workers` are processes of this machine, unless a launcher started some.
+
+    Raises:
+        RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
+        WorkerError: a process died.
+    """
+    check_not_inside("clew.predict")
+    path = None if output is None else _free(Path(output), replace=replace)
+    run = run if isinstance(run, Run) else Run.open(run)
+    made, config = recipe_of(run, recipe)
+    samples = Events(run, made, tuple(input)) if input else Split.of(data or config.dataset, split)
+    rows = Rows(None if columns is None else tuple(columns), raw)
+    # one process owns the unfinished file: not a worker, which may be stopped at any moment
+    owned = path is not None and launched().rank == 0
+    with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
+        work = Predicting(rows, path, temporary, samples if isinstance(samples, Events) else None)
+        task = Task(run, made, weights, samples, batch_size_of(batch_size, config), work)
+        found = perform(task, workers=workers, progress=progress)
+    return path or found
+
+
+def _free(path: Path, *, replace: bool) -> Path:
+    """A path that may be written.
+
+    Raises:
+        ConfigError: nobody writes such files, or it is taken.
+    """
+    writers.find(path)
+    if path.exists() and not replace:
+        raise ConfigError(f"{path} exists already; name another --output, or use --replace")
+    return path
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which columns a row of predictions has."""
+
+    columns: tuple[str, ...] | None = None
+    raw: bool = False
+
+    def of(self, recipe: Recipe, answer: Answer) -> Table:
+        """The rows of some samples.
+
+        Raises:
+            RecipeError: the recipe did not give one row an event.
+            DataError: no such column of the samples, or none at all to write.
+        """
+        samples, outputs = answer.samples, answer.outputs
+        objects = recipe.reconstruct(samples, outputs)
+        if len(objects) != len(samples) and len(list(objects)):
+            raise RecipeError(f"{type(recipe).__name__}.reconstruct gave {len(objects)} rows for {len(samples)} events")
+        chosen = self._chosen(samples, objects)
+        if not (chosen or list(objects) or self.raw):
+            raise DataError(
+                f"nothing to write: {type(recipe).__name__} reconstructs nothing, and no output has one row an event"
+            )
+        found = samples.pick(*chosen).join(objects, units=objects.units, index_of=objects.index_of)
+        return found.join(_raw(outputs, len(samples), objects)) if self.raw else found
+
+    def _chosen(self, samples: Table, objects: Table) -> list[str]:
+        if self.columns is None:
+            return [name for name in IDENTIFYING if name in samples and name not in objects]
+        for name in self.columns:
+            if name in objects:
+                raise ConfigError(f"column '{name}' is reconstructed; the samples' own cannot stand beside it")
+        return list(self.columns)
+
+
+def _raw(outputs: Mapping[str, NDArray[Any]], events: int, objects: Table) -> dict[str, NDArray[Any]]:
+    found = {name: value for name, value in outputs.items() if value.ndim and len(value) == events}
+    if not found:
+        told = ", ".join(f"{name} {value.shape}" for name, value in outputs.items())
+        raise DataError(f"no raw output has one row an event: {told} for {events} events")
+    return {name: value for name, value in found.items() if name not in objects}
+
+
+@dataclass(frozen=True)
+class Predicting:
+    """Rows to a file, or to a table."""
+
+    rows: Rows
+    path: Path | None
+    temporary: Path | None
+    events: Events | None
+    losses: bool = False
+
+    def one(self, engine: Inference, portion: Portion) -> Table:
+        return concat([self.rows.of(engine.recipe, answer) for answer in engine.together(portion)])
+
+    def all(self, results: Iterator[Table]) -> Table | None:
+        if self.path is None or self.temporary is None:
+            found = list(results)
+            if not found:
+                raise self._none()
+            return concat(found)
+        empty = True
+        with writers.behind(writers.find(self.path)(self.temporary)) as append:
+            for table in results:
+                append(table)
+                empty = False
+        if empty:
+            raise self._none()
+        return None
+
+    def _none(self) -> DataError:
+        assert self.events is not None  # a split is known to have samples
+        return self.events.none()
