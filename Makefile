@@ -21,7 +21,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY)  ## every benchmark; BENCH=--quick for a short look
+bench: $(READY)  ## every benchmark, with the rivals they need; BENCH=--quick for a short look
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check lightning
 	$(BIN)/python benchmarks/run.py $(BENCH)
 
 # torch comes first and by pip: with its version settled, nothing after it asks for another build
@@ -33,7 +34,7 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $(READY)
 
-lock: $(READY)  ## write requirements.lock anew from what .venv holds
+lock: $(READY)  ## write requirements.lock anew from what .venv holds (without rivals that `make bench` installed)
 	$(BIN)/python tools/lock.py > requirements.lock.new
 	mv requirements.lock.new requirements.lock
 	touch $(READY)
