@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -18,15 +19,17 @@ Positive = Annotated[float, Field(gt=0)]
 
 TURN = 2 * np.pi
 
+_BARREL = {
+    "radii": (32.3, 72.1, 116.1, 172.1, 260.3, 360.2, 500.2, 660.2, 820.2, 1020.2),
+    "r_range": (0.0, 1100.0),
+    "z_max": 1100.0,
+    "field": 2.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "bes3": {},
     "bmn": {"shape": "planes", "field": 0.6},
-    "trackml": {
-        "radii": (32.3, 72.1, 116.1, 172.1, 260.3, 360.2, 500.2, 660.2, 820.2, 1020.2),
-        "r_range": (0.0, 1100.0),
-        "z_max": 1100.0,
-        "field": 2.0,
-    },
+    "trackml": _BARREL,
+    "acts": _BARREL,  # ACTS' GenericDetector is TrackML's
 }
 """What differs from the defaults of `Detector` for each detector that has a name."""
 
@@ -38,7 +41,7 @@ class Detector(Section):
     declared by its shape and its `radii` or `planes`.
     """
 
-    name: Literal["bes3", "bmn", "trackml"] = "bes3"
+    name: Literal["bes3", "bmn", "trackml", "acts"] = "bes3"
     """Whose events: what `clew data generate` makes, and how text is laid out."""
     shape: Literal["cylinders", "planes"] = "cylinders"
     radii: tuple[Positive, ...] = (81.555, 126.055, 166.555)
@@ -64,11 +67,7 @@ class Detector(Section):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or data.get("name", "bes3") not in PRESETS:
-            return data
-        own = PRESETS[data.get("name", "bes3")]
-        untouched = {key for key in own if _plain(data.get(key)) in (None, _plain(cls.model_fields[key].default))}
-        return {**data, **{key: own[key] for key in untouched}}
+        return filled(cls, data, PRESETS.get(data.get("name", "bes3"), {})) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _rising(self) -> Detector:
@@ -171,5 +170,22 @@ def in_mm(events: Table) -> Table:
     return events.join(changed, units=dict.fromkeys(changed, "mm")) if changed else events
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else value
+def filled(section: type[Section], data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those that are missing, or as `section` has them anyway, taken from `own`.
+
+    Settings reach a section with all defaults filled in, so a default that was typed cannot be told from one that was
+    not.
+    """
+    plain = {key: section.model_fields[key].get_default() for key in own}
+    return {**data, **{key: own[key] for key in own if key not in data or _same(data[key], plain[key])}}
+
+
+def _same(given: Any, default: Any) -> bool:
+    """Whether a setting is its default, as typed or as an object."""
+    return _as_typed(given) == _as_typed(default)
+
+
+def _as_typed(value: Any) -> Any:
+    if isinstance(value, Section):
+        return value.model_dump(mode="json")
+    return [_as_typed(each) for each in value] if isinstance(value, (list, tuple)) else value

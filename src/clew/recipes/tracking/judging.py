@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
-from clew import Table, tally
+from clew import Section, Table, tally
+from clew.errors import DataError
 from clew.recipes.tracking import matching
-from clew.recipes.tracking.geometry import Detector, Floats, Ints
+from clew.recipes.tracking.geometry import Detector, Floats
+
+
+class Wanted(Section):
+    """Which true tracks a finder is to find: what efficiency, event ratio and F1 are counted over."""
+
+    pt_min: Annotated[float, Field(ge=0)] = 0.0
+    """GeV, the largest pT at the track's hits; where events carry no momenta, pT as measured from the hits."""
+    hits_min: Annotated[int, Field(ge=1)] = 1
 
 
 class Bins(NamedTuple):
@@ -35,6 +45,12 @@ BINS = {
         np.arange(1.0, 4.1, 0.3).round(1).tolist(),
         np.arange(0.5, 41.0, 4).tolist(),
     ),
+    "acts": Bins(
+        (0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0),
+        range(10, 171, 10),
+        np.arange(-2.4, 2.5, 0.3).round(1).tolist(),
+        np.arange(0.5, 201.0, 20).tolist(),
+    ),
     "trackml": Bins(
         (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
         range(10, 171, 10),
@@ -45,33 +61,61 @@ BINS = {
 
 
 def tallies(
-    samples: Table, found: Ints, detector: Detector, own: Mapping[str, tally.Tally] | None = None
+    samples: Table,
+    match: matching.Match,
+    detector: Detector,
+    wanted: Wanted = Wanted(),
+    own: Mapping[str, tally.Tally] | None = None,
 ) -> dict[str, tally.Tally]:
-    """Everything about tracks; `found` is the track each hit was given, -1 for none. `own` figures come before plots.
+    """Everything about tracks; `own` figures come before plots.
 
     Exact hit sets: `efficiency`, `purity`, `ghost_rate`, `event_ratio`, `track_f1`. By majority: `efficiency_50`,
-    `purity_50`, `efficiency_75`, `purity_75`. By hits: `trackml_score`. Against pT, angle and multiplicity: plots.
+    `purity_50`, `efficiency_75`, `purity_75`, and `duplicate_rate`, found tracks beyond the first that match a true one
+    at 50%. By hits: `trackml_score`. Against pT, angle and multiplicity: plots. Efficiencies are of the `wanted` tracks,
+    purities count a match with any true track.
     """
-    match, weights = matching.match(samples, found), samples.weights
+    kinds = _kinematics(samples, match, detector)
+    chosen = _chosen(match, kinds, wanted)
+    weights = samples.weights
     of_true, of_found = weights[match.true_event], weights[match.found_event]
-    missed = np.bincount(match.true_event[~match.true_found], minlength=len(samples))
+    missed = np.bincount(match.true_event[chosen & ~match.true_found], minlength=len(samples))
     figures: dict[str, tally.Tally] = {
-        "efficiency": tally.Ratio.of(match.true_found, of_true),
+        "efficiency": tally.Ratio.of(match.true_found[chosen], of_true[chosen]),
         "purity": tally.Ratio.of(match.found_true, of_found),
         "ghost_rate": tally.Ratio.of(~match.found_true, of_found),
         "event_ratio": tally.Ratio.of(missed == 0, weights),
-        "track_f1": _f1(match, of_true, of_found),
+        "track_f1": _f1(match, chosen, of_true, of_found),
         "trackml_score": _score(samples, match),
     }
     for row, share in enumerate(matching.SHARES):
-        figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row], of_true)
+        figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row][chosen], of_true[chosen])
         figures[f"purity_{share * 100:.0f}"] = tally.Ratio.of(match.found_share[row], of_found)
-    return {**figures, **(own or {}), **_plots(samples, match, detector)}
+    figures["duplicate_rate"] = _duplicates(match, of_true, of_found)
+    return {**figures, **(own or {}), **_plots(samples, match, detector, chosen, kinds)}
 
 
-def _f1(match: matching.Match, of_true: Floats, of_found: Floats) -> tally.F1:
-    found, false = of_true[match.true_found].sum(), of_found[~match.found_true].sum()
-    return tally.F1(float(found), float(false), float(of_true[~match.true_found].sum()))
+def _kinematics(samples: Table, match: matching.Match, detector: Detector) -> tuple[Floats, Floats] | None:
+    """pT and polar angle of true tracks; None where nothing tells."""
+    if "px" in samples:
+        return matching.momenta(samples, match.true_of_hit)
+    return None if detector.planar else matching.kinematics(samples, match.true_of_hit, detector.field)
+
+
+def _chosen(match: matching.Match, kinds: tuple[Floats, Floats] | None, wanted: Wanted) -> matching.Bools:
+    if kinds is None and wanted.pt_min > 0:
+        raise DataError(f"wanted.pt_min is {wanted.pt_min:g} GeV, but these events have no momenta")
+    enough = match.true_hits >= wanted.hits_min
+    return enough if kinds is None else enough & (kinds[0] >= wanted.pt_min)
+
+
+def _f1(match: matching.Match, chosen: matching.Bools, of_true: Floats, of_found: Floats) -> tally.F1:
+    found, false = of_true[match.true_found & chosen].sum(), of_found[~match.found_true].sum()
+    return tally.F1(float(found), float(false), float(of_true[~match.true_found & chosen].sum()))
+
+
+def _duplicates(match: matching.Match, of_true: Floats, of_found: Floats) -> tally.Ratio:
+    twice = of_found[match.found_share[0]].sum() - of_true[match.true_share[0]].sum()
+    return tally.Ratio(float(twice), float(of_found.sum()))
 
 
 def _score(samples: Table, match: matching.Match) -> tally.Ratio:
@@ -83,27 +127,36 @@ def _score(samples: Table, match: matching.Match) -> tally.Ratio:
     return tally.Ratio.of(match.scored[true], weight[true])
 
 
-def _plots(samples: Table, match: matching.Match, detector: Detector) -> dict[str, tally.Tally]:
+def _plots(
+    samples: Table,
+    match: matching.Match,
+    detector: Detector,
+    chosen: matching.Bools,
+    kinds: tuple[Floats, Floats] | None,
+) -> dict[str, tally.Tally]:
     bins, weights = BINS[detector.name], samples.weights
-    tracks = np.bincount(match.true_event, minlength=len(samples))
+    tracks = np.bincount(match.true_event[chosen], minlength=len(samples))
     plots: dict[str, tally.Tally] = {}
 
-    def draw(name: str, x: NDArray[np.generic], edges: Sequence[float], axis: str, *, purity: bool = False) -> None:
-        passed, event = (match.found_true, match.found_event) if purity else (match.true_found, match.true_event)
-        what = "purity" if purity else "efficiency"
-        plots[f"{what}_{name}"] = tally.Binned.of(x, passed, edges, axis=axis, label=what, weights=weights[event])
-
-    if "px" in samples or not detector.planar:
-        true = "px" in samples
-        pt, theta = (
-            matching.momenta(samples, match.true_of_hit)
-            if true
-            else matching.kinematics(samples, match.true_of_hit, detector.field)
+    def draw(name: str, x: NDArray[np.generic], edges: Sequence[float], axis: str) -> None:
+        passed, weight = match.true_found[chosen], weights[match.true_event[chosen]]
+        plots[f"efficiency_{name}"] = tally.Binned.of(
+            x[chosen], passed, edges, axis=axis, label="efficiency", weights=weight
         )
-        draw("pt", pt, bins.pt, "pT [GeV]" if true else "pT from the hits [GeV]")
+
+    if kinds is not None:
+        pt, theta = kinds
+        draw("pt", pt, bins.pt, "pT [GeV]" if "px" in samples else "pT from the hits [GeV]")
         draw("theta", theta, bins.theta, "polar angle [degrees]")
         with np.errstate(divide="ignore"):
             draw("eta", -np.log(np.tan(np.radians(theta) / 2)), bins.eta, "pseudorapidity")
     draw("multiplicity", tracks[match.true_event], bins.tracks, "true tracks in the event")
-    draw("multiplicity", tracks[match.found_event], bins.tracks, "true tracks in the event", purity=True)
+    plots["purity_multiplicity"] = tally.Binned.of(
+        tracks[match.found_event],
+        match.found_true,
+        bins.tracks,
+        axis="true tracks in the event",
+        label="purity",
+        weights=weights[match.found_event],
+    )
     return plots

@@ -60,8 +60,5 @@ class HitGraph(TrackFinder):
         """`found`: the track each hit was given, counted through the table; `score`: that of each edge."""
         scores, link, like = sigmoid(outputs["output"]), samples.ragged("link"), samples.ragged("x")
         links = link.values.astype(np.int64) + like.offsets[link.events][:, None]
-        chosen = self.config.tracks
-        found = tracks.from_links(
-            links, scores, len(like.values), chosen.threshold, method=chosen.method, shortest=chosen.shortest
-        )
+        found = tracks.from_links(links, scores, len(like.values), self.config.tracks)
         return Table({"found": like.share(found), "score": link.share(scores)})
