@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from clew import Ragged, Table
 from clew.errors import ConfigError
 from clew.recipes.tracking import acts_chain
-from clew.recipes.tracking.gun import Gun
+from clew.recipes.tracking.gun import MUONS, Gun
 
 EVENTS_A_FILE = 64
 
@@ -38,7 +38,7 @@ _FILES = {  # the hits come last: where they are, their truth is
 }
 
 
-def simulate_acts(events: int, seed: int, first: int = 0, *, gun: Gun = Gun()) -> Table:
+def simulate_acts(events: int, seed: int, first: int = 0, *, gun: Gun = MUONS) -> Table:
     """Make events `first` to `first + events - 1` of the endless sample that `seed` and `gun` name.
 
     An event depends on those and its own number only, so a long sample is made a range at a time, and workers can make
@@ -59,13 +59,13 @@ def simulate_acts(events: int, seed: int, first: int = 0, *, gun: Gun = Gun()) -
 
 
 def write_acts(
-    events: int, seed: int, folder: Path, *, gun: Gun = Gun(), layout: str = "hdf5"
+    events: int, seed: int, folder: Path, *, gun: Gun = MUONS, layout: str = "hdf5"
 ) -> Iterator[tuple[Path, int]]:
     """Write synthetic events under `folder`; yield each file and its events, one file in memory at a time.
 
-    Names say kind, multiplicity and seed: no sample overwrites another. `hdf5`: tables of EVENTS_A_FILE events, hits and
-    particles. `trackml`: CSV files as those of the challenge, three an event, in a folder whose name says what they are
-    (their own names are the challenge's).
+    Names say kind, multiplicity and seed: no sample overwrites another. `hdf5`: tables of EVENTS_A_FILE events, hits
+    and particles. `trackml`: CSV files as those of the challenge, three an event, in a folder whose name says what
+    they are (their own names are the challenge's).
     """
     if layout not in ("hdf5", "trackml"):
         raise ConfigError(f"no layout '{layout}'; choose from hdf5, trackml")

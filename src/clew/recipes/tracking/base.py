@@ -75,7 +75,7 @@ class TrackFinder(Recipe):
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
         own, match = self.details(samples, outputs, objects), matching.match(samples, self.found(samples, objects))
-        return judging.tallies(samples, match, self.config.detector, self.config.wanted, own)
+        return judging.tallies(samples, match, self.config.detector, self.config.judging, own)
 
     def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
         """Figures of what tracks are made of: of edges at `score` against `label`."""
@@ -83,7 +83,8 @@ class TrackFinder(Recipe):
         return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return display.events(samples, self.found(samples, objects), self.config.detector)
+        match = matching.match(samples, self.found(samples, objects)).shown(self.config.judging.shown)
+        return display.events(samples, self.found(samples, objects), match, self.config.detector)
 
 
 def hits_of(events: Table) -> Table:

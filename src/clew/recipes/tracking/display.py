@@ -6,22 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table, figure
 from clew.recipes.tracking import matching
-from clew.recipes.tracking.geometry import Detector
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from clew.recipes.tracking.geometry import Detector, Floats, Ints
 
 _DOTTED = {"color": "#9aa0a6", "width": 1, "dash": "dot"}
 _KINDS = (("found", 2, "solid"), ("missed", 1, "dash"), ("ghost", 3, "dot"))
 
 
-def events(samples: Table, found: Ints, detector: Detector) -> dict[str, figure.Figure]:
+def events(samples: Table, found: Ints, match: matching.Match, detector: Detector) -> dict[str, figure.Figure]:
     """One figure an event, two views side by side: across the beam and r-z, or for planes x-z and y-z."""
-    match = matching.match(samples, found)
     offsets = samples.ragged("x").offsets
     drawn = {}
     for event in range(len(samples)):

@@ -29,7 +29,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bes3": {},
     "bmn": {"shape": "planes", "field": 0.6},
     "trackml": _BARREL,
-    "acts": _BARREL,  # ACTS' GenericDetector is TrackML's
+    # ACTS' GenericDetector is TrackML's; forward tracks leave the short pixel barrel and come back to the strips'
+    "acts": {**_BARREL, "gaps": "bridge", "half_lengths": (491.0,) * 4 + (1084.0,) * 6},
 }
 """What differs from the defaults of `Detector` for each detector that has a name."""
 
@@ -63,6 +64,8 @@ class Detector(Section):
     gaps: Literal["skip", "bridge"] = "skip"
     """What becomes of a track that misses a station: `skip` links consecutive stations only, `bridge` also those with
     one station between them."""
+    half_lengths: tuple[Positive, ...] = ()
+    """mm, of each cylinder along the beam: hit graphs then bridge a station only where it does not reach."""
 
     @model_validator(mode="before")
     @classmethod
@@ -74,6 +77,8 @@ class Detector(Section):
         if len(self.positions) < 2 or any(np.diff(self.positions) <= 0):
             name = "planes" if self.planar else "radii"
             raise ValueError(f"{name} must be two or more rising numbers, got {list(self.positions)}")
+        if self.half_lengths and len(self.half_lengths) != len(self.radii):
+            raise ValueError(f"half_lengths must be as many as radii ({len(self.radii)}), got {len(self.half_lengths)}")
         return self
 
     @property

@@ -101,6 +101,9 @@ class Gun(Section):
         return KINDS[self.particles][0](rng, self.bounds)
 
 
+MUONS = Gun()
+
+
 def _vertices(rng: Generator, size: int) -> Floats:
     return rng.normal(0, (BEAM_WIDTH, BEAM_WIDTH, BEAM_LENGTH), (size, 3))
 

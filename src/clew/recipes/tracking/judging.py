@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,19 @@ from clew.recipes.tracking import matching
 from clew.recipes.tracking.geometry import Detector, Floats
 
 
-class Wanted(Section):
-    """Which true tracks a finder is to find: what efficiency, event ratio and F1 are counted over."""
+class Judging(Section):
+    """Which true tracks are to be found, and what counts as found in plots."""
 
     pt_min: Annotated[float, Field(ge=0)] = 0.0
-    """GeV, the largest pT at the track's hits; where events carry no momenta, pT as measured from the hits."""
+    """GeV, of the largest pT at a track's hits; where events carry no momenta, of pT as measured from the hits."""
     hits_min: Annotated[int, Field(ge=1)] = 1
+    shown: Literal["exact", "50", "75"] = "exact"
+    """By which match plots and event displays tell found from missed: the exact hit set, or a majority in percent."""
+
+
+EVERY_TRACK = Judging()
+ABOVE_1_GEV = Judging(pt_min=1.0, hits_min=6, shown="75")
+"""What is usual for silicon trackers, and the default for ACTS events."""
 
 
 class Bins(NamedTuple):
@@ -64,14 +71,14 @@ def tallies(
     samples: Table,
     match: matching.Match,
     detector: Detector,
-    wanted: Wanted = Wanted(),
+    wanted: Judging = EVERY_TRACK,
     own: Mapping[str, tally.Tally] | None = None,
 ) -> dict[str, tally.Tally]:
     """Everything about tracks; `own` figures come before plots.
 
     Exact hit sets: `efficiency`, `purity`, `ghost_rate`, `event_ratio`, `track_f1`. By majority: `efficiency_50`,
     `purity_50`, `efficiency_75`, `purity_75`, and `duplicate_rate`, found tracks beyond the first that match a true one
-    at 50%. By hits: `trackml_score`. Against pT, angle and multiplicity: plots. Efficiencies are of the `wanted` tracks,
+    at 50%. By hits: `trackml_score`. Against pT, angle and multiplicity: plots. Efficiencies are of `wanted` tracks;
     purities count a match with any true track.
     """
     kinds = _kinematics(samples, match, detector)
@@ -91,7 +98,7 @@ def tallies(
         figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row][chosen], of_true[chosen])
         figures[f"purity_{share * 100:.0f}"] = tally.Ratio.of(match.found_share[row], of_found)
     figures["duplicate_rate"] = _duplicates(match, of_true, of_found)
-    return {**figures, **(own or {}), **_plots(samples, match, detector, chosen, kinds)}
+    return {**figures, **(own or {}), **_plots(samples, match.shown(wanted.shown), detector, chosen, kinds)}
 
 
 def _kinematics(samples: Table, match: matching.Match, detector: Detector) -> tuple[Floats, Floats] | None:
@@ -101,9 +108,9 @@ def _kinematics(samples: Table, match: matching.Match, detector: Detector) -> tu
     return None if detector.planar else matching.kinematics(samples, match.true_of_hit, detector.field)
 
 
-def _chosen(match: matching.Match, kinds: tuple[Floats, Floats] | None, wanted: Wanted) -> matching.Bools:
+def _chosen(match: matching.Match, kinds: tuple[Floats, Floats] | None, wanted: Judging) -> matching.Bools:
     if kinds is None and wanted.pt_min > 0:
-        raise DataError(f"wanted.pt_min is {wanted.pt_min:g} GeV, but these events have no momenta")
+        raise DataError(f"judging.pt_min is {wanted.pt_min:g} GeV, but these events have no momenta")
     enough = match.true_hits >= wanted.hits_min
     return enough if kinds is None else enough & (kinds[0] >= wanted.pt_min)
 
@@ -138,25 +145,20 @@ def _plots(
     tracks = np.bincount(match.true_event[chosen], minlength=len(samples))
     plots: dict[str, tally.Tally] = {}
 
-    def draw(name: str, x: NDArray[np.generic], edges: Sequence[float], axis: str) -> None:
+    def efficiency(name: str, x: NDArray[np.generic], edges: Sequence[float], axis: str) -> None:
         passed, weight = match.true_found[chosen], weights[match.true_event[chosen]]
-        plots[f"efficiency_{name}"] = tally.Binned.of(
-            x[chosen], passed, edges, axis=axis, label="efficiency", weights=weight
-        )
+        drawn = tally.Binned.of(x[chosen], passed, edges, axis=axis, label="efficiency", weights=weight)
+        plots[f"efficiency_{name}"] = drawn
 
     if kinds is not None:
         pt, theta = kinds
-        draw("pt", pt, bins.pt, "pT [GeV]" if "px" in samples else "pT from the hits [GeV]")
-        draw("theta", theta, bins.theta, "polar angle [degrees]")
+        efficiency("pt", pt, bins.pt, "pT [GeV]" if "px" in samples else "pT from the hits [GeV]")
+        efficiency("theta", theta, bins.theta, "polar angle [degrees]")
         with np.errstate(divide="ignore"):
-            draw("eta", -np.log(np.tan(np.radians(theta) / 2)), bins.eta, "pseudorapidity")
-    draw("multiplicity", tracks[match.true_event], bins.tracks, "true tracks in the event")
+            efficiency("eta", -np.log(np.tan(np.radians(theta) / 2)), bins.eta, "pseudorapidity")
+    axis, of_found = "true tracks in the event", tracks[match.found_event]
+    efficiency("multiplicity", tracks[match.true_event], bins.tracks, axis)
     plots["purity_multiplicity"] = tally.Binned.of(
-        tracks[match.found_event],
-        match.found_true,
-        bins.tracks,
-        axis="true tracks in the event",
-        label="purity",
-        weights=weights[match.found_event],
+        of_found, match.found_true, bins.tracks, axis=axis, label="purity", weights=weights[match.found_event]
     )
     return plots

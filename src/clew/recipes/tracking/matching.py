@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,13 @@ class Match:
     found_share: Bools
     scored: Bools
     """Hits that count for the TrackML score: common to two tracks that each have more than half of the other."""
+
+    def shown(self, by: str) -> Match:
+        """The same with `true_found` and `found_true` by `exact` hit sets, or by a majority of `50` or `75` percent."""
+        if by == "exact":
+            return self
+        row = SHARES.index(int(by) / 100)
+        return replace(self, true_found=self.true_share[row], found_true=self.found_share[row])
 
 
 def match(samples: Table, found: Ints) -> Match:

@@ -10,7 +10,7 @@ from clew import Section
 from clew.recipes.tracking.geometry import Detector, filled
 from clew.recipes.tracking.gun import Gun
 from clew.recipes.tracking.hitgraph import Edges
-from clew.recipes.tracking.judging import Wanted
+from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
 from clew.recipes.tracking.segments import Segments
 from clew.recipes.tracking.sequences import Seeds
 from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
@@ -43,7 +43,7 @@ class Finder(Section):
     """What all tracking recipes have. A detector's name changes the defaults of other sections too (`of_detector`)."""
 
     of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
-        "acts": {"wanted": {"pt_min": 1.0, "hits_min": 6}},
+        "acts": {"judging": ABOVE_1_GEV.model_dump()},
     }
     """By detector and section: what becomes of settings that are left at their defaults."""
     without_transforms: ClassVar[tuple[str, ...]] = ("acts",)
@@ -52,7 +52,7 @@ class Finder(Section):
     transforms: tuple[AnyTransform, ...] = (DropSpinning(), DropHoles(), DropShort(stations=3))
     detector: Detector = Detector()
     gun: Gun = Gun()
-    wanted: Wanted = Wanted()
+    judging: Judging = Judging()
 
     @model_validator(mode="before")
     @classmethod
@@ -94,8 +94,7 @@ class HitBuilding(Building):
     shortest: Count = 3
     """Hits of the shortest track that is kept."""
     overlaps: bool = False
-    """Whether a station may see a track twice, where modules overlap: pieces of tracks tied together by at least as many
-    links above one half as the smaller has hits are then one."""
+    """Whether a station may see a track twice, because its modules overlap; for cylinders (`overlaps.merged`)."""
 
 
 class HitSettings(Finder):
@@ -104,8 +103,8 @@ class HitSettings(Finder):
     of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
         "acts": {
             **Finder.of_detector["acts"],
-            "edges": {"turn_cut": 0.0006, "slope_cut": 3.5, "z0_cut": 200.0},
-            "tracks": {"threshold": 0.5, "overlaps": True},
+            "edges": {"turn_cut": 0.0006, "slope_cut": 5.0, "z0_cut": 200.0},
+            "tracks": {"threshold": 0.1, "overlaps": True},
         }
     }
 

@@ -9,9 +9,6 @@ from clew.recipes.tracking.geometry import Floats, Ints
 from clew.recipes.tracking.settings import HitBuilding
 from clew.recipes.tracking.truth import renumber
 
-STRONG = 0.5
-"""Score of links that can tie pieces of tracks together."""
-
 
 def find(samples: Table, scores: Floats, threshold: float, method: str = "walk") -> Ints:
     """From edges of segment graphs: the track each hit was given, counted through the table; -1 for none.
@@ -34,43 +31,22 @@ def find(samples: Table, scores: Floats, threshold: float, method: str = "walk")
     return renumber(found)
 
 
-def from_links(links: Ints, scores: Floats, hits: int, chosen: HitBuilding) -> Ints:
+def from_links(links: Ints, scores: Floats, hits: int, chosen: HitBuilding, same: Ints | None = None) -> Ints:
     """From edges of hit graphs (links, 2), inner and outer hit: the track each hit was given; -1 for none.
 
     `walk`: the best-scored link first, a hit has at most one inwards and one outwards, tracks are the paths that
-    remain; with `overlaps` pieces are joined. `components`: hits that links join in any way are one track. Tracks of
-    fewer than `shortest` hits go.
+    remain. `components`: hits that links join in any way are one track. Tracks of fewer than `shortest` hits go.
+    Hits with the same number in `same` are one to both.
     """
+    same = np.arange(hits) if same is None else renumber(same)
     taken = np.flatnonzero(scores > chosen.threshold)
+    links, scores = same[links[taken]], scores[taken]
     if chosen.method == "walk":
-        slots = links[taken] + hits * np.arange(2)
-        taken = taken[compete(slots.ravel(), np.repeat(np.arange(len(taken)), 2), scores[taken], 2 * hits)]
-        found = _follow(links[taken], hits)
-        found = _joined(found, links[scores > STRONG]) if chosen.overlaps else found
-    else:
-        found = components(links[taken], hits)
+        slots = links + hits * np.arange(2)
+        links = links[compete(slots.ravel(), np.repeat(np.arange(len(links)), 2), scores, 2 * hits)]
+    found = components(links, hits)[same]
     size = np.bincount(found[found >= 0], minlength=hits + 1)
-    return renumber(np.where(size[found] >= max(chosen.shortest, 2), found, -1))
-
-
-def _joined(piece: Ints, links: Ints) -> Ints:
-    """Pieces of tracks, a number a hit, with those made one that overlapping modules have left apart.
-
-    Where a station has seen a track twice, a walk goes through one of the two hits and leaves the other alone, or beside
-    it in a piece of its own. Such a piece is tied to its track by a link or two a hit, a track that comes near another
-    by few: a piece is joined to the larger one it has most links with, if they are as many as its own hits or more.
-    """
-    size = np.bincount(piece, minlength=len(piece))
-    order = np.argsort(size, kind="stable")
-    rank = np.argsort(order)
-    ends = np.sort(rank[piece[links]], axis=1)  # the smaller piece first
-    pairs, ties = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0, return_counts=True)
-    tied = ties >= size[order[pairs[:, 0]]]
-    pairs, ties = pairs[tied], ties[tied]
-    best = pairs[np.lexsort((pairs[:, 1], ties))]  # the last one stays
-    larger = np.arange(len(piece))
-    larger[best[:, 0]] = best[:, 1]
-    return order[_roots(larger)][rank[piece]]
+    return renumber(np.where(size[found] >= chosen.shortest, found, -1))
 
 
 def from_candidates(members: Ints, owner: Ints, scores: Floats, hits: int) -> Ints:
@@ -136,11 +112,6 @@ def _follow(links: Ints, items: int) -> Ints:
     """A label an item, the same along a path of links; each item has at most one link in and one out."""
     before = np.arange(items)
     before[links[:, 1]] = links[:, 0]
-    return _roots(before)
-
-
-def _roots(parent: Ints) -> Ints:
-    """The end of each item's chain of parents; the last is its own."""
-    while not np.array_equal(parent[parent], parent):
-        parent = parent[parent]
-    return parent
+    while not np.array_equal(before[before], before):
+        before = before[before]
+    return before

@@ -16,7 +16,7 @@ import numpy as np
 from clew import Ragged, Table
 from clew.recipes.tracking import acts_filter, judging, matching, trackml
 from clew.recipes.tracking.geometry import Detector, Ints
-from clew.recipes.tracking.judging import Wanted
+from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
 
 SHORTEST = 3
 """Hits in the barrel that a track must have to be counted there."""
@@ -30,14 +30,12 @@ class Found(NamedTuple):
     seconds: float
 
 
-def measure(
-    events: Table, *, wanted: Wanted = Wanted(pt_min=1.0, hits_min=6), barrel: bool = False
-) -> dict[str, float]:
+def measure(events: Table, *, wanted: Judging = ABOVE_1_GEV, barrel: bool = False) -> dict[str, float]:
     """Figures of the Kalman filter on these events, those of every recipe with their errors, and events/s.
 
-    With `barrel` the filter still uses the whole detector, but is judged as the recipes are, by hits in the barrel alone:
-    tracks with SHORTEST of them, particles with `wanted.hits_min`. Speed is events a second of CPU time in one thread,
-    without the hand-over of hits and tracks between clew and ACTS.
+    With `barrel` the filter still uses the whole detector, but is judged as the recipes are, by hits in the barrel
+    alone: tracks with SHORTEST of them, particles with `wanted.hits_min`. Speed is events a second of CPU time in one
+    thread, without the hand-over of hits and tracks between clew and ACTS.
     """
     tracks, seconds = find(events)
     found, hit = _pairs(events, tracks)
