@@ -181,16 +181,12 @@ def filled(section: type[Section], data: Mapping[str, Any], own: Mapping[str, An
     Settings reach a section with all defaults filled in, so a default that was typed cannot be told from one that was
     not.
     """
-    plain = {key: section.model_fields[key].get_default() for key in own}
-    return {**data, **{key: own[key] for key in own if key not in data or _same(data[key], plain[key])}}
-
-
-def _same(given: Any, default: Any) -> bool:
-    """Whether a setting is its default, as typed or as an object."""
-    return _as_typed(given) == _as_typed(default)
+    plain = {key: _as_typed(section.model_fields[key].get_default()) for key in own}
+    return {**data, **{key: own[key] for key in own if key not in data or _as_typed(data[key]) == plain[key]}}
 
 
 def _as_typed(value: Any) -> Any:
+    """A setting as YAML would have it."""
     if isinstance(value, Section):
         return value.model_dump(mode="json")
     return [_as_typed(each) for each in value] if isinstance(value, (list, tuple)) else value

@@ -44,7 +44,9 @@ def from_links(links: Ints, scores: Floats, hits: int, chosen: HitBuilding, same
     if chosen.method == "walk":
         slots = links + hits * np.arange(2)
         links = links[compete(slots.ravel(), np.repeat(np.arange(len(links)), 2), scores, 2 * hits)]
-    found = components(links, hits)[same]
+        found = np.where(np.bincount(links.ravel(), minlength=hits) > 0, _follow(links, hits), -1)[same]
+    else:
+        found = components(links, hits)[same]
     size = np.bincount(found[found >= 0], minlength=hits + 1)
     return renumber(np.where(size[found] >= chosen.shortest, found, -1))
 
