@@ -12,7 +12,6 @@ import yaml
 from clew import Dataset, Run, template
 from tests.cli import clew, done
 
-
 LIKE = sorted(template.available())
 
 

@@ -83,8 +83,10 @@ class TrackFinder(Recipe):
         return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        match = matching.match(samples, self.found(samples, objects)).shown(self.config.judging.shown)
-        return display.events(samples, self.found(samples, objects), match, self.config.detector)
+        found, detector, wanted = self.found(samples, objects), self.config.detector, self.config.judging
+        match = matching.match(samples, found)
+        mask = judging.choose(samples, match, detector, wanted).mask
+        return display.events(samples, found, match.shown(wanted.shown), detector, mask)
 
 
 def hits_of(events: Table) -> Table:
