@@ -123,24 +123,24 @@ def trackml_graphs(seed: int, folder: Path) -> Figures:
 
 
 def acts(seed: int, folder: Path) -> Figures:
-    """Muons and ttbar-like events, a network for each; the Kalman filter is judged in the barrel, as the network is."""
-    found: Figures = {}
-    for kind in KINDS:
-        settings, place = [*ACTS_SETTINGS, f"gun.particles={kind}"], folder / kind
-        run = train("hitgraph", place, seed, settings, events=ACTS_EVENTS)
-        recipe = load("hitgraph", settings).recipe
-        files = [str(path) for path, _ in recipe.generate(ACTS_UNSEEN, OTHER + seed, place / "unseen")]
-        events = clew.concat([table for path in files for table in clew.readers.read(path)])
-        network = figures(clew.evaluate(run, input=files, name="unseen"))
-        network["events/s, hits to tracks"] = speed(run, recipe, events)
-        network["events/s while training"] = summarize(run).samples_per_second or math.nan
-        found[f"hit graph, ACTS {kind}", "unseen"] = network
-        filtered = yardstick.measure(events, barrel=True)
-        found[f"Kalman filter, ACTS {kind}", "unseen"] = {
-            **{name: filtered[name] for name in SHOWN if name in filtered},
-            "events/s, hits to tracks": filtered["events_per_second"],
-        }
-    return found
+    """Muons and ttbar-like events, a network for each kind."""
+    return {key: values for kind in KINDS for key, values in acts_events(kind, seed, folder / kind).items()}
+
+
+def acts_events(kind: str, seed: int, folder: Path) -> Figures:
+    """A network and the Kalman filter on the same unseen events, the filter too judged by its hits in the barrel."""
+    settings = [*ACTS_SETTINGS, f"gun.particles={kind}"]
+    run = train("hitgraph", folder, seed, settings, events=ACTS_EVENTS)
+    recipe = load("hitgraph", settings).recipe
+    files = [str(path) for path, _ in recipe.generate(ACTS_UNSEEN, OTHER + seed, folder / "unseen")]
+    events = clew.concat([table for path in files for table in clew.readers.read(path)])
+    network = figures(clew.evaluate(run, input=files, name="unseen"))
+    network["events/s, hits to tracks"] = speed(run, recipe, events)
+    network["events/s while training"] = summarize(run).samples_per_second or math.nan
+    found = yardstick.measure(events, barrel=True)
+    filtered = {name: found[name] for name in SHOWN if name in found}
+    filtered["events/s, hits to tracks"] = found["events_per_second"]
+    return {(f"hit graph, ACTS {kind}", "unseen"): network, (f"Kalman filter, ACTS {kind}", "unseen"): filtered}
 
 
 def speed(run: Run, recipe: Any, events: Table) -> float:
