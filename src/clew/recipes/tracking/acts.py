@@ -22,6 +22,7 @@ from clew import Ragged, Table
 from clew.errors import ConfigError
 from clew.recipes.tracking import acts_chain
 from clew.recipes.tracking.gun import MUONS, Gun
+from clew.recipes.tracking.writing import whole
 
 EVENTS_A_FILE = 64
 
@@ -96,13 +97,8 @@ def _write_csv(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
 
     renamed = {"track": "particle_id", "hit_weight": "weight"}
     table = pyarrow.table({renamed.get(name, name): values for name, values in columns.items()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with whole(path) as temporary:
         csv.write_csv(table, str(temporary), csv.WriteOptions(quoting_style="none"))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _table(events: list[dict[str, NDArray[Any]]], first: int) -> Table:

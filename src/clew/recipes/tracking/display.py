@@ -9,14 +9,14 @@ import numpy as np
 
 from clew import Table, figure
 from clew.recipes.tracking import matching
-from clew.recipes.tracking.geometry import Detector, Floats, Ints
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints
 
 _DOTTED = {"color": "#9aa0a6", "width": 1, "dash": "dot"}
 _KINDS = (("found", 2, "solid"), ("missed", 1, "dash"), ("ghost", 3, "dot"))
 
 
 def events(
-    samples: Table, found: Ints, match: matching.Match, detector: Detector, wanted: matching.Bools | None = None
+    samples: Table, found: Ints, match: matching.Match, detector: Detector, wanted: Bools | None = None
 ) -> dict[str, figure.Figure]:
     """One figure an event, two views side by side: across the beam and r-z, or for planes x-z and y-z.
 
@@ -34,7 +34,7 @@ def events(
     return drawn
 
 
-def _lines(found: Ints, true: Ints, match: matching.Match, missed: matching.Bools) -> dict[str, list[Ints]]:
+def _lines(found: Ints, true: Ints, match: matching.Match, missed: Bools) -> dict[str, list[Ints]]:
     """The hits of each track, by what became of it."""
     lines: dict[str, list[Ints]] = {name: [] for name, _, _ in _KINDS}
     for number in np.unique(true[true >= 0]):

@@ -15,6 +15,7 @@ from clew.errors import DataError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Positive = Annotated[float, Field(gt=0)]
 
 TURN = 2 * np.pi

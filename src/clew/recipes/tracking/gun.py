@@ -12,13 +12,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from clew import Section
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from clew.recipes.tracking.geometry import Floats, Ints
 
 BEAM_WIDTH, BEAM_LENGTH = 0.0125, 50.0  # spread of vertices across and along the beam, about that of the LHC
 MUON_PT = (0.5, 50.0)

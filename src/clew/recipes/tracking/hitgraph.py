@@ -8,8 +8,8 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Section, Table
-from clew.recipes.tracking.geometry import Detector, Floats, Ints, Places, Positive, places
-from clew.recipes.tracking.pairs import Bools, Cut, between
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints, Places, Positive, places
+from clew.recipes.tracking.pairs import Cut, between
 from clew.recipes.tracking.truth import Truth
 
 EDGE = 20.0

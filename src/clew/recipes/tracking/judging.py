@@ -11,7 +11,7 @@ from pydantic import Field
 from clew import Section, Table, tally
 from clew.errors import DataError
 from clew.recipes.tracking import matching, plots
-from clew.recipes.tracking.geometry import Detector, Floats
+from clew.recipes.tracking.geometry import Bools, Detector, Floats
 
 
 class Judging(Section):
@@ -80,7 +80,7 @@ def choose(samples: Table, match: matching.Match, detector: Detector, wanted: Ju
     return plots.Wanted(enough & (told[0] >= wanted.pt_min), told)
 
 
-def _f1(match: matching.Match, mask: matching.Bools, of_true: Floats, of_found: Floats) -> tally.F1:
+def _f1(match: matching.Match, mask: Bools, of_true: Floats, of_found: Floats) -> tally.F1:
     found, false = of_true[match.true_found & mask].sum(), of_found[~match.found_true].sum()
     return tally.F1(float(found), float(false), float(of_true[~match.true_found & mask].sum()))
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table
-from clew.recipes.tracking.geometry import Floats, Ints
+from clew.recipes.tracking.geometry import Bools, Floats, Ints
 from clew.recipes.tracking.truth import number
-
-Bools = NDArray[np.bool_]
 
 SHARES = (0.5, 0.75)
 

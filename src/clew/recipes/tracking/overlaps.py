@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.recipes.tracking.geometry import Floats, Ints, Places
+from clew.recipes.tracking.geometry import Bools, Floats, Ints, Places
 from clew.recipes.tracking.hitgraph import Edges
-from clew.recipes.tracking.pairs import Bools
 from clew.recipes.tracking.tracks import components
 
 STRONG = 0.5

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import Table, tally
-from clew.recipes.tracking.geometry import Detector, Floats
-from clew.recipes.tracking.matching import Bools, Match
+from clew.recipes.tracking.geometry import Bools, Detector, Floats
+from clew.recipes.tracking.matching import Match
 
 
 class Wanted(NamedTuple):

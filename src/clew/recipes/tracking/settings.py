@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from clew import Section
-from clew.recipes.tracking.geometry import Detector, filled
+from clew.recipes.tracking.geometry import Detector, Positive, filled
 from clew.recipes.tracking.gun import Gun
 from clew.recipes.tracking.hitgraph import Edges
 from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
@@ -17,7 +17,6 @@ from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 class Network(Section):

@@ -15,7 +15,7 @@ import numpy as np
 
 from clew import Ragged, Table
 from clew.recipes.tracking import acts_filter, judging, matching, trackml
-from clew.recipes.tracking.geometry import Detector, Ints
+from clew.recipes.tracking.geometry import Bools, Detector, Ints
 from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
 
 SHORTEST = 3
@@ -60,7 +60,7 @@ def _pairs(events: Table, tracks: Table) -> tuple[Ints, Ints]:
     return number.ravel(), rows[:, 2]
 
 
-def _inside(found: Ints, hit: Ints, mask: matching.Bools) -> tuple[Ints, Ints]:
+def _inside(found: Ints, hit: Ints, mask: Bools) -> tuple[Ints, Ints]:
     """The pairs whose hits are kept, of tracks that keep SHORTEST of them, counted anew."""
     found, hit = found[mask[hit]], hit[mask[hit]]
     long = np.bincount(found)[found] >= SHORTEST
