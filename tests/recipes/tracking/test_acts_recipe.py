@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from clew import Table, concat, spec
+from clew.config import Document
 from clew.errors import ConfigError
 from clew.recipes.tracking import HitGraph, overlaps, yardstick
 from clew.recipes.tracking.acts import simulate_acts
@@ -33,7 +34,7 @@ def test_what_is_declared_goes_before_the_name() -> None:
     loaded = spec.load("hitgraph", settings)
     config = loaded.recipe.config
     assert (config.edges.turn_cut, config.edges.z0_cut, config.judging.pt_min) == (0.001, 200.0, 0.5)
-    assert loaded.recipe.config == spec.from_document(spec.Document(loaded.data, {}, "again")).recipe.config
+    assert loaded.recipe.config == spec.from_document(Document(loaded.data, {}, "again")).recipe.config
 
 
 def test_other_detectors_keep_theirs() -> None:

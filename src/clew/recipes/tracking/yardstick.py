@@ -8,7 +8,6 @@ ambiguities. It knows the geometry, material, field and resolutions exactly, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -66,16 +65,6 @@ def _inside(found: Ints, hit: Ints, mask: Bools) -> tuple[Ints, Ints]:
     long = np.bincount(found)[found] >= SHORTEST
     _, number = np.unique(found[long], return_inverse=True)
     return number.ravel(), (np.cumsum(mask) - 1)[hit[long]]
-
-
-def rows(figures: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Those figures as lines of a table: a name and a value with its error."""
-    told = [name for name in figures if not name.endswith("_error")]
-    return [(name.replace("_", " "), _value(figures[name], figures.get(f"{name}_error"))) for name in told]
-
-
-def _value(value: float, error: float | None) -> str:
-    return f"{value:,.1f}" if error is None else f"{value:.4f} ± {error:.4f}"
 
 
 def find(events: Table) -> Found:
