@@ -30,16 +30,17 @@ def test_the_detector_brings_its_cuts_and_what_is_to_be_found() -> None:
 
 
 def test_what_is_declared_goes_before_the_name() -> None:
-    settings = [NAMED, "edges.turn_cut=0.001", "judging.pt_min=0.5", "tracks.overlaps=false", "transforms=[]"]
+    settings = [NAMED, "edges.turn_cut=0.001", "judging.pt_min=0", "tracks.overlaps=false"]
     loaded = spec.load("hitgraph", settings)
     config = loaded.recipe.config
-    assert (config.edges.turn_cut, config.edges.z0_cut, config.judging.pt_min) == (0.001, 200.0, 0.5)
+    assert (config.edges.turn_cut, config.edges.z0_cut) == (0.001, 200.0)
+    assert (config.judging.pt_min, config.judging.hits_min, config.tracks.overlaps) == (0.0, 6, False)
     assert loaded.recipe.config == spec.from_document(Document(loaded.data, {}, "again")).recipe.config
 
 
 def test_other_detectors_keep_theirs() -> None:
     config = spec.load("hitgraph", ["detector.name=bmn"]).recipe.config
-    assert len(config.transforms) == 3 and config.judging.pt_min == 0 and not config.tracks.overlaps
+    assert len(config.transforms) == 3 and config.judging.pt_min is None and not config.tracks.overlaps
 
 
 def overlapping(phi: float, z: float) -> Table:

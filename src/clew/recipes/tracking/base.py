@@ -86,7 +86,7 @@ class TrackFinder(Recipe):
         found, detector, wanted = self.found(samples, objects), self.config.detector, self.config.judging
         match = matching.match(samples, found)
         mask = judging.choose(samples, match, detector, wanted).mask
-        return display.events(samples, found, match.shown(wanted.shown), detector, mask)
+        return display.events(samples, found, match.shown(wanted.shown or "exact"), detector, mask)
 
 
 def hits_of(events: Table) -> Table:

@@ -15,13 +15,16 @@ from clew.recipes.tracking.geometry import Bools, Detector, Floats
 
 
 class Judging(Section):
-    """Which true tracks are to be found, and what counts as found in plots."""
+    """Which true tracks are to be found, and what counts as found in plots. What is not given is the detector's."""
 
-    pt_min: Annotated[float, Field(ge=0)] = 0.0
-    """GeV, of the largest pT at a track's hits; where events carry no momenta, of pT as measured from the hits."""
-    hits_min: Annotated[int, Field(ge=1)] = 1
-    shown: Literal["exact", "50", "75"] = "exact"
-    """By which match plots and event displays tell found from missed: the exact hit set, or a majority in percent."""
+    pt_min: Annotated[float, Field(ge=0)] | None = None
+    """GeV, of the largest pT at a track's hits; where events carry no momenta, of pT as measured from the hits. ACTS
+    events: 1, others: 0."""
+    hits_min: Annotated[int, Field(ge=1)] | None = None
+    """Hits a track must have. ACTS events: 6, others: 1."""
+    shown: Literal["exact", "50", "75"] | None = None
+    """By which match plots and event displays tell found from missed: the exact hit set, or a majority in percent. ACTS
+    events: 75, others: exact."""
 
 
 EVERY_TRACK = Judging()
@@ -59,7 +62,7 @@ def tallies(
         figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row][mask], of_true[mask])
         figures[f"purity_{share * 100:.0f}"] = tally.Ratio.of(match.found_share[row], of_found)
     figures["duplicate_rate"] = _duplicates(match, of_true, of_found)
-    return {**figures, **(own or {}), **plots.draw(samples, match, chosen, detector, wanted.shown)}
+    return {**figures, **(own or {}), **plots.draw(samples, match, chosen, detector, wanted.shown or "exact")}
 
 
 def choose(samples: Table, match: matching.Match, detector: Detector, wanted: Judging) -> plots.Wanted:
@@ -68,16 +71,16 @@ def choose(samples: Table, match: matching.Match, detector: Detector, wanted: Ju
     Raises:
         DataError: by momentum, and nothing tells it of these events.
     """
-    enough = match.true_hits >= wanted.hits_min
+    enough, pt_min = match.true_hits >= (wanted.hits_min or 1), wanted.pt_min or 0.0
     if "px" in samples:
         told = matching.momenta(samples, match.true_of_hit)
     elif not detector.planar:
         told = matching.kinematics(samples, match.true_of_hit, detector.field)
-    elif wanted.pt_min > 0:
-        raise DataError(f"judging.pt_min is {wanted.pt_min:g} GeV, but these events have no momenta")
+    elif pt_min > 0:
+        raise DataError(f"judging.pt_min is {pt_min:g} GeV, but these events have no momenta")
     else:
         return plots.Wanted(enough, None)
-    return plots.Wanted(enough & (told[0] >= wanted.pt_min), told)
+    return plots.Wanted(enough & (told[0] >= pt_min), told)
 
 
 def _f1(match: matching.Match, mask: Bools, of_true: Floats, of_found: Floats) -> tally.F1:

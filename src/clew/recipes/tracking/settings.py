@@ -92,8 +92,9 @@ class HitBuilding(Building):
 
     shortest: Count = 3
     """Hits of the shortest track that is kept."""
-    overlaps: bool = False
-    """Whether a station may see a track twice, because its modules overlap; for cylinders (`overlaps.merged`)."""
+    overlaps: bool | None = None
+    """Whether a station may see a track twice, because its modules overlap; for cylinders (`overlaps.merged`). If not
+    given: for ACTS events."""
 
 
 class HitSettings(Finder):
