@@ -3,11 +3,13 @@
 Every seed makes its own events, its own split and its own training, on one process with one thread; figures are those
 of events that no network has seen. Real data (CLEW_TEST_DATA, default ../shared/data) is used where it is there: the
 public BES-III sample is judged with the networks trained on generated events; the TrackML graphs are split by event.
+The part `acts` needs pyacts (the extra `hep`): a hit graph and ACTS' Kalman filter on the very same unseen events.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -19,25 +21,46 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import clew
 from clew import Table
+from clew.dataset.batch import to_batch
 from clew.ledger import Run
 from clew.ledger.environment import capture
 from clew.ledger.summary import summarize
-from clew.recipes.tracking import Tracking, tracks
+from clew.recipes.tracking import Tracking, trackml, tracks, yardstick
 from clew.recipes.tracking.base import sigmoid
+from clew.recipes.tracking.gun import KINDS
 from clew.spec import load
+from clew.train import checkpoint
 
 DATA = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "tracking"
 BES3, TRACKML = DATA / "ariadne/cgem_50_events.txt", DATA / "trackml_graphs/trackml_subgraphs_repacked.npz"
-SHOWN = ("efficiency", "purity", "event_ratio", "efficiency_50", "efficiency_75", "purity_75", "trackml_score", "f1")
+SHOWN = (
+    "efficiency",
+    "purity",
+    "event_ratio",
+    "efficiency_50",
+    "efficiency_75",
+    "purity_50",
+    "purity_75",
+    "trackml_score",
+    "f1",
+)
 BARS = {
     ("GraphNet", "unseen", "efficiency"): 0.96,
     ("GraphNet", "unseen", "purity"): 0.75,
     ("TrackNETv2", "unseen", "efficiency"): 0.95,
     ("TrackNETv2", "unseen", "purity"): 0.71,
     ("TrackML graphs", "unseen", "edge_auc"): 0.97,
+    ("hit graph, ACTS muons", "unseen", "efficiency_75"): 0.95,
+    ("hit graph, ACTS ttbar-like", "unseen", "efficiency_75"): 0.95,
 }
+ACTS_SETTINGS = ["detector.name=acts", "train.epochs=16", "train.batch_size=2", "train.optimizer.lr_batch=2"]
+ACTS_EVENTS, ACTS_UNSEEN = 400, 100
+OTHER = 1000
+"""Added to a seed: the unseen ACTS events are of a sample of their own."""
 Figures = dict[tuple[str, str], dict[str, float]]
 
 
@@ -91,7 +114,7 @@ def hitgraph(seed: int, folder: Path) -> Figures:
     return judged("hit graph", train("hitgraph", folder, seed, [], events=3000))
 
 
-def trackml(seed: int, folder: Path) -> Figures:
+def trackml_graphs(seed: int, folder: Path) -> Figures:
     settings = ["detector.name=trackml", "train.epochs=4", "tracks.threshold=0.5"]
     run = train("hitgraph", folder, seed, settings, input=str(TRACKML))
     found = figures(clew.evaluate(run))
@@ -99,12 +122,57 @@ def trackml(seed: int, folder: Path) -> Figures:
     return {("TrackML graphs", "unseen"): found}
 
 
+def acts(seed: int, folder: Path) -> Figures:
+    """Muons and ttbar-like events, a network for each kind."""
+    return {key: values for kind in KINDS for key, values in acts_events(kind, seed, folder / kind).items()}
+
+
+def acts_events(kind: str, seed: int, folder: Path) -> Figures:
+    """A network and the Kalman filter on the same unseen events, the filter too judged by its hits in the barrel."""
+    settings = [*ACTS_SETTINGS, f"gun.particles={kind}"]
+    run = train("hitgraph", folder, seed, settings, events=ACTS_EVENTS)
+    recipe = load("hitgraph", settings).recipe
+    files = [str(path) for path, _ in recipe.generate(ACTS_UNSEEN, OTHER + seed, folder / "unseen")]
+    events = clew.concat([table for path in files for table in clew.readers.read(path)])
+    network = figures(clew.evaluate(run, input=files, name="unseen"))
+    network["events/s, hits to tracks"] = speed(run, recipe, events)
+    network["events/s while training"] = summarize(run).samples_per_second or math.nan
+    found = yardstick.measure(events, barrel=True)
+    filtered = {name: found[name] for name in SHOWN if name in found}
+    filtered["events/s, hits to tracks"] = found["events_per_second"]
+    return {(f"hit graph, ACTS {kind}", "unseen"): network, (f"Kalman filter, ACTS {kind}", "unseen"): filtered}
+
+
+def speed(run: Run, recipe: Any, events: Table) -> float:
+    """Events a second of CPU time, one thread: hits to graphs, the network, tracks; an event at a time."""
+    hits, model = trackml.barrel(events), recipe.model()
+    checkpoint.load(model, run.checkpoint("best"))
+    model.eval()
+    begun = time.process_time()
+    with torch.inference_mode():
+        for number in range(len(hits)):
+            samples = recipe.prepare(hits.slice(number, number + 1))
+            outputs = {"output": model(to_batch(samples, recipe.columns)).numpy()}
+            recipe.reconstruct(samples, outputs)
+    return len(hits) / (time.process_time() - begun)
+
+
 PARTS: dict[str, Callable[[int, Path], Figures]] = {
     "graphnet": graphnet,
     "tracknet": tracknet,
     "hitgraph": hitgraph,
-    "trackml": trackml,
+    "trackml": trackml_graphs,
+    "acts": acts,
 }
+
+
+def missing(part: str) -> str:
+    """What a part needs and has not, in one line; nothing where it can run."""
+    if part == "trackml" and not TRACKML.is_file():
+        return f"no {TRACKML}"
+    if part == "acts" and importlib.util.find_spec("acts") is None:
+        return "pyacts is not installed: pip install 'clew[hep]'"
+    return ""
 
 
 def main() -> int:
@@ -115,7 +183,9 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     seeds = range(1, 2 if arguments.quick else 1 + arguments.seeds)
-    parts = [name for name in arguments.only or PARTS if name != "trackml" or TRACKML.is_file()]
+    parts = [name for name in arguments.only or PARTS if not missing(name)]
+    for name in (name for name in arguments.only or PARTS if missing(name)):
+        print(f"{name}: skipped, {missing(name)}", flush=True)
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for seed in seeds:
         for name in parts:
@@ -123,6 +193,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 for key, values in PARTS[name](seed, Path(folder)).items():
                     found.setdefault(key, []).append(values)
+                    print(", ".join(key), *(f"{metric} {value:.4f}" for metric, value in values.items()), sep="; ")
             print(f"seed {seed}, {name}: {time.perf_counter() - begun:.0f} s", flush=True)
     bars = shown(found)
     conditions = {"seeds": list(seeds), "workers": 1, "threads": 1, "environment": capture()}

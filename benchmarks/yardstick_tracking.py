@@ -1,6 +1,6 @@
 """ACTS events and ACTS' combinatorial Kalman filter on them: events/s of both, efficiency, purity.
 
-One thread, one process, seconds of CPU time. The same events are had by `simulate_acts(events, seed, particles=...)`,
+One thread, one process, seconds of CPU time. The same events are had by `simulate_acts(events, seed, gun=...)`,
 so that a network's figures can stand beside these. Needs pyacts (the extra `hep`); without it there is nothing to
 measure, and no bar.
 """
@@ -21,17 +21,17 @@ from clew import Table
 from clew.ledger.environment import capture
 from clew.recipes.tracking import yardstick
 from clew.recipes.tracking.acts import simulate_acts
-from clew.recipes.tracking.gun import KINDS
+from clew.recipes.tracking.gun import KINDS, Gun
 
 SEEDS = (4, 5, 6)  # seed 1 was used to set the filter
 BAR = 0.95  # efficiency above 1 GeV, of the filter as of the networks
 
 
-def one(kind: str, seed: int, events: int) -> dict[str, float]:
+def one(gun: Gun, seed: int, events: int) -> dict[str, float]:
     """Figures of one sample: its size, the speed of making it, and those of the filter."""
-    simulate_acts(1, seed, particles=kind)  # the detector is built once
+    simulate_acts(1, seed, gun=gun)  # the detector is built once
     begun = time.process_time()
-    sample = simulate_acts(events, seed, particles=kind)
+    sample = simulate_acts(events, seed, gun=gun)
     rate = events / (time.process_time() - begun)
     return {"events_per_second_made": rate, **_size(sample), **yardstick.measure(sample)}
 
@@ -55,7 +55,7 @@ def main() -> int:
     seeds, events = (SEEDS[:1], 50) if arguments.quick else (SEEDS, 300)
     bars: list[dict[str, Any]] = []
     for kind in sorted(KINDS) if importlib.util.find_spec("acts") else ():
-        found = [one(kind, seed, events) for seed in seeds]
+        found = [one(Gun.model_validate({"particles": kind}), seed, events) for seed in seeds]
         for name in (name for name in found[0] if not name.endswith("_error")):
             values = [figures[name] for figures in found]
             print(f"{kind:12} {name:28} {np.mean(values):10.4f} spread {np.std(values):.4f}", flush=True)

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clew import Dataset, Run
+from clew import Dataset, Run, template
 from tests.cli import clew, done
+
+LIKE = sorted(template.available())
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
     """A folder, the current one, with a fresh recipe."""
     monkeypatch.chdir(tmp_path)
-    done("init", "my_recipe", "--like", "tracking")
+    done("init", "my_recipe", "--like", getattr(request, "param", "tracking"))
     return tmp_path
 
 
@@ -26,6 +28,7 @@ def test_a_recipe_its_network_and_its_test_are_written(written: Path) -> None:
     assert not any("@" in path.read_text().replace("@property", "") for path in written.iterdir())
 
 
+@pytest.mark.parametrize("written", LIKE, indirect=True)
 def test_its_own_test_passes(written: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_my_recipe.py"]
     ended = subprocess.run(command, cwd=written, capture_output=True, text=True, check=False, timeout=200)
@@ -67,6 +70,15 @@ def test_a_name_that_python_cannot_use_is_refused(tmp_path: Path, name: str) -> 
     outcome = clew("init", name, "--folder", tmp_path)
     assert outcome.code == 2
     assert outcome.err == f"clew: '{name}' cannot name a recipe; use letters, digits and _, as in my_recipe\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recipe_without_templates_says_which_have_them(tmp_path: Path) -> None:
+    outcome = clew("init", "mine", "--like", "tracknet", "--folder", tmp_path)
+    assert outcome.code == 2
+    assert outcome.err == (
+        "clew: recipe 'tracknet' has no templates to start from; choose --like hitgraph or --like tracking\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 

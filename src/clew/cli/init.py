@@ -13,7 +13,7 @@ from clew.cli.options import bold, console
 
 def init(
     name: Annotated[str, typer.Argument(help="What to call it: letters, digits and _.")],
-    like: Annotated[str, typer.Option(help="The shipped recipe to start from.")] = "tracking",
+    like: Annotated[str, typer.Option(help="The shipped recipe to start from: tracking or hitgraph.")] = "tracking",
     folder: Annotated[Path, typer.Option(help="Where the files go.")] = Path(),
 ) -> None:
     """Write the start of a recipe of your own: a recipe, its network, and a test that passes.

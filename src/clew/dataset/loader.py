@@ -46,6 +46,8 @@ class Loader:
     device: torch.device
     parts: int = 1
     ahead: int = 0
+    goes_on: bool = False
+    """Whether what is streamed is read on into the next epoch behind the one before; `close` ends that."""
     waited: float = field(default=0.0, init=False)
     """Seconds that `epoch` kept its caller waiting so far."""
     _next: tuple[int, Generator[Portion, None, None]] | None = field(default=None, init=False)
@@ -55,7 +57,7 @@ class Loader:
     """Told, in the thread that reads, between which a window was read and decompressed."""
 
     def epoch(self, epoch: int, start: int = 0) -> Generator[Portion, None, None]:
-        """The portions of an epoch from batch `start` on. What is read ahead goes on into the next epoch."""
+        """The portions of an epoch from batch `start` on."""
         portions = self._portions(epoch, start)
         whole = False
         try:
@@ -72,7 +74,7 @@ class Loader:
                 yield portion
         finally:
             portions.close()
-        if whole and self.sampler.streamed:
+        if whole and self.goes_on and self.sampler.streamed:
             self._next = (epoch + 1, self._begun(epoch + 1, 0))
 
     def close(self) -> None:

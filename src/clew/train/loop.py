@@ -416,7 +416,7 @@ def make_loader(
     store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
     plain = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
-    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead)
+    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True)
 
 
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:

@@ -17,7 +17,7 @@ from clew import Ragged, Table, concat, readers
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.recipes.tracking import acts, yardstick
 from clew.recipes.tracking.acts_chain import RESOLUTION
-from clew.recipes.tracking.gun import KINDS
+from clew.recipes.tracking.gun import KINDS, Gun
 
 HERE = importlib.util.find_spec("acts") is not None
 needs_acts = pytest.mark.skipif(not HERE, reason="pyacts is not installed: pip install 'clew[hep]'")
@@ -30,7 +30,7 @@ def muons() -> Table:
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def events(request: pytest.FixtureRequest) -> Table:
-    return acts.simulate_acts(12, seed=1, particles=request.param)
+    return acts.simulate_acts(12, seed=1, gun=Gun(particles=request.param))
 
 
 def _same(one: Table, other: Table) -> bool:
@@ -50,8 +50,8 @@ def _pt(table: Table) -> NDArray[Any]:
 
 @needs_acts
 def test_more_events_begin_with_the_same_and_ranges_are_cut_anywhere(events: Table) -> None:
-    kind = "muons" if 13 in events.ragged("pdg").values else "ttbar-like"
-    pieces = [acts.simulate_acts(count, 1, first, particles=kind) for first, count in ((0, 3), (3, 2), (5, 0))]
+    kind: Any = "muons" if 13 in events.ragged("pdg").values else "ttbar-like"
+    pieces = [acts.simulate_acts(count, 1, first, gun=Gun(particles=kind)) for first, count in ((0, 3), (3, 2), (5, 0))]
     assert _same(concat(pieces), events.slice(0, 5))
 
 
@@ -112,7 +112,7 @@ def test_true_tracks_bend_as_in_two_tesla(muons: Table) -> None:
 @needs_acts
 @pytest.mark.parametrize("layout", ["hdf5", "trackml"])
 def test_files_are_called_synthetic_and_read_back(muons: Table, tmp_path: Path, layout: str) -> None:
-    files = list(acts.generate_acts(3, 1, tmp_path, layout=layout))
+    files = list(acts.write_acts(3, 1, tmp_path, layout=layout))
     assert sum(count for _, count in files) == 3
     assert all("synthetic" in str(path.relative_to(tmp_path)) for path, _ in files)
     read = concat([table for path, _ in files for table in readers.read(str(path))])
@@ -125,7 +125,7 @@ def test_files_are_called_synthetic_and_read_back(muons: Table, tmp_path: Path, 
 @needs_acts
 def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="choose from hdf5, trackml"):
-        next(acts.generate_acts(1, 1, tmp_path, layout="root"))
+        next(acts.write_acts(1, 1, tmp_path, layout="root"))
 
 
 @needs_acts
@@ -134,8 +134,7 @@ def test_the_kalman_filter_finds_particles_above_1_gev(events: Table) -> None:
     assert figures["efficiency_50"] > 0.95 and figures["efficiency_75"] > 0.9
     assert figures["purity_50"] > 0.95
     assert figures["events_per_second"] > 0.1
-    told = dict(yardstick.rows(figures))
-    assert "±" in told["efficiency 50"] and "±" not in told["events per second"]
+    assert 0 < figures["efficiency_50_error"] < 0.05
 
 
 @needs_acts
@@ -182,7 +181,7 @@ def test_hits_that_are_not_digitised_are_left_out() -> None:
 @needs_acts
 def test_acts_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
     yardstick.find(acts.simulate_acts(1, seed=1, first=140))
-    acts.simulate_acts(1, seed=1, first=130, particles="ttbar-like")  # a pion of 0.1 GeV loops for ever
+    acts.simulate_acts(1, seed=1, first=130, gun=Gun(particles="ttbar-like"))  # a pion of 0.1 GeV loops for ever
     assert capfd.readouterr() == ("", "")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from clew import Dataset
-from clew.recipes.tracking import Tracking, display
+from clew import Dataset, Table
+from clew.recipes.tracking import Tracking, display, matching
 from clew.recipes.tracking.geometry import Detector
 from tests.recipes.tracking import CYLINDERS, Hit, at, to_table
 
@@ -23,16 +23,20 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
+def draw(samples: Table, found: Any, detector: Detector) -> dict[str, Any]:
+    return display.events(samples, found, matching.match(samples, found), detector)
+
+
 def test_found_missed_and_ghost_tracks_are_drawn(dataset: Dataset) -> None:
     found = np.array([0, 0, 0, -1, -1, -1, 1, 1, 1])
-    (drawn,) = display.events(to_table([EVENT]), found, CYLINDERS).values()
+    (drawn,) = draw(to_table([EVENT]), found, CYLINDERS).values()
     traces = {trace["name"]: trace for trace in strict(json.dumps(drawn))["data"] if trace["xaxis"] == "x"}
     assert {name: len(trace["x"]) for name, trace in traces.items()} == {"hits": 9, "found": 5, "missed": 5, "ghost": 5}
     assert traces["missed"]["x"][1] == round(WHOLE[1][0].x, 2)
 
 
 def test_an_event_without_hits_can_be_drawn() -> None:
-    drawn = display.events(to_table([[], EVENT]), np.full(9, -1), CYLINDERS)
+    drawn = draw(to_table([[], EVENT]), np.full(9, -1), CYLINDERS)
     assert list(drawn) == ["event_0", "event_1"]
     assert strict(json.dumps(drawn))["event_0"]["data"][0]["x"] == []
 
@@ -49,7 +53,7 @@ def test_displays_of_generated_events_are_json(dataset: Dataset) -> None:
 def test_planes_are_drawn_along_the_beam() -> None:
     planes = Detector(name="bmn")
     track = [Hit(2.0 * s, -1.0 * s, z, s, 0) for s, z in enumerate(planes.planes)]
-    (drawn,) = display.events(to_table([track]), np.zeros(9, dtype=np.int64), planes).values()
+    (drawn,) = draw(to_table([track]), np.zeros(9, dtype=np.int64), planes).values()
     lines = [trace for trace in strict(json.dumps(drawn))["data"] if trace["name"] == "found"]
     assert [line["x"][1:-1] for line in lines] == [list(np.round(planes.planes, 2))] * 2
     assert [line["y"][-2] for line in lines] == [16.0, -8.0]

@@ -13,6 +13,7 @@ from clew.errors import ConfigError, DataError
 from clew.recipes.tracking import geometry, hitgraph, segments, tracks
 from clew.recipes.tracking.geometry import Detector
 from clew.recipes.tracking.segments import Segments
+from clew.recipes.tracking.settings import HitBuilding
 from tests.recipes.tracking import FOUR, Hit, at, built_pairs, built_triples, to_table
 
 BRIDGED = FOUR.model_copy(update={"gaps": "bridge"})
@@ -64,7 +65,18 @@ def test_a_hit_graph_bridges_too() -> None:
     graph = hitgraph.build(to_table([hits([0, 2, 3])]), BRIDGED, hitgraph.Edges())
     labels = zip(graph.ragged("link")[0].tolist(), graph.ragged("label")[0].tolist(), strict=True)
     assert sorted(labels) == [([0, 1], 1), ([1, 2], 1)]
-    assert tracks.from_links(graph.ragged("link").values, np.ones(2), 3, 0.5, method="walk", shortest=3).max() == 0
+    assert tracks.from_links(graph.ragged("link").values, np.ones(2), 3, HitBuilding()).max() == 0
+
+
+def test_a_station_with_a_length_is_bridged_only_where_it_does_not_reach() -> None:
+    short = BRIDGED.model_copy(update={"half_lengths": (50.0,) * 4})
+    steep = [at(r, 0.1, r, s, 0) for s, r in enumerate(BRIDGED.radii) if s != 1]
+    flat = [at(r, 2.0, 0.1 * r, s, 1) for s, r in enumerate(BRIDGED.radii) if s != 1]
+    cuts = hitgraph.Edges()
+    assert len(hitgraph.build(to_table([steep + flat]), BRIDGED, cuts).ragged("label").values) == 4
+    assert hitgraph.build(to_table([steep + flat]), short, cuts).ragged("link")[0].tolist() == [[1, 2], [4, 5], [0, 1]]
+    with pytest.raises(ConfigError, match="half_lengths must be as many as radii"):
+        spec.load("hitgraph", ["detector.half_lengths=[1.0]"])
 
 
 def test_planes_are_linked_by_x_and_y_and_have_no_seam() -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from clew import spec
 from clew.errors import ConfigError
 from clew.recipes.tracking import gun
 
 
-def _many(kind: str, events: int = 300) -> list[gun.Particles]:
-    make, bounds = gun.choose(kind, None)
-    return [make(np.random.default_rng([1, number]), bounds) for number in range(events)]
+def _many(kind: Any, events: int = 300) -> list[gun.Particles]:
+    shot = gun.Gun(particles=kind)
+    return [shot.fire(np.random.default_rng([1, number])) for number in range(events)]
 
 
 def test_muons_are_50_to_200_an_event() -> None:
@@ -39,12 +42,14 @@ def test_particles_of_a_jet_fly_together() -> None:
     assert max(np.ptp(eta[jet == number]) for number in range(gun.JETS)) <= 2 * gun.JET_RADIUS
 
 
-@pytest.mark.parametrize("bounds", [(0, 5), (5, 4)])
-def test_a_range_that_is_none_is_refused(bounds: tuple[int, int]) -> None:
-    with pytest.raises(ConfigError, match="1 <= low <= high"):
-        gun.choose("muons", bounds)
-
-
-def test_a_kind_that_is_none_is_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'muons'"):
-        gun.choose("muon", None)
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("gun.multiplicity=[0, 5]", "1 <= low <= high"),
+        ("gun.multiplicity=[5, 4]", "1 <= low <= high"),
+        ("gun.particles=muon", "'muons' or 'ttbar-like'"),
+    ],
+)
+def test_what_cannot_be_shot_is_refused(setting: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        spec.load("hitgraph", [setting])

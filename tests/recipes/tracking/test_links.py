@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clew.recipes.tracking import tracks
+from clew.recipes.tracking.settings import HitBuilding
 
 Scored = tuple[list[tuple[int, int]], list[float]]
 
@@ -57,7 +58,7 @@ def test_components_are_what_links_reach(sample: Scored) -> None:
 @given(scored_links(), st.integers(1, 4))
 def test_a_walk_takes_the_best_links_first(sample: Scored, shortest: int) -> None:
     links, scores = sample
-    found = tracks.from_links(as_array(links), np.array(scores), 10, 0.25, method="walk", shortest=shortest)
+    found = tracks.from_links(as_array(links), np.array(scores), 10, HitBuilding(threshold=0.25, shortest=shortest))
     assert groups(found) == {each for each in walked(links, scores, 0.25) if len(each) >= shortest}
 
 
@@ -65,7 +66,7 @@ def test_a_walk_takes_the_best_links_first(sample: Scored, shortest: int) -> Non
 @given(scored_links())
 def test_components_of_links_above_the_threshold(sample: Scored) -> None:
     links, scores = sample
-    found = tracks.from_links(as_array(links), np.array(scores), 10, 0.25, method="components", shortest=3)
+    found = tracks.from_links(as_array(links), np.array(scores), 10, HitBuilding(threshold=0.25, method="components"))
     above = [link for link, score in zip(links, scores, strict=True) if score > 0.25]
     assert groups(found) == {each for each in reachable(above) if len(each) >= 3}
 
@@ -87,5 +88,14 @@ def test_the_best_candidates_take_their_hits_first(candidates: list[tuple[set[in
 
 def test_a_long_path_is_one_track() -> None:
     links = np.stack([np.arange(999), np.arange(1, 1000)], axis=1)
-    for method in ("walk", "components"):
-        assert tracks.from_links(links, np.ones(999), 1000, 0.5, method=method, shortest=3).tolist() == [0] * 1000
+    for chosen in (HitBuilding(), HitBuilding(method="components")):
+        assert tracks.from_links(links, np.ones(999), 1000, chosen).tolist() == [0] * 1000
+
+
+def test_hits_that_are_one_place_stay_together() -> None:
+    """Two hits on the middle station: a walk through one of them takes the other along."""
+    links = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
+    apart = tracks.from_links(links, np.array([0.9, 0.8, 0.7, 0.95]), 4, HitBuilding(shortest=2))
+    assert groups(apart) == {frozenset({0, 1}), frozenset({2, 3})}
+    same = np.array([0, 7, 7, 3])
+    assert groups(tracks.from_links(links, np.ones(4), 4, HitBuilding(), same)) == {frozenset(range(4))}

@@ -9,12 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew import Table
+from clew import Table, tally
+from clew.errors import DataError
 from clew.recipes.tracking import judging, matching
 from clew.recipes.tracking.geometry import Detector
-from tests.recipes.tracking import Hit, to_table
+from clew.recipes.tracking.judging import EVERY_TRACK, Judging
+from tests.recipes.tracking import CYLINDERS, Hit, to_table
 
 Pairs = list[tuple[int, int]]
+Tracks = list[list[int]]
+
+
+def judged(
+    events: Table, found: np.ndarray, wanted: Judging = EVERY_TRACK, detector: Detector = CYLINDERS
+) -> dict[str, tally.Tally]:
+    return judging.tallies(events, matching.match(events, found), detector, wanted)
 
 
 def table(pairs: Pairs, **columns: object) -> Table:
@@ -26,41 +35,89 @@ def numbered(pairs: Pairs) -> np.ndarray:
     return dense[1:] - 1
 
 
-def shared(pairs: Pairs, share: float, *, strict: bool = False) -> set[tuple[int, int]]:
-    """(true, found) that have this share of each other's hits."""
-    true, found, both = Counter(t for t, _ in pairs), Counter(f for _, f in pairs), Counter(pairs)
-    kept = set()
-    for (t, f), common in both.items():
-        least = min(common / true[t], common / found[f])
-        if t >= 0 and f >= 0 and (least > share if strict else least >= share):
-            kept.add((t, f))
-    return kept
+def owners(true: list[int], tracks: Tracks) -> list[tuple[int, float]]:
+    """By loops: the true track that most hits of each found one are of, and the least share both have in common."""
+    told = []
+    for hits in tracks:
+        own = Counter(true[hit] for hit in hits if true[hit] != -1)
+        best = min(own, key=lambda each: (-own[each], each), default=-1)
+        told.append((best, min(own[best] / len(hits), own[best] / true.count(best)) if own else 0.0))
+    return told
+
+
+def check(true: list[int], tracks: Tracks, match: matching.Match) -> None:
+    told = owners(true, tracks)
+    for row, share in enumerate(matching.SHARES):
+        good = [best for best, least in told if least >= share]
+        assert (match.true_share[row].sum(), match.found_share[row].sum()) == (len(set(good)), len(good))
+    exact = [best for best, least in told if least == 1]
+    assert (match.true_found.sum(), match.found_true.sum()) == (len(set(exact)), len(exact))
+    pairs = zip(told, tracks, strict=True)
+    scored = {hit for (best, least), hits in pairs if least > 0.5 for hit in hits if true[hit] == best}
+    assert set(np.flatnonzero(match.scored)) == scored
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 3)), max_size=14))
-def test_majorities_are_those_of_their_definition(pairs: Pairs) -> None:
-    match = matching.match(table(pairs), numbered(pairs))
-    for row, share in enumerate(matching.SHARES):
-        assert match.true_share[row].sum() == len({t for t, _ in shared(pairs, share)})
-        assert match.found_share[row].sum() == len({f for _, f in shared(pairs, share)})
-    scored = shared(pairs, 0.5, strict=True)
-    assert match.scored.tolist() == [pair in scored for pair in pairs]
-    assert match.true_found.sum() == len(shared(pairs, 1.0))
+def test_matches_are_those_of_their_definition(pairs: Pairs) -> None:
+    dense = numbered(pairs)
+    tracks = [np.flatnonzero(dense == number).tolist() for number in range(dense.max(initial=-1) + 1)]
+    check([true for true, _ in pairs], tracks, matching.match(table(pairs), dense))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(-1, 3), min_size=1, max_size=10), st.data())
+def test_tracks_that_share_hits_are_judged_alike(true: list[int], data: st.DataObject) -> None:
+    hits = st.sets(st.integers(0, len(true) - 1), min_size=1, max_size=6)
+    tracks = [sorted(each) for each in data.draw(st.lists(hits, max_size=4))]
+    found = np.repeat(np.arange(len(tracks)), [len(each) for each in tracks])
+    flat = np.array([hit for each in tracks for hit in each], dtype=np.int64)
+    check(true, tracks, matching.match_lists(table([(each, -1) for each in true]), found, flat))
+
+
+def test_half_of_two_tracks_is_a_match_with_one_of_them() -> None:
+    match = matching.match(table([(0, 0)] * 4 + [(1, 0)] * 4), np.zeros(8, dtype=np.int64))
+    assert match.true_share[0].tolist() == [True, False]
+
+
+def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
+    pairs = [(0, 0)] * 4 + [(0, 1)] * 4
+    assert judged(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
+
+
+def test_only_wanted_tracks_count_for_efficiency_and_all_for_purity() -> None:
+    pairs = [(0, 0)] * 3 + [(1, 1)] * 4
+    events = table(pairs)
+    px = events.ragged("x").share(np.array([2.0] * 3 + [0.5] * 4))
+    events = events.join({"px": px, "py": px.share(0 * px.values), "pz": px})
+    for wanted, total in (
+        (Judging(), 2),
+        (Judging(pt_min=1.0), 1),
+        (Judging(hits_min=4), 1),
+        (Judging(pt_min=1.0, hits_min=4), 0),
+    ):
+        figures = judged(events, numbered(pairs), wanted)
+        assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
+
+
+def test_a_limit_on_momentum_needs_momenta() -> None:
+    planar = Detector(name="bmn")
+    with pytest.raises(DataError, match="these events have no momenta"):
+        judged(table([(0, 0)]), np.zeros(1, dtype=np.int64), Judging(pt_min=1.0), planar)
 
 
 def test_the_trackml_score_weighs_hits() -> None:
     pairs = [(0, 0), (0, 0), (0, 1), (1, 1), (1, -1), (-1, 0)]
     events = table(pairs)
     events = events.join({"hit_weight": events.ragged("x").share([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])})
-    score = judging.tallies(events, numbered(pairs), Detector())["trackml_score"]
+    score = judged(events, numbered(pairs))["trackml_score"]
     assert score.value == pytest.approx((1 + 2) / (1 + 2 + 3 + 4 + 5))  # 2 of 3 each way; (1, 1) has only half
     assert score.error > 0
 
 
 def test_every_figure_of_tracks_has_a_value_and_an_error() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 3 + [(1, -1), (2, 2), (2, 2), (2, 3), (-1, 3), (-1, 3)]
-    figures = judging.tallies(table(pairs), numbered(pairs), Detector())
+    figures = judged(table(pairs), numbered(pairs))
     values = {name: item.value for name, item in figures.items() if item.scalar}
     expected = {"efficiency": 1 / 3, "purity": 1 / 4, "ghost_rate": 3 / 4, "event_ratio": 0, "track_f1": 2 / 7}
     expected |= {"efficiency_50": 1, "purity_50": 3 / 4, "efficiency_75": 2 / 3, "purity_75": 1 / 2}
@@ -70,7 +127,7 @@ def test_every_figure_of_tracks_has_a_value_and_an_error() -> None:
 
 def test_plots_against_momentum_angle_and_multiplicity_are_drawn() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 3
-    figures = judging.tallies(table(pairs), numbered(pairs), Detector())
+    figures = judged(table(pairs), numbered(pairs))
     names = {"efficiency_pt", "efficiency_theta", "efficiency_eta", "efficiency_multiplicity", "purity_multiplicity"}
     assert names <= figures.keys()
     assert all(figures[name].figure(name) for name in names)
@@ -80,13 +137,13 @@ def test_plots_against_momentum_angle_and_multiplicity_are_drawn() -> None:
 def test_true_momenta_are_used_where_they_are_there() -> None:
     events = table([(0, 0), (0, 0), (1, 1)])
     like = events.ragged("x")
-    events = events.join({"px": like.share([3.0, 9, 0]), "py": like.share([4.0, 9, 1]), "pz": like.share([5.0, 9, 0])})
+    events = events.join({"px": like.share([3.0, 2, 0]), "py": like.share([4.0, 2, 1]), "pz": like.share([5.0, 9, 0])})
     pt, theta = matching.momenta(events, matching.match(events, np.array([0, 0, 1])).true_of_hit)
     np.testing.assert_allclose(pt, [5, 1])
     np.testing.assert_allclose(theta, [45, 90])
 
 
 def test_an_event_without_a_true_track_counts_as_complete_and_its_tracks_as_ghosts() -> None:
-    figures = judging.tallies(table([(-1, 0)] * 3), np.zeros(3, dtype=np.int64), Detector())
+    figures = judged(table([(-1, 0)] * 3), np.zeros(3, dtype=np.int64))
     assert np.isnan(figures["efficiency"].value)
     assert (figures["purity"].value, figures["ghost_rate"].value, figures["event_ratio"].value) == (0, 1, 1)

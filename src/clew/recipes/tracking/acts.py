@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from clew import Ragged, Table
 from clew.errors import ConfigError
-from clew.recipes.tracking import acts_chain, gun
+from clew.recipes.tracking import acts_chain
+from clew.recipes.tracking.gun import MUONS, Gun
+from clew.recipes.tracking.writing import whole
 
 EVENTS_A_FILE = 64
 
@@ -37,55 +39,41 @@ _FILES = {  # the hits come last: where they are, their truth is
 }
 
 
-def simulate_acts(
-    events: int,
-    seed: int,
-    first: int = 0,
-    *,
-    particles: str = "muons",
-    multiplicity: tuple[int, int] | None = None,
-) -> Table:
-    """Make events `first` to `first + events - 1` of the endless sample that `seed` names.
+def simulate_acts(events: int, seed: int, first: int = 0, *, gun: Gun = MUONS) -> Table:
+    """Make events `first` to `first + events - 1` of the endless sample that `seed` and `gun` name.
 
-    An event depends on the seed, its own number and the two settings only, so a long sample is made a range at a time,
-    and workers can make disjoint ranges. `particles` is one of `gun.KINDS`; `multiplicity` is the range of charged
-    particles an event (for ttbar-like events it holds 90% of them).
+    An event depends on those and its own number only, so a long sample is made a range at a time, and workers can make
+    disjoint ranges.
 
     The columns of hits are those of the TrackML reader, every hit of the same `hit_weight`; a second set of columns
     describes the particles (vertex, momentum there, charge, hits), `particle_id` being what `track` says.
 
     Raises:
         RecipeError: pyacts is not installed.
-        ConfigError: a setting that cannot be.
+        ConfigError: a negative number.
     """
     if min(events, seed, first) < 0:
         raise ConfigError(f"events, seed, first must be 0 or more, got {events}, {seed}, {first}")
-    make, bounds = gun.choose(particles, multiplicity)
     # a chain of no events has no columns to tell
-    made = acts_chain.run(max(events, 1), first, seed, lambda n: make(np.random.default_rng([seed, n]), bounds))
+    made = acts_chain.run(max(events, 1), first, seed, lambda n: gun.fire(np.random.default_rng([seed, n])))
     return _table(made, first).slice(0, events)
 
 
-def generate_acts(
-    events: int,
-    seed: int,
-    folder: Path,
-    *,
-    particles: str = "muons",
-    multiplicity: tuple[int, int] | None = None,
-    layout: str = "hdf5",
+def write_acts(
+    events: int, seed: int, folder: Path, *, gun: Gun = MUONS, layout: str = "hdf5"
 ) -> Iterator[tuple[Path, int]]:
     """Write synthetic events under `folder`; yield each file and its events, one file in memory at a time.
 
-    `hdf5`: tables of EVENTS_A_FILE events, hits and particles. `trackml`: CSV files as those of the challenge, three an
-    event, in a folder whose name says what they are (their own names are the challenge's).
+    Names say kind, multiplicity and seed: no sample overwrites another. `hdf5`: tables of EVENTS_A_FILE events, hits
+    and particles. `trackml`: CSV files as those of the challenge, three an event, in a folder whose name says what
+    they are (their own names are the challenge's).
     """
     if layout not in ("hdf5", "trackml"):
         raise ConfigError(f"no layout '{layout}'; choose from hdf5, trackml")
-    name = f"synthetic-acts-{particles}-seed{seed}"
+    name = f"synthetic-acts-{gun.label}-seed{seed}"
     for first in range(0, events, EVENTS_A_FILE):
         count = min(EVENTS_A_FILE, events - first)
-        table = simulate_acts(count, seed, first, particles=particles, multiplicity=multiplicity)
+        table = simulate_acts(count, seed, first, gun=gun)
         if layout == "trackml":
             for event in range(count):
                 yield write_trackml(table.slice(event, event + 1), folder / name), 1
@@ -109,13 +97,8 @@ def _write_csv(path: Path, columns: Mapping[str, NDArray[Any]]) -> None:
 
     renamed = {"track": "particle_id", "hit_weight": "weight"}
     table = pyarrow.table({renamed.get(name, name): values for name, values in columns.items()})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
+    with whole(path) as temporary:
         csv.write_csv(table, str(temporary), csv.WriteOptions(quoting_style="none"))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _table(events: list[dict[str, NDArray[Any]]], first: int) -> Table:

@@ -11,14 +11,12 @@ import time
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table
 from clew.errors import DataError
 from clew.recipes.tracking.acts_chain import FIELD, RESOLUTION, detector, load, sequencer
+from clew.recipes.tracking.geometry import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Lists = list[list[list[int]]]
 
 PIXELS = (7, 8, 9)

@@ -10,15 +10,15 @@ import numpy as np
 
 from clew import Recipe, Table, figure, readers, tally
 from clew.errors import ConfigError
-from clew.recipes.tracking import display, graphfile, judging, simulate, simulate_bmn, trackml, tracks
+from clew.recipes.tracking import acts, display, graphfile, judging, matching, simulate, simulate_bmn, trackml, tracks
 from clew.recipes.tracking.geometry import Ints, in_mm
 from clew.recipes.tracking.settings import Finder
 from clew.recipes.tracking.truth import number
 from clew.transforms import Transform
 
 EVENTS_A_FILE = 256
-LAYOUTS = {"bes3": "bes3", "bmn": "bmn", "trackml": "bes3"}
-"""How a detector's text is laid out."""
+LAYOUTS = {"bmn": "bmn"}
+"""How a detector's text is laid out, where it is not as that of BES-III."""
 NARROW = {
     "x": np.float32,
     "y": np.float32,
@@ -39,26 +39,30 @@ class TrackFinder(Recipe):
     Config = Finder
 
     def read(self, path: str) -> Iterable[Table]:
-        """Text in the layout of the detector, TrackML events, TrackML graphs; other files with the same columns."""
+        """Text in the layout of the detector, TrackML and ACTS events, TrackML graphs; others with the same columns."""
         kind = readers.kind_of(path)
         if kind == "text":
-            return readers.read(path, layout=LAYOUTS[self.config.detector.name])
-        if kind == "trackml":
-            return trackml.read(path)
+            return readers.read(path, layout=LAYOUTS.get(self.config.detector.name, "bes3"))
+        if kind == "trackml" or (kind == "hdf5" and self.config.detector.name == "acts"):
+            return trackml.read(path, kind)
         return graphfile.read(path) if graphfile.holds_graphs(path) else super().read(path)
 
     def transforms(self) -> Sequence[Transform]:
         return tuple(self.config.transforms)
 
     def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
-        """Text of the detector that `detector.name` names.
+        """Events of the detector that `detector.name` names: text, or HDF5 from ACTS.
 
         Raises:
             ConfigError: it has no generator.
+            RecipeError: ACTS events, and pyacts is not installed.
         """
         name = self.config.detector.name
+        if name == "acts":
+            yield from acts.write_acts(events, seed, folder, gun=self.config.gun)
+            return
         if name not in GENERATORS:
-            raise ConfigError(f"no generator for the detector '{name}'; there are {', '.join(GENERATORS)}")
+            raise ConfigError(f"no generator for the detector '{name}'; there are {', '.join(GENERATORS)}, acts")
         for first in range(0, events, EVENTS_A_FILE):
             count = min(EVENTS_A_FILE, events - first)
             path = folder / f"synthetic-{name}-seed{seed}-{first // EVENTS_A_FILE:05d}.txt"
@@ -70,8 +74,8 @@ class TrackFinder(Recipe):
         return tracks.in_table(objects.ragged("found"))
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        own = self.details(samples, outputs, objects)
-        return judging.tallies(samples, self.found(samples, objects), self.config.detector, own)
+        own, match = self.details(samples, outputs, objects), matching.match(samples, self.found(samples, objects))
+        return judging.tallies(samples, match, self.config.detector, self.config.judging, own)
 
     def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
         """Figures of what tracks are made of: of edges at `score` against `label`."""
@@ -79,7 +83,10 @@ class TrackFinder(Recipe):
         return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return display.events(samples, self.found(samples, objects), self.config.detector)
+        found, detector, wanted = self.found(samples, objects), self.config.detector, self.config.judging
+        match = matching.match(samples, found)
+        mask = judging.choose(samples, match, detector, wanted).mask
+        return display.events(samples, found, match.shown(wanted.shown or "exact"), detector, mask)
 
 
 def hits_of(events: Table) -> Table:

@@ -6,38 +6,40 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table, figure
 from clew.recipes.tracking import matching
-from clew.recipes.tracking.geometry import Detector
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints
 
 _DOTTED = {"color": "#9aa0a6", "width": 1, "dash": "dot"}
 _KINDS = (("found", 2, "solid"), ("missed", 1, "dash"), ("ghost", 3, "dot"))
 
 
-def events(samples: Table, found: Ints, detector: Detector) -> dict[str, figure.Figure]:
-    """One figure an event, two views side by side: across the beam and r-z, or for planes x-z and y-z."""
-    match = matching.match(samples, found)
+def events(
+    samples: Table, found: Ints, match: matching.Match, detector: Detector, wanted: Bools | None = None
+) -> dict[str, figure.Figure]:
+    """One figure an event, two views side by side: across the beam and r-z, or for planes x-z and y-z.
+
+    True tracks that are not `wanted` are drawn where they are found, and not as missed.
+    """
+    missed = ~match.true_found if wanted is None else wanted & ~match.true_found
     offsets = samples.ragged("x").offsets
     drawn = {}
     for event in range(len(samples)):
         window = slice(int(offsets[event]), int(offsets[event + 1]))
-        lines = _lines(found[window], match.true_of_hit[window], match)
+        lines = _lines(found[window], match.true_of_hit[window], match, missed)
         hits = np.stack([samples.ragged(name).values[window].astype(np.float64) for name in "xyz"], axis=1)
         number = int(samples.fixed("event")[event])
         drawn[f"event_{number}"] = _draw(number, hits, lines, detector)
     return drawn
 
 
-def _lines(found: Ints, true: Ints, match: matching.Match) -> dict[str, list[Ints]]:
+def _lines(found: Ints, true: Ints, match: matching.Match, missed: Bools) -> dict[str, list[Ints]]:
     """The hits of each track, by what became of it."""
     lines: dict[str, list[Ints]] = {name: [] for name, _, _ in _KINDS}
     for number in np.unique(true[true >= 0]):
-        lines["found" if match.true_found[number] else "missed"].append(np.flatnonzero(true == number))
+        if match.true_found[number] or missed[number]:
+            lines["missed" if missed[number] else "found"].append(np.flatnonzero(true == number))
     for number in np.unique(found[found >= 0]):
         if not match.found_true[number]:
             lines["ghost"].append(np.flatnonzero(found == number))
@@ -69,7 +71,7 @@ def _cylindrical(hits: Floats, detector: Detector) -> tuple[_View, _View]:
     side, wide = np.where(hits[:, 1] < 0, -radius, radius), [-outer, outer]
     circle = {"type": "circle", "layer": "below", "line": _DOTTED, "xref": "x", "yref": "y"}
     circles = [{**circle, "x0": -r, "x1": r, "y0": -r, "y1": r} for r in detector.radii]
-    long = [-detector.z_max, detector.z_max]
+    long = [-detector.z_max * 1.03, detector.z_max * 1.03]
     across = _View(hits[:, 0], hits[:, 1], ("x [mm]", "y [mm]"), (wide, wide), True, False, circles)
     titles = ("z [mm]", "r, below the beam negative [mm]")
     return across, _View(hits[:, 2], side, titles, (long, wide), False, True, [])
@@ -77,12 +79,12 @@ def _cylindrical(hits: Floats, detector: Detector) -> tuple[_View, _View]:
 
 def _planar(hits: Floats, detector: Detector) -> tuple[_View, _View]:
     """x against z, in which tracks bend, and y against z."""
-    long = [0.0, detector.planes[-1] * 1.05]
+    long, margin = [0.0, detector.planes[-1] * 1.05], 1.08
     made = []
     for column, name, half, axes in ((0, "x", detector.x_max, ""), (1, "y", detector.y_max, "2")):
         line = {"type": "line", "layer": "below", "line": _DOTTED, "xref": f"x{axes}", "yref": f"y{axes}"}
         lines = [{**line, "x0": z, "x1": z, "y0": -half, "y1": half} for z in detector.planes]
-        titles, ranges = ("z [mm]", f"{name} [mm]"), (long, [-half, half])
+        titles, ranges = ("z [mm]", f"{name} [mm]"), (long, [-half * margin, half * margin])
         made.append(_View(hits[:, 2], hits[:, column], titles, ranges, True, False, lines))
     return made[0], made[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -14,19 +15,23 @@ from clew.errors import DataError
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 Positive = Annotated[float, Field(gt=0)]
 
 TURN = 2 * np.pi
 
+_BARREL = {
+    "radii": (32.3, 72.1, 116.1, 172.1, 260.3, 360.2, 500.2, 660.2, 820.2, 1020.2),
+    "r_range": (0.0, 1100.0),
+    "z_max": 1100.0,
+    "field": 2.0,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "bes3": {},
     "bmn": {"shape": "planes", "field": 0.6},
-    "trackml": {
-        "radii": (32.3, 72.1, 116.1, 172.1, 260.3, 360.2, 500.2, 660.2, 820.2, 1020.2),
-        "r_range": (0.0, 1100.0),
-        "z_max": 1100.0,
-        "field": 2.0,
-    },
+    "trackml": _BARREL,
+    # ACTS' GenericDetector is TrackML's; forward tracks leave the short pixel barrel and come back to the strips'
+    "acts": {**_BARREL, "gaps": "bridge", "half_lengths": (491.0,) * 4 + (1084.0,) * 6},
 }
 """What differs from the defaults of `Detector` for each detector that has a name."""
 
@@ -38,7 +43,7 @@ class Detector(Section):
     declared by its shape and its `radii` or `planes`.
     """
 
-    name: Literal["bes3", "bmn", "trackml"] = "bes3"
+    name: Literal["bes3", "bmn", "trackml", "acts"] = "bes3"
     """Whose events: what `clew data generate` makes, and how text is laid out."""
     shape: Literal["cylinders", "planes"] = "cylinders"
     radii: tuple[Positive, ...] = (81.555, 126.055, 166.555)
@@ -60,21 +65,21 @@ class Detector(Section):
     gaps: Literal["skip", "bridge"] = "skip"
     """What becomes of a track that misses a station: `skip` links consecutive stations only, `bridge` also those with
     one station between them."""
+    half_lengths: tuple[Positive, ...] = ()
+    """mm, of each cylinder along the beam: hit graphs then bridge a station only where it does not reach."""
 
     @model_validator(mode="before")
     @classmethod
     def _named(cls, data: Any) -> Any:
-        if not isinstance(data, dict) or data.get("name", "bes3") not in PRESETS:
-            return data
-        own = PRESETS[data.get("name", "bes3")]
-        untouched = {key for key in own if _plain(data.get(key)) in (None, _plain(cls.model_fields[key].default))}
-        return {**data, **{key: own[key] for key in untouched}}
+        return filled(cls, data, PRESETS.get(data.get("name", "bes3"), {})) if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _rising(self) -> Detector:
         if len(self.positions) < 2 or any(np.diff(self.positions) <= 0):
             name = "planes" if self.planar else "radii"
             raise ValueError(f"{name} must be two or more rising numbers, got {list(self.positions)}")
+        if self.half_lengths and len(self.half_lengths) != len(self.radii):
+            raise ValueError(f"half_lengths must be as many as radii ({len(self.radii)}), got {len(self.half_lengths)}")
         return self
 
     @property
@@ -171,5 +176,18 @@ def in_mm(events: Table) -> Table:
     return events.join(changed, units=dict.fromkeys(changed, "mm")) if changed else events
 
 
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, (list, tuple)) else value
+def filled(section: type[Section], data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with those that are missing, or as `section` has them anyway, taken from `own`.
+
+    Settings reach a section with all defaults filled in, so a default that was typed cannot be told from one that was
+    not.
+    """
+    plain = {key: _as_typed(section.model_fields[key].get_default()) for key in own}
+    return {**data, **{key: own[key] for key in own if key not in data or _as_typed(data[key]) == plain[key]}}
+
+
+def _as_typed(value: Any) -> Any:
+    """A setting as YAML would have it."""
+    if isinstance(value, Section):
+        return value.model_dump(mode="json")
+    return [_as_typed(each) for each in value] if isinstance(value, (list, tuple)) else value

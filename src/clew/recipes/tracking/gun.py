@@ -8,16 +8,14 @@ balance of momentum. It is meant to be as crowded as a ttbar event, not to be on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
+from pydantic import model_validator
 
-from clew.errors import ConfigError, nearest
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from clew import Section
+from clew.recipes.tracking.geometry import Floats, Ints
 
 BEAM_WIDTH, BEAM_LENGTH = 0.0125, 50.0  # spread of vertices across and along the beam, about that of the LHC
 MUON_PT = (0.5, 50.0)
@@ -70,19 +68,37 @@ KINDS: dict[str, tuple[Kind, tuple[int, int]]] = {"muons": (muons, (50, 200)), "
 """The kinds of events by name: what makes them, and the usual multiplicity."""
 
 
-def choose(particles: str, multiplicity: tuple[int, int] | None) -> tuple[Kind, tuple[int, int]]:
-    """What makes events of that kind, and the range of multiplicities, checked.
+class Gun(Section):
+    """What ACTS events are made of (`clew data generate --detector acts`); other detectors have their own particles."""
 
-    Raises:
-        ConfigError: no such kind, or no such range.
-    """
-    if particles not in KINDS:
-        raise ConfigError(f"no kind of particles '{particles}'{nearest(particles, KINDS)}")
-    make, usual = KINDS[particles]
-    low, high = multiplicity or usual
-    if not 1 <= low <= high:
-        raise ConfigError(f"multiplicity must be a range (low, high) with 1 <= low <= high, got {(low, high)}")
-    return make, (low, high)
+    particles: Literal["muons", "ttbar-like"] = "muons"
+    multiplicity: tuple[int, int] | None = None
+    """Fewest and most charged particles an event: all muon events, 90% of ttbar-like ones. Default: (50, 200) muons,
+    (70, 230) ttbar-like."""
+
+    @model_validator(mode="after")
+    def _range(self) -> Gun:
+        low, high = self.bounds
+        if not 1 <= low <= high:
+            raise ValueError(f"multiplicity must be a range (low, high) with 1 <= low <= high, got {(low, high)}")
+        return self
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The multiplicity, given or usual."""
+        return self.multiplicity or KINDS[self.particles][1]
+
+    @property
+    def label(self) -> str:
+        """For the names of files: kind and multiplicity."""
+        return f"{self.particles}-{self.bounds[0]}to{self.bounds[1]}"
+
+    def fire(self, rng: Generator) -> Particles:
+        """The particles of one event."""
+        return KINDS[self.particles][0](rng, self.bounds)
+
+
+MUONS = Gun()
 
 
 def _vertices(rng: Generator, size: int) -> Floats:

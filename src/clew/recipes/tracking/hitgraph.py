@@ -8,9 +8,12 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Section, Table
-from clew.recipes.tracking.geometry import Detector, Floats, Ints, Places, Positive, places
-from clew.recipes.tracking.pairs import Bools, Cut, between
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints, Places, Positive, places
+from clew.recipes.tracking.pairs import Cut, between
 from clew.recipes.tracking.truth import Truth
+
+EDGE = 20.0
+"""mm from the end of a cylinder within which a track may have missed it."""
 
 
 class Edges(Section):
@@ -63,13 +66,16 @@ def linked(hits: Places, link: tuple[int, int], detector: Detector, cuts: Edges,
     u_name, v_name = ("bend_cut", "y0_cut") if detector.planar else ("turn_cut", "z0_cut")
     u_cut: float = getattr(cuts, u_name)
     v_cut: float = getattr(cuts, v_name)
+    between_them = range(link[0] + 1, link[1]) if detector.half_lengths and not detector.planar else ()
+    jumped = next(((detector.radii[station], detector.half_lengths[station]) for station in between_them), None)
 
     def near(a: Ints, b: Ints) -> Bools:
         dw = hits.deeper(a, b)
         slope = (hits.v[b] - hits.v[a]) / dw
         beam = hits.v[a] - slope * hits.w[a]
         turn = np.abs(hits.across(a, b)) < u_cut * np.abs(dw)
-        return np.asarray(turn & (np.abs(slope) < cuts.slope_cut) & (np.abs(beam) < v_cut))
+        missed = np.abs(beam + slope * jumped[0]) > jumped[1] - EDGE if jumped else True
+        return np.asarray(turn & (np.abs(slope) < cuts.slope_cut) & (np.abs(beam) < v_cut) & missed)
 
     inner, outer = (hits.w[hits.station == station] for station in link)
     deepest = float(outer.max() - inner.min()) if len(inner) and len(outer) else 0.0

@@ -2,76 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import Field
 
-from clew import Table, tally
-from clew.recipes.tracking import matching
-from clew.recipes.tracking.geometry import Detector, Floats, Ints
-
-
-class Bins(NamedTuple):
-    """Edges of the bins of each plot."""
-
-    pt: Sequence[float]
-    theta: Sequence[float]
-    eta: Sequence[float]
-    tracks: Sequence[float]
+from clew import Section, Table, tally
+from clew.errors import DataError
+from clew.recipes.tracking import matching, plots
+from clew.recipes.tracking.geometry import Bools, Detector, Floats
 
 
-BINS = {
-    "bes3": Bins(
-        (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5),
-        range(20, 161, 10),
-        np.arange(-1.8, 1.9, 0.3).round(1).tolist(),
-        np.arange(0.5, 9.0).tolist(),
-    ),
-    "bmn": Bins(
-        (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5),
-        range(0, 41, 4),
-        np.arange(1.0, 4.1, 0.3).round(1).tolist(),
-        np.arange(0.5, 41.0, 4).tolist(),
-    ),
-    "trackml": Bins(
-        (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0),
-        range(10, 171, 10),
-        np.arange(-2.4, 2.5, 0.4).round(1).tolist(),
-        np.arange(0.5, 81.0, 8).tolist(),
-    ),
-}
+class Judging(Section):
+    """Which true tracks are to be found, and what counts as found in plots. What is not given is the detector's."""
+
+    pt_min: Annotated[float, Field(ge=0)] | None = None
+    """GeV, of the largest pT at a track's hits; where events carry no momenta, of pT as measured from the hits. ACTS
+    events: 1, others: 0."""
+    hits_min: Annotated[int, Field(ge=1)] | None = None
+    """Hits a track must have. ACTS events: 6, others: 1."""
+    shown: Literal["exact", "50", "75"] | None = None
+    """By which match plots and event displays tell found from missed: the exact hit set, or a majority in percent. ACTS
+    events: 75, others: exact."""
+
+
+EVERY_TRACK = Judging()
+ABOVE_1_GEV = Judging(pt_min=1.0, hits_min=6, shown="75")
+"""What is usual for silicon trackers, and the default for ACTS events."""
 
 
 def tallies(
-    samples: Table, found: Ints, detector: Detector, own: Mapping[str, tally.Tally] | None = None
+    samples: Table,
+    match: matching.Match,
+    detector: Detector,
+    wanted: Judging = EVERY_TRACK,
+    own: Mapping[str, tally.Tally] | None = None,
 ) -> dict[str, tally.Tally]:
-    """Everything about tracks; `found` is the track each hit was given, -1 for none. `own` figures come before plots.
+    """Everything about tracks; `own` figures come before plots.
 
     Exact hit sets: `efficiency`, `purity`, `ghost_rate`, `event_ratio`, `track_f1`. By majority: `efficiency_50`,
-    `purity_50`, `efficiency_75`, `purity_75`. By hits: `trackml_score`. Against pT, angle and multiplicity: plots.
+    `purity_50`, `efficiency_75`, `purity_75`, and `duplicate_rate`, found tracks beyond the first that match a true one
+    at 50%. By hits: `trackml_score`. Against pT, angle and multiplicity: plots. Efficiencies are of `wanted` tracks;
+    purities count a match with any true track.
     """
-    match, weights = matching.match(samples, found), samples.weights
+    chosen, weights = choose(samples, match, detector, wanted), samples.weights
+    mask = chosen.mask
     of_true, of_found = weights[match.true_event], weights[match.found_event]
-    missed = np.bincount(match.true_event[~match.true_found], minlength=len(samples))
+    missed = np.bincount(match.true_event[mask & ~match.true_found], minlength=len(samples))
     figures: dict[str, tally.Tally] = {
-        "efficiency": tally.Ratio.of(match.true_found, of_true),
+        "efficiency": tally.Ratio.of(match.true_found[mask], of_true[mask]),
         "purity": tally.Ratio.of(match.found_true, of_found),
         "ghost_rate": tally.Ratio.of(~match.found_true, of_found),
         "event_ratio": tally.Ratio.of(missed == 0, weights),
-        "track_f1": _f1(match, of_true, of_found),
+        "track_f1": _f1(match, mask, of_true, of_found),
         "trackml_score": _score(samples, match),
     }
     for row, share in enumerate(matching.SHARES):
-        figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row], of_true)
+        figures[f"efficiency_{share * 100:.0f}"] = tally.Ratio.of(match.true_share[row][mask], of_true[mask])
         figures[f"purity_{share * 100:.0f}"] = tally.Ratio.of(match.found_share[row], of_found)
-    return {**figures, **(own or {}), **_plots(samples, match, detector)}
+    figures["duplicate_rate"] = _duplicates(match, of_true, of_found)
+    return {**figures, **(own or {}), **plots.draw(samples, match, chosen, detector, wanted.shown or "exact")}
 
 
-def _f1(match: matching.Match, of_true: Floats, of_found: Floats) -> tally.F1:
-    found, false = of_true[match.true_found].sum(), of_found[~match.found_true].sum()
-    return tally.F1(float(found), float(false), float(of_true[~match.true_found].sum()))
+def choose(samples: Table, match: matching.Match, detector: Detector, wanted: Judging) -> plots.Wanted:
+    """Which true tracks are wanted.
+
+    Raises:
+        DataError: by momentum, and nothing tells it of these events.
+    """
+    enough, pt_min = match.true_hits >= (wanted.hits_min or 1), wanted.pt_min or 0.0
+    if "px" in samples:
+        told = matching.momenta(samples, match.true_of_hit)
+    elif not detector.planar:
+        told = matching.kinematics(samples, match.true_of_hit, detector.field)
+    elif pt_min > 0:
+        raise DataError(f"judging.pt_min is {pt_min:g} GeV, but these events have no momenta")
+    else:
+        return plots.Wanted(enough, None)
+    return plots.Wanted(enough & (told[0] >= pt_min), told)
+
+
+def _f1(match: matching.Match, mask: Bools, of_true: Floats, of_found: Floats) -> tally.F1:
+    found, false = of_true[match.true_found & mask].sum(), of_found[~match.found_true].sum()
+    return tally.F1(float(found), float(false), float(of_true[~match.true_found & mask].sum()))
+
+
+def _duplicates(match: matching.Match, of_true: Floats, of_found: Floats) -> tally.Ratio:
+    twice = of_found[match.found_share[0]].sum() - of_true[match.true_share[0]].sum()
+    return tally.Ratio(float(twice), float(of_found.sum()), float((of_found**2).sum()))
 
 
 def _score(samples: Table, match: matching.Match) -> tally.Ratio:
@@ -81,29 +100,3 @@ def _score(samples: Table, match: matching.Match) -> tally.Ratio:
         weight = weight * samples.ragged("hit_weight").values
     true = match.true_of_hit >= 0
     return tally.Ratio.of(match.scored[true], weight[true])
-
-
-def _plots(samples: Table, match: matching.Match, detector: Detector) -> dict[str, tally.Tally]:
-    bins, weights = BINS[detector.name], samples.weights
-    tracks = np.bincount(match.true_event, minlength=len(samples))
-    plots: dict[str, tally.Tally] = {}
-
-    def draw(name: str, x: NDArray[np.generic], edges: Sequence[float], axis: str, *, purity: bool = False) -> None:
-        passed, event = (match.found_true, match.found_event) if purity else (match.true_found, match.true_event)
-        what = "purity" if purity else "efficiency"
-        plots[f"{what}_{name}"] = tally.Binned.of(x, passed, edges, axis=axis, label=what, weights=weights[event])
-
-    if "px" in samples or not detector.planar:
-        true = "px" in samples
-        pt, theta = (
-            matching.momenta(samples, match.true_of_hit)
-            if true
-            else matching.kinematics(samples, match.true_of_hit, detector.field)
-        )
-        draw("pt", pt, bins.pt, "pT [GeV]" if true else "pT from the hits [GeV]")
-        draw("theta", theta, bins.theta, "polar angle [degrees]")
-        with np.errstate(divide="ignore"):
-            draw("eta", -np.log(np.tan(np.radians(theta) / 2)), bins.eta, "pseudorapidity")
-    draw("multiplicity", tracks[match.true_event], bins.tracks, "true tracks in the event")
-    draw("multiplicity", tracks[match.found_event], bins.tracks, "true tracks in the event", purity=True)
-    return plots

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table
-from clew.recipes.tracking.geometry import Floats, Ints
+from clew.recipes.tracking.geometry import Bools, Floats, Ints
 from clew.recipes.tracking.truth import number
-
-Bools = NDArray[np.bool_]
 
 SHARES = (0.5, 0.75)
 
 
 @dataclass(frozen=True)
 class Match:
-    """True tracks and found tracks side by side.
+    """True tracks and found tracks side by side; the one definition of matching for networks and filters alike.
 
-    `true_found` and `found_true` are by the exact set of hits. By a majority (`true_share`, `found_share`: one row for
-    each of SHARES) a found track is a true one's when that share of the hits of *both* is common to them.
+    A found track belongs to the true one that most of its hits are of (the lower number where two have as many), to no
+    other. It is exact (`true_found`, `found_true`) where both have the same hits. By a majority (`true_share`,
+    `found_share`: one row for each of SHARES) it matches where at least that share of the hits of *both* is common to
+    them: TrackML's double majority. The purity of the found track alone would call any two hits of a track a find.
     """
 
     true_event: Ints
+    true_hits: Ints
+    """Hits of each true track."""
     true_found: Bools
     found_event: Ints
     found_true: Bools
@@ -35,58 +36,76 @@ class Match:
     scored: Bools
     """Hits that count for the TrackML score: common to two tracks that each have more than half of the other."""
 
+    def shown(self, by: str) -> Match:
+        """The same with `true_found` and `found_true` by `exact` hit sets, or by a majority of `50` or `75` percent."""
+        if by == "exact":
+            return self
+        row = SHARES.index(int(by) / 100)
+        return replace(self, true_found=self.true_share[row], found_true=self.found_share[row])
+
 
 def match(samples: Table, found: Ints) -> Match:
     """Compare the track each hit was given (-1: none) with the column `track`."""
+    hit = np.flatnonzero(found >= 0)
+    return match_lists(samples, found[hit], hit)
+
+
+def match_lists(samples: Table, found: Ints, hit: Ints) -> Match:
+    """Compare tracks that may share hits with the column `track`.
+
+    Each entry is a found track and one of its hits, both counted through the table; no entry stands there twice.
+    """
     hit_event, true = samples.ragged("track").events, number(samples)
-    true_event, true_size = _groups(true, hit_event)
-    found_event, found_size = _groups(found, hit_event)
-    both = (found >= 0) & (true >= 0)
-    key, of_hit, common = np.unique(
-        found[both] * max(len(true_size), 1) + true[both], return_inverse=True, return_counts=True
-    )
-    f, t = np.divmod(key, max(len(true_size), 1))
-    of_found, of_true = common / found_size[f], common / true_size[t]
-    exact = (of_found == 1) & (of_true == 1)
-    shares = [(of_found >= share) & (of_true >= share) for share in SHARES]
-    scored = np.zeros(len(true), dtype=bool)
-    scored[both] = ((of_found > 0.5) & (of_true > 0.5))[of_hit]
+    true_event, true_size = _groups(true[true >= 0], hit_event[true >= 0])
+    found_event, found_size = _groups(found, hit_event[hit])
+    track, common = _owners(found, true[hit], len(found_size))
+    own = np.flatnonzero(track >= 0)
+    track, common = track[own], common[own]
+    least = np.minimum(common / found_size[own], common / true_size[track])
+    half = np.full(len(found_size), -1, dtype=np.int64)
+    half[own[least > 0.5]] = track[least > 0.5]
+    passed = [least == 1, *(least >= share for share in SHARES)]
+    of_true = np.stack([_marked(len(true_size), track[rows]) for rows in passed])
+    of_found = np.stack([_marked(len(found_size), own[rows]) for rows in passed])
+    scored = _marked(len(true), hit[(half[found] >= 0) & (half[found] == true[hit])])
+    return Match(true_event, true_size, of_true[0], found_event, of_found[0], true, of_true[1:], of_found[1:], scored)
 
-    def marked(size: int, rows: Ints) -> Bools:
-        mask = np.zeros(size, dtype=bool)
-        mask[rows] = True
-        return mask
 
-    return Match(
-        true_event,
-        marked(len(true_size), t[exact]),
-        found_event,
-        marked(len(found_size), f[exact]),
-        true,
-        np.stack([marked(len(true_size), t[share]) for share in shares]),
-        np.stack([marked(len(found_size), f[share]) for share in shares]),
-        scored,
-    )
+def _owners(found: Ints, true: Ints, tracks: int) -> tuple[Ints, Ints]:
+    """The true track that most hits of each found one are of (-1: all noise), and how many they are."""
+    used, base = true >= 0, int(true.max(initial=0)) + 1
+    key, common = np.unique(found[used] * base + true[used], return_counts=True)
+    of, track = np.divmod(key, base)
+    order = np.lexsort((track, -common, of))
+    first = order[np.unique(of[order], return_index=True)[1]]
+    owner, times = np.full(tracks, -1, dtype=np.int64), np.zeros(tracks, dtype=np.int64)
+    owner[of[first]], times[of[first]] = track[first], common[first]
+    return owner, times
+
+
+def _marked(size: int, rows: Ints) -> Bools:
+    mask = np.zeros(size, dtype=bool)
+    mask[rows] = True
+    return mask
 
 
 def _groups(numbers: Ints, event: Ints) -> tuple[Ints, Ints]:
     """Event and size of each numbered group of hits."""
-    used = numbers >= 0
     count = int(numbers.max(initial=-1)) + 1
     of = np.zeros(count, dtype=np.int64)
-    of[numbers[used]] = event[used]
-    return of, np.bincount(numbers[used], minlength=count)
+    of[numbers] = event
+    return of, np.bincount(numbers, minlength=count)
 
 
 def momenta(samples: Table, track: Ints) -> tuple[Floats, Floats]:
-    """Transverse momentum (GeV) and polar angle (degrees) of tracks, from the true momentum beside their hits."""
-    used = np.flatnonzero(track >= 0)
-    count = int(track.max(initial=-1)) + 1
-    first = np.zeros(count, dtype=np.int64)
-    first[track[used][::-1]] = used[::-1]
-    px, py, pz = (samples.ragged(name).values[first].astype(np.float64) for name in ("px", "py", "pz"))
+    """Transverse momentum (GeV) and polar angle (degrees) of tracks, true, at the hit where the first is largest."""
+    px, py, pz = (samples.ragged(name).values.astype(np.float64) for name in ("px", "py", "pz"))
     pt = np.hypot(px, py)
-    return pt, np.degrees(np.arctan2(pt, pz))
+    used = np.flatnonzero(track >= 0)
+    used = used[np.argsort(pt[used], kind="stable")]
+    largest = np.zeros(int(track.max(initial=-1)) + 1, dtype=np.int64)
+    largest[track[used]] = used  # the last one stays
+    return pt[largest], np.degrees(np.arctan2(pt[largest], pz[largest]))
 
 
 def kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Floats]:

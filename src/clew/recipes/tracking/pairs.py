@@ -10,12 +10,9 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew.errors import DataError
-from clew.recipes.tracking.geometry import TURN, Floats, Ints, Places
-
-Bools = NDArray[np.bool_]
+from clew.recipes.tracking.geometry import TURN, Bools, Floats, Ints, Places
 
 BLOCK = 1 << 20
 """Candidates looked at in one go: about 50 MB."""

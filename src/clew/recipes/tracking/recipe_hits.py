@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clew import Loss, Table
-from clew.recipes.tracking import hitgraph, tracks
+from clew.recipes.tracking import hitgraph, overlaps, tracks
 from clew.recipes.tracking.base import TrackFinder, hits_of, narrowed, sigmoid
+from clew.recipes.tracking.geometry import Floats, Ints, places
 from clew.recipes.tracking.settings import HitSettings
 
 if TYPE_CHECKING:
@@ -60,8 +61,9 @@ class HitGraph(TrackFinder):
         """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
         scores, link, like = sigmoid(outputs["output"]), samples.ragged("link"), samples.ragged("x")
         links = link.values.astype(np.int64) + like.offsets[link.events][:, None]
-        chosen = self.config.tracks
-        found = tracks.from_links(
-            links, scores, len(like.values), chosen.threshold, method=chosen.method, shortest=chosen.shortest
-        )
+        same = self._merged(samples, links, scores) if self.config.tracks.overlaps else None
+        found = tracks.from_links(links, scores, len(like.values), self.config.tracks, same)
         return Table({"found": tracks.in_event(like, found), "score": link.share(scores)})
+
+    def _merged(self, samples: Table, links: Ints, scores: Floats) -> Ints:
+        return overlaps.merged(places(samples, self.config.detector), links, scores, self.config.edges)

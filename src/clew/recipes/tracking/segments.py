@@ -13,8 +13,8 @@ from pydantic import Field
 
 from clew import Ragged, Section, Table
 from clew.errors import DataError
-from clew.recipes.tracking.geometry import Detector, Floats, Ints, Places, Positive, places
-from clew.recipes.tracking.pairs import Bools, Cut, between, blocks, expand
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints, Places, Positive, places
+from clew.recipes.tracking.pairs import Cut, between, blocks, expand
 from clew.recipes.tracking.truth import Truth
 
 TURN_GAIN = 1000.0

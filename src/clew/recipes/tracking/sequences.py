@@ -13,9 +13,9 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.recipes.tracking.geometry import Detector, Floats, Ints, Places, Positive, places
+from clew.recipes.tracking.geometry import Bools, Detector, Floats, Ints, Places, Positive, places
 from clew.recipes.tracking.hitgraph import Edges, linked
-from clew.recipes.tracking.pairs import Bools, Cut, around
+from clew.recipes.tracking.pairs import Cut, around
 from clew.recipes.tracking.truth import Truth
 
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from clew import Section
-from clew.recipes.tracking.geometry import Detector
+from clew.recipes.tracking.geometry import Detector, Positive, filled
+from clew.recipes.tracking.gun import Gun
 from clew.recipes.tracking.hitgraph import Edges
+from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
 from clew.recipes.tracking.segments import Segments
 from clew.recipes.tracking.sequences import Seeds
 from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
-Positive = Annotated[float, Field(gt=0)]
 
 
 class Network(Section):
@@ -38,10 +39,34 @@ class Building(Section):
 
 
 class Finder(Section):
-    """What all tracking recipes have."""
+    """What all tracking recipes have. A detector's name changes the defaults of other sections too (`of_detector`)."""
+
+    of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
+        "acts": {"judging": ABOVE_1_GEV.model_dump()},
+    }
+    """By detector and section: what becomes of settings that are left at their defaults."""
+    without_transforms: ClassVar[tuple[str, ...]] = ("acts",)
+    """Detectors whose modules overlap: a track with two hits on a station is no spinning one."""
 
     transforms: tuple[AnyTransform, ...] = (DropSpinning(), DropHoles(), DropShort(stations=3))
     detector: Detector = Detector()
+    gun: Gun = Gun()
+    judging: Judging = Judging()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        detector = data.get("detector") if isinstance(data, dict) else None
+        name = detector.get("name") if isinstance(detector, dict) else getattr(detector, "name", None)
+        for section, own in cls.of_detector.get(str(name), {}).items():
+            data = {**data, section: _section(cls, section, data.get(section, {}), own)}
+        return filled(cls, data, {"transforms": ()}) if name in cls.without_transforms else data
+
+
+def _section(cls: type[Section], name: str, data: Any, own: dict[str, Any]) -> Any:
+    kind = cls.model_fields[name].annotation
+    assert isinstance(kind, type) and issubclass(kind, Section)
+    return filled(kind, data if isinstance(data, dict) else data.model_dump(), own)
 
 
 class Settings(Finder):
@@ -67,10 +92,21 @@ class HitBuilding(Building):
 
     shortest: Count = 3
     """Hits of the shortest track that is kept."""
+    overlaps: bool | None = None
+    """Whether a station may see a track twice, because its modules overlap; for cylinders (`overlaps.merged`). If not
+    given: for ACTS events."""
 
 
 class HitSettings(Finder):
     """Sections of `hitgraph`."""
+
+    of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
+        "acts": {
+            **Finder.of_detector["acts"],
+            "edges": {"turn_cut": 0.0006, "slope_cut": 5.0, "z0_cut": 200.0},
+            "tracks": {"threshold": 0.1, "overlaps": True},
+        }
+    }
 
     edges: Edges = Edges()
     model: HitNetwork = HitNetwork()

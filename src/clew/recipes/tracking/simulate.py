@@ -21,10 +21,9 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from clew.errors import ConfigError
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
+from clew.recipes.tracking import simulate_particles, writing
+from clew.recipes.tracking.geometry import Bools, Floats, Ints
+from clew.recipes.tracking.simulate_particles import Particles
 
 BLOCK = 256  # events that share one random stream
 SPARE = 32  # candidates beyond a block: about 1% have no track and are passed over
@@ -47,17 +46,10 @@ STATIONS = (
     Station(166.555, 423.5, np.pi, 269.92289, 0.00188274, 0.60515),
 )
 
-MULTIPLICITY = (0.22, 0.32, 0.34, 0.12)  # chances of 2, 4, 6, 8 charged particles, from the tracks an event
-MOMENTUM_MEDIAN, MOMENTUM_SPREAD = 0.34, 0.78  # log-normal
-MOMENTUM_MAX = 1.55  # half the J/psi mass, from physics
-BALANCE = 0.4  # tuned: share of an event's mean momentum taken out, neutrals carry the rest
-LEPTONS = 0.06  # events with a back-to-back pair at the top momentum: 3 of 51
-VERTEX_MEAN, VERTEX_SPREAD = 3.5, 7.2  # an event's z
-DECAY_SHARE, DECAY_LENGTH = 0.15, 50.0  # tuned on residual tails: pairs born off the beam line, mean flight
 LOST_SHARE = 0.04  # tuned: whole tracks whose own hits the sample leaves out for no visible reason
 CURVATURE = 0.3e-3  # GeV per mm of radius at 1 T
 REACH = 800.0  # outer radius of the BES-III drift chamber: a particle that gets there does not come back
-TURNS, DRIFT = 6, 0.3  # tuned: turns followed, rad by which an orbit shifts in each
+TURNS = 6  # tuned: turns followed
 X_NOISE, V_NOISE = 0.17, 0.22  # r*phi and z-equivalent spread of helix residuals, rounding taken out
 X_MERGE, V_MERGE = 1.5, 3.3  # no two clusters of the sample are closer in r*phi, v
 OFF_GRID = 0.12  # share of cluster centres off the half-pitch grid
@@ -77,16 +69,6 @@ class Hits:
     z: Floats
     station: NDArray[np.int8]
     track: Ints
-
-
-class _Particles(NamedTuple):
-    """Charged particles ordered by event; `start` and `momentum` have shape (particles, 3)."""
-
-    event: Ints
-    start: Floats
-    momentum: Floats
-    sense: Floats  # +1 or -1: turns towards larger or smaller phi
-    drift: Floats  # rad by which the orbit shifts in each turn
 
 
 class _Clusters(NamedTuple):
@@ -124,7 +106,7 @@ def _take(hits: Hits, rows: Ints | slice) -> Hits:
 def _block(seed: int, number: int) -> Hits:
     """The BLOCK events of one block, from a random stream of its own."""
     rng = np.random.default_rng([seed, number])
-    particles = _particles(rng, BLOCK + SPARE)
+    particles = simulate_particles.particles(rng, BLOCK + SPARE)
     clusters = [_clusters(rng, s, particles) for s in STATIONS]
     size = len(particles.event)
     once = np.all([np.bincount(c.owner, minlength=size) == 1 for c in clusters], axis=0)
@@ -148,43 +130,7 @@ def _renumber(event: Ints, owner: Ints, particle_event: Ints) -> tuple[Ints, Int
     return number[event], np.where((owner >= 0) & whole[owner], rank[owner], -1)
 
 
-def _particles(rng: Generator, events: int) -> _Particles:
-    """Charged particles in pairs of opposite charge from a vertex near the origin, some after a flight."""
-    count = 2 * rng.choice(np.arange(1, 5), events, p=MULTIPLICITY)
-    event = np.repeat(np.arange(events), count)
-    momentum = _momenta(rng, event, count)
-    start = _flights(rng, momentum)
-    start[:, 2] += rng.normal(VERTEX_MEAN, VERTEX_SPREAD, events)[event]
-    sense = np.tile([1.0, -1.0], len(event) // 2)
-    return _Particles(event, start, momentum, sense, rng.normal(0, DRIFT, len(event)))
-
-
-def _momenta(rng: Generator, event: Ints, count: Ints) -> Floats:
-    """Momenta (particles, 3): isotropic, partly balanced within an event, with a lepton pair in some."""
-    size, first = len(event), np.cumsum(count) - count
-    cosine, azimuth = rng.uniform(-1, 1, size), rng.uniform(0, 2 * np.pi, size)
-    sine = np.sqrt(1 - cosine**2)
-    momentum = np.stack([sine * np.cos(azimuth), sine * np.sin(azimuth), cosine], axis=1)
-    momentum *= rng.lognormal(np.log(MOMENTUM_MEDIAN), MOMENTUM_SPREAD, (size, 1))
-    momentum -= BALANCE * (np.add.reduceat(momentum, first) / count[:, None])[event]
-    norm = np.linalg.norm(momentum, axis=1, keepdims=True)
-    wanted = np.minimum(norm, MOMENTUM_MAX)
-    lepton = first[rng.random(len(count)) < LEPTONS]
-    wanted[lepton] = MOMENTUM_MAX
-    momentum *= wanted / norm
-    momentum[lepton + 1] = -momentum[lepton]
-    return momentum
-
-
-def _flights(rng: Generator, momentum: Floats) -> Floats:
-    """Where particles start, relative to the vertex: some pairs after a flight along their momentum."""
-    pair = momentum[0::2] + momentum[1::2]
-    length = rng.exponential(DECAY_LENGTH, len(pair)) * (rng.random(len(pair)) < DECAY_SHARE)
-    norm = np.linalg.norm(pair, axis=1) + 1e-9  # a back-to-back pair has no direction, and stays
-    return np.repeat(pair * (length / norm)[:, None], 2, axis=0)
-
-
-def _clusters(rng: Generator, station: Station, p: _Particles) -> _Clusters:
+def _clusters(rng: Generator, station: Station, p: Particles) -> _Clusters:
     """Smeared crossings of all helices with one cylinder; what curls up inside REACH crosses many times."""
     meets, loops, phis, turned = _intersections(p, station.radius)
     turn, back = (index[:, None] for index in np.divmod(np.arange(2 * TURNS), 2))
@@ -200,7 +146,7 @@ def _clusters(rng: Generator, station: Station, p: _Particles) -> _Clusters:
     return _Clusters(owner, p.event[owner], sheet * station.sheet, local, v)
 
 
-def _intersections(p: _Particles, radius: float) -> tuple[Bools, Bools, Floats, Floats]:
+def _intersections(p: Particles, radius: float) -> tuple[Bools, Bools, Floats, Floats]:
     """Whether helices meet the cylinder, whether they loop, and phi and angle turned, out and back (2, n)."""
     (x, y), (px, py) = p.start[:, :2].T, p.momentum[:, :2].T
     cx, cy = x - p.sense * py / CURVATURE, y + p.sense * px / CURVATURE
@@ -260,13 +206,6 @@ def _pairs(event: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def write_text(path: Path, hits: Hits) -> None:
-    """Synthetic hits in the layout that `read_text` takes; the first line says what they are."""
-    rows = np.column_stack([hits.event, hits.x, hits.y, hits.z, hits.station, hits.track])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    header = "synthetic BES-III-CGEM-like events, made by clew\nevent x y z station track"
-    try:
-        np.savetxt(temporary, rows, fmt="%d\t%.6e\t%.6e\t%.6e\t%d\t%d", header=header)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Synthetic hits in the layout `bes3`; the first line says what they are."""
+    names = ("event", "x", "y", "z", "station", "track")
+    writing.write_text(path, "synthetic BES-III-CGEM-like events", vars(hits), names)

@@ -15,6 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from clew.errors import ConfigError
+from clew.recipes.tracking import writing
 from clew.recipes.tracking.geometry import Detector
 
 Columns = dict[str, NDArray[np.float64]]
@@ -130,13 +131,4 @@ def write_text(path: Path, hits: Columns) -> None:
     gem = hits["station"] >= SILICON
     rows = {**hits, "det": gem.astype(float), "station": hits["station"] - SILICON * gem}
     rows |= {name: hits[name] / 10 for name in ("x", "y", "z", "vx", "vy", "vz")}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    whole = ("event", "det", "station", "track")
-    form = "\t".join("%d" if name in whole else "%.6e" for name in NAMES)
-    header = f"synthetic BM@N-like events, made by clew\n{' '.join(NAMES)}"
-    try:
-        np.savetxt(temporary, np.column_stack([rows[name] for name in NAMES]), fmt=form, header=header)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    writing.write_text(path, "synthetic BM@N-like events", rows, NAMES)

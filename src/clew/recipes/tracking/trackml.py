@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew import Table, readers
 
@@ -13,20 +13,34 @@ BARREL = ((8, 2), (8, 4), (8, 6), (8, 8), (13, 2), (13, 4), (13, 6), (13, 8), (1
 """(volume, layer) of each station, from the inside out."""
 
 
-def read(path: str) -> Iterator[Table]:
-    """The event of a pair of files; hits outside the barrel are left out."""
-    for events in readers.read(path, "trackml"):
-        yield barrel(events)
+PARTICLES = ("particle_id", "vx", "vy", "vz", "px", "py", "pz", "q", "pdg", "nhits")
+"""Columns of ACTS events that describe particles, not hits."""
+
+
+def read(path: str, kind: str = "trackml") -> Iterator[Table]:
+    """The events of a file, or of a pair of files; hits outside the barrel are left out."""
+    for events in readers.read(path, kind):
+        yield barrel(events) if "volume_id" in events else events
 
 
 def barrel(events: Table) -> Table:
-    """Adds `station` and renames the true momenta; hits that are on none of the ten layers go."""
+    """`hits` with the `station` of each; those that are on none of the ten layers go."""
+    station = stations(events)
+    return hits(events).join({"station": events.ragged("x").share(station)}).select("x", station >= 0)
+
+
+def stations(events: Table) -> NDArray[np.int64]:
+    """The layer of the barrel each hit is on; -1 for none."""
     volume, layer = (events.ragged(name).values.astype(np.int64) for name in ("volume_id", "layer_id"))
     station = np.full(len(volume), -1, dtype=np.int64)
     for number, (v, each) in enumerate(BARREL):
         station[(volume == v) & (layer == each)] = number
+    return station
+
+
+def hits(events: Table) -> Table:
+    """The columns of hits alone, the true momentum there called px, py, pz."""
     like = events.ragged("x")
-    new: dict[str, Any] = {"station": like.share(station)}
-    new |= {name: like.share(events.ragged(f"t{name}").values) for name in ("px", "py", "pz")}
-    units = dict.fromkeys(("px", "py", "pz"), "GeV")
-    return events.drop("tpx", "tpy", "tpz").join(new, units=units).select("x", station >= 0)
+    new = {name: like.share(events.ragged(f"t{name}").values) for name in ("px", "py", "pz")}
+    units = dict.fromkeys(new, "GeV")
+    return events.drop("tpx", "tpy", "tpz", *(name for name in PARTICLES if name in events)).join(new, units=units)

@@ -6,6 +6,7 @@ import numpy as np
 
 from clew import Ragged, Table
 from clew.recipes.tracking.geometry import Floats, Ints
+from clew.recipes.tracking.settings import HitBuilding
 from clew.recipes.tracking.truth import renumber
 
 
@@ -49,22 +50,24 @@ def in_table(found: Ragged) -> Ints:
     return np.where(found.values >= 0, found.values + first[found.events], -1)
 
 
-def from_links(links: Ints, scores: Floats, hits: int, threshold: float, *, method: str, shortest: int) -> Ints:
+def from_links(links: Ints, scores: Floats, hits: int, chosen: HitBuilding, same: Ints | None = None) -> Ints:
     """From edges of hit graphs (links, 2), inner and outer hit: the track each hit was given; -1 for none.
 
     `walk`: the best-scored link first, a hit has at most one inwards and one outwards, tracks are the paths that
     remain. `components`: hits that links join in any way are one track. Tracks of fewer than `shortest` hits go.
+    Hits with the same number in `same` are one to both.
     """
-    taken = np.flatnonzero(scores > threshold)
-    if method == "walk":
-        slots = links[taken] + hits * np.arange(2)
-        taken = taken[compete(slots.ravel(), np.repeat(np.arange(len(taken)), 2), scores[taken], 2 * hits)]
-        label = _follow(links[taken], hits)
-        found = np.where(np.bincount(links[taken].ravel(), minlength=hits) > 0, label, -1)
+    same = np.arange(hits) if same is None else renumber(same)
+    taken = np.flatnonzero(scores > chosen.threshold)
+    links, scores = same[links[taken]], scores[taken]
+    if chosen.method == "walk":
+        slots = links + hits * np.arange(2)
+        links = links[compete(slots.ravel(), np.repeat(np.arange(len(links)), 2), scores, 2 * hits)]
+        found = np.where(np.bincount(links.ravel(), minlength=hits) > 0, _follow(links, hits), -1)[same]
     else:
-        found = components(links[taken], hits)
+        found = components(links, hits)[same]
     size = np.bincount(found[found >= 0], minlength=hits + 1)
-    return renumber(np.where(size[found] >= shortest, found, -1))
+    return renumber(np.where(size[found] >= chosen.shortest, found, -1))
 
 
 def from_candidates(members: Ints, owner: Ints, scores: Floats, hits: int) -> Ints:

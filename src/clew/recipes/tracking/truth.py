@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from clew import Table
-from clew.recipes.tracking.geometry import Ints
-
-Bools = NDArray[np.bool_]
+from clew.recipes.tracking.geometry import Bools, Ints
 
 
 @dataclass(frozen=True)

@@ -8,42 +8,63 @@ ambiguities. It knows the geometry, material, field and resolutions exactly, as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from clew import Ragged, Table
-from clew.recipes.tracking import acts_filter, majority
+from clew.recipes.tracking import acts_filter, judging, matching, trackml
+from clew.recipes.tracking.geometry import Bools, Detector, Ints
+from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
+
+SHORTEST = 3
+"""Hits in the barrel that a track must have to be counted there."""
 
 
 class Found(NamedTuple):
-    """Tracks as `majority.judge` takes them, and the CPU seconds ACTS took, from space points to tracks."""
+    """Pairs `found` (a track's number, from 0 in each event) and `hit` (one of its hits in the event); CPU seconds that
+    ACTS took, from space points to tracks."""
 
     tracks: Table
     seconds: float
 
 
-def measure(events: Table, *, pt_min: float = 1.0, hits_min: int = 6) -> dict[str, float]:
-    """Figures of the Kalman filter on these events: those of `majority.judge` with their errors, and events/s.
+def measure(events: Table, *, wanted: Judging = ABOVE_1_GEV, barrel: bool = False) -> dict[str, float]:
+    """Figures of the Kalman filter on these events, those of every recipe with their errors, and events/s.
 
-    Speed is events a second of CPU time in one thread, without the hand-over of hits and tracks between clew and ACTS.
+    With `barrel` the filter still uses the whole detector, but is judged as the recipes are, by hits in the barrel
+    alone: tracks with SHORTEST of them, particles with `wanted.hits_min`. Speed is events a second of CPU time in one
+    thread, without the hand-over of hits and tracks between clew and ACTS.
     """
-    found = find(events)
+    tracks, seconds = find(events)
+    found, hit = _pairs(events, tracks)
+    hits = trackml.hits(events)
+    if barrel:
+        inside = trackml.stations(events) >= 0
+        hits, (found, hit) = hits.select("x", inside), _inside(found, hit, inside)
+    judged = judging.tallies(hits, matching.match_lists(hits, found, hit), Detector(name="acts"), wanted)
     figures: dict[str, float] = {"events": float(len(events))}
-    for name, ratio in majority.judge(events, found.tracks, pt_min=pt_min, hits_min=hits_min).items():
-        figures[name], figures[f"{name}_error"] = ratio.value, ratio.error
-    return {**figures, "events_per_second": len(events) / max(found.seconds, 1e-9)}
+    for name, each in judged.items():
+        if each.scalar:
+            figures[name], figures[f"{name}_error"] = each.value, each.error
+    return {**figures, "events_per_second": len(events) / max(seconds, 1e-9)}
 
 
-def rows(figures: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Those figures as lines of a table: a name and a value with its error."""
-    told = [name for name in figures if not name.endswith("_error")]
-    return [(name.replace("_", " "), _value(figures[name], figures.get(f"{name}_error"))) for name in told]
+def _pairs(events: Table, tracks: Table) -> tuple[Ints, Ints]:
+    """Tracks and their hits, both counted through the table; a hit named twice by a track counts once."""
+    found = tracks.ragged("found")
+    hit = tracks.ragged("hit").values + events.ragged("x").offsets[found.events]
+    rows = np.unique(np.stack([found.events, found.values, hit], axis=1), axis=0)
+    _, number = np.unique(rows[:, :2], axis=0, return_inverse=True)
+    return number.ravel(), rows[:, 2]
 
 
-def _value(value: float, error: float | None) -> str:
-    return f"{value:,.1f}" if error is None else f"{value:.4f} ± {error:.4f}"
+def _inside(found: Ints, hit: Ints, mask: Bools) -> tuple[Ints, Ints]:
+    """The pairs whose hits are kept, of tracks that keep SHORTEST of them, counted anew."""
+    found, hit = found[mask[hit]], hit[mask[hit]]
+    long = np.bincount(found)[found] >= SHORTEST
+    _, number = np.unique(found[long], return_inverse=True)
+    return number.ravel(), (np.cumsum(mask) - 1)[hit[long]]
 
 
 def find(events: Table) -> Found:

@@ -33,11 +33,13 @@ class Group(Strategy):
 
     def __init__(self, *, rank: int, ranks: int, store: Store, device: torch.device) -> None:
         super().__init__(rank=rank, ranks=ranks)
-        self.device = device
+        self.device, self.crowded = device, False
+        """`crowded`: some ranks have one device together."""
         backend = "gloo"
         if device.type != "cpu":
             torch.accelerator.set_device_index(device)
-            if not _shared(store, rank, ranks, device):  # the device's own library wants one for each rank
+            self.crowded = _shared(store, rank, ranks, device)
+            if not self.crowded:  # the device's own library wants one for each rank
                 backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
         self._told: Tensor = torch.zeros(_TAIL)

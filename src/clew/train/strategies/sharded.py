@@ -13,7 +13,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
-from clew.errors import RecipeError
+from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
 from clew.train.strategies.base import Parameters, Sum, divide
 from clew.train.strategies.group import _TAIL, Group
@@ -28,6 +28,10 @@ class Sharded(Group):
 
     def __init__(self, *, buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
+        if self.crowded:
+            raise ConfigError(
+                "train.strategy sharded needs a device for every worker; there are fewer: use fewer workers"
+            )
         self._synchronize = buffers == "synchronize"
         self._tail = torch.zeros(_TAIL, device=self.device)
         self._model: FSDPModule | None = None
