@@ -18,7 +18,7 @@ from clew.recipes.tracking.hitgraph import Edges
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
 
-CUTS = Edges(turn_cut=0.0051, z0_cut=101.3, slope_cut=2.51)
+CUTS = Edges(turn_cut=0.00513, z0_cut=101.3, slope_cut=2.51)
 
 
 def by_hand(hits: list[Hit], cuts: Edges) -> dict[tuple[int, int], int]:
