@@ -89,12 +89,9 @@ class Buckets:
     def begin(self, total: Tensor, weight: float, *, last: bool) -> None:
         """Before the backward of a part."""
         if not self._under_way:
-            for flat in self._flat:
-                flat[: -_TAIL if flat is self._flat[-1] and not self._apart else None].zero_()
             self.tail[2:].zero_()
-        for parameter, view in self._views.items():
-            if parameter.grad is not view:
-                parameter.grad = view
+            for parameter in self._parameters:
+                parameter.grad = None  # the first gradient is taken as it is, not added to a buffer of zeros
         self.tail[2] += total
         self.tail[3] += weight
         self._under_way, self._live, self._left, self._sent = True, last, list(self._sizes), []
@@ -102,6 +99,7 @@ class Buckets:
     def finish(self) -> Tensor:
         """After the backward of the last part: send what is left, wait for all, divide; the tail's sums."""
         self._live = False
+        self._settle([parameter for parameter, view in self._views.items() if parameter.grad is not view])
         while len(self._sent) < len(self._flat):
             self._send(self._flat[len(self._sent)])
         tail = dist.all_reduce(self.tail, async_op=True) if self._apart else None
@@ -119,11 +117,23 @@ class Buckets:
 
     def _filled(self, parameter: Tensor) -> None:
         """A gradient is complete: send its bucket, and those that waited for it, if nothing is missing before."""
-        if not self._live or parameter.grad is not self._views[parameter]:  # type: ignore[index]
+        if not self._live:
             return
-        self._left[self._bucket_of[parameter]] -= 1  # type: ignore[index]
+        assert isinstance(parameter, nn.Parameter)
+        self._settle([parameter])
+        self._left[self._bucket_of[parameter]] -= 1
         while len(self._sent) < len(self._flat) - 1 and not self._left[len(self._sent)]:
             self._send(self._flat[len(self._sent)])
+
+    def _settle(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Move gradients into their buckets; one that no loss depends on is zero."""
+        there = [parameter for parameter in parameters if parameter.grad is not None]
+        if there:
+            torch._foreach_copy_([self._views[p] for p in there], [p.grad for p in there if p.grad is not None])
+        for parameter in parameters:
+            if parameter.grad is None:
+                self._views[parameter].zero_()
+            parameter.grad = self._views[parameter]
 
     def _send(self, flat: Tensor) -> None:
         sent = flat if self._compress is None else flat.to(self._compress)
