@@ -74,13 +74,13 @@ def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
 
 def beside(sheet: Sheet, folder: Path, *, quick: bool) -> None:
     """Validation in a spare process against the same inline."""
-    source = events(folder, 800 if quick else 1600)
+    source = events(folder, 1600)
     data, share = fitting(folder, source)
     sheet.state("validation: share of an inline run", 100 * share, "%")
     walls: dict[str, list[float]] = {"shared": [], "background": []}
-    for number in range(2 if quick else 4):
+    for number in range(1 if quick else 4):
         for how, found in walls.items():
-            found.append(seconds(train(data, folder / f"{how}-{number}", 8 if quick else 10, how))[0])
+            found.append(seconds(train(data, folder / f"{how}-{number}", 10, how))[0])
     inline, background = (statistics.median(walls[how]) for how in ("shared", "background"))
     sheet.state("validation inline: wall time", inline, "s")
     sheet.state("validation beside: wall time", background, "s")
