@@ -65,6 +65,8 @@ def show(run: _RunFolder) -> None:
     opened = Run.open(run)
     s, told = summarize(opened), story(opened)
     console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
+    last = opened.last("step", opened.lead)
+    seen = last["samples"] if last else 0
     rows = [
         ("recipe", s.recipe),
         ("epochs", f"{s.epochs_done} of {s.epochs}"),
@@ -73,7 +75,7 @@ def show(run: _RunFolder) -> None:
         ("samples/s", f"{s.samples_per_second:,.0f}"),
         ("seconds", f"{s.seconds:.1f}"),
         *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
-        *([("energy", f"{s.energy:,.0f} J")] if s.energy else []),
+        *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
