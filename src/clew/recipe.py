@@ -65,6 +65,9 @@ class Recipe:
     columns: ClassVar[Sequence[str] | None] = None
     """The columns that become tensors for the model and the loss; None takes all."""
 
+    events_a_file: ClassVar[int] = 256
+    """Of the files that `generate` writes, or a multiple."""
+
     location: ClassVar[str] = ""
     """Where `find` found the class: its name, or its file. Set by clew."""
 
@@ -98,10 +101,12 @@ class Recipe:
         """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
-    def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
+    def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Write synthetic raw events that `read` takes, in files under `folder`; yield each and its events.
 
-        File names say `synthetic`. The same seed gives the same events, and more events begin with the same ones.
+        File names say `synthetic`. The same seed gives the same events, and more events begin with the same ones:
+        event `first` and those after it do not depend on those before, so that processes can share the work. They are
+        dealt out in pieces of `events_a_file`.
         """
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 

@@ -21,6 +21,7 @@ def generate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 0,
     output: Annotated[Path, typer.Option(help="The folder the files go to.")] = Path("events"),
     detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=NAME.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
     settings: Settings = None,
 ) -> None:
     """Make synthetic raw events with a recipe's generator.
@@ -31,14 +32,17 @@ def generate(
       clew data generate tracknet --detector bmn --events 10000
     """
     from clew import spec
+    from clew.prepare.generate import generate as work
 
     loaded = spec.load(recipe, overrides(settings, detector__name=detector))
-    begun, done = time.perf_counter(), 0
+    begun = time.perf_counter()
     with progress() as bar:
         task = bar.add_task("generate", total=events, note="")
-        for path, count in loaded.recipe.generate(events, seed, output):
-            done += count
-            bar.update(task, completed=done, note=path.name)
+
+        def show(path: Path, count: int) -> None:
+            bar.update(task, advance=count, note=path.name)
+
+        done = work(loaded.recipe, events, seed, output, workers=workers, progress=show)
     rate = done / max(time.perf_counter() - begun, 1e-9)
     console.print(f"{bold(output)}: {done:,} synthetic events [dim]({rate:,.0f}/s)[/]")
 

@@ -60,7 +60,7 @@ def simulate_acts(events: int, seed: int, first: int = 0, *, gun: Gun = MUONS) -
 
 
 def write_acts(
-    events: int, seed: int, folder: Path, *, gun: Gun = MUONS, layout: str = "hdf5"
+    events: int, seed: int, folder: Path, *, first: int = 0, gun: Gun = MUONS, layout: str = "hdf5"
 ) -> Iterator[tuple[Path, int]]:
     """Write synthetic events under `folder`; yield each file and its events, one file in memory at a time.
 
@@ -71,14 +71,14 @@ def write_acts(
     if layout not in ("hdf5", "trackml"):
         raise ConfigError(f"no layout '{layout}'; choose from hdf5, trackml")
     name = f"synthetic-acts-{gun.label}-seed{seed}"
-    for first in range(0, events, EVENTS_A_FILE):
-        count = min(EVENTS_A_FILE, events - first)
-        table = simulate_acts(count, seed, first, gun=gun)
+    for start in range(first, first + events, EVENTS_A_FILE):
+        count = min(EVENTS_A_FILE, first + events - start)
+        table = simulate_acts(count, seed, start, gun=gun)
         if layout == "trackml":
             for event in range(count):
                 yield write_trackml(table.slice(event, event + 1), folder / name), 1
             continue
-        path = folder / f"{name}-{first // EVENTS_A_FILE:05d}.h5"
+        path = folder / f"{name}-{start // EVENTS_A_FILE:05d}.h5"
         table.save(path)
         yield path, count
 

@@ -50,7 +50,7 @@ class TrackFinder(Recipe):
     def transforms(self) -> Sequence[Transform]:
         return tuple(self.config.transforms)
 
-    def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
+    def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Events of the detector that `detector.name` names: text, or HDF5 from ACTS.
 
         Raises:
@@ -59,14 +59,14 @@ class TrackFinder(Recipe):
         """
         name = self.config.detector.name
         if name == "acts":
-            yield from acts.write_acts(events, seed, folder, gun=self.config.gun)
+            yield from acts.write_acts(events, seed, folder, first=first, gun=self.config.gun)
             return
         if name not in GENERATORS:
             raise ConfigError(f"no generator for the detector '{name}'; there are {', '.join(GENERATORS)}, acts")
-        for first in range(0, events, EVENTS_A_FILE):
-            count = min(EVENTS_A_FILE, events - first)
-            path = folder / f"synthetic-{name}-seed{seed}-{first // EVENTS_A_FILE:05d}.txt"
-            GENERATORS[name](path, count, seed, first)
+        for start in range(first, first + events, EVENTS_A_FILE):
+            count = min(EVENTS_A_FILE, first + events - start)
+            path = folder / f"synthetic-{name}-seed{seed}-{start // EVENTS_A_FILE:05d}.txt"
+            GENERATORS[name](path, count, seed, start)
             yield path, count
 
     def found(self, samples: Table, objects: Table) -> Ints:
