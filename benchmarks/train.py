@@ -52,9 +52,10 @@ from clew.table import Ragged
 from clew.train import checkpoint
 from clew.train.config import TrainConfig
 from clew.train.engine import Engine, as_loss
-from clew.train.loop import _Loop, make_loader
+from clew.train.loop import _Loop
 from clew.train.strategies import Strategy
 from clew.train.strategies.allreduce import AllReduce
+from clew.train.supply import make_loader
 
 WARM = 1
 """Rounds that are not counted."""

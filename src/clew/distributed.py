@@ -38,7 +38,7 @@ from clew.ledger import Run
 from clew.ledger.environment import capture
 from clew.ledger.folder import next_name
 from clew.ledger.records import SCHEMA, Writer
-from clew.train.loop import best_device
+from clew.train.supply import best_device
 
 
 @dataclass

@@ -24,8 +24,8 @@ from clew.recipe import TYPED_IN, Recipe
 from clew.train import checkpoint
 from clew.train.inference import Inference, Portion
 from clew.train.link import Link
-from clew.train.loop import best_device
 from clew.train.stream import Samples
+from clew.train.supply import best_device
 from clew.train.team import Team, cause
 
 Progress = Callable[[int, int | None], None]

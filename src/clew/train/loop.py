@@ -13,16 +13,14 @@ import torch
 
 from clew import tally
 from clew.dataset import Dataset
-from clew.dataset.loader import Loader
 from clew.dataset.sampler import Sampler
-from clew.dataset.store import Disk, Memory, Store, open_store
-from clew.errors import RecipeError, StoppedError
+from clew.dataset.store import Disk, Memory, Store
+from clew.errors import StoppedError
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.records import SCHEMA
 from clew.ledger.writers import listeners
 from clew.recipe import Recipe
-from clew.table import WEIGHT
 from clew.train import checkpoint, finder, judge
 from clew.train.config import TrainConfig
 from clew.train.control import Schedule, Verdict
@@ -31,6 +29,7 @@ from clew.train.meter import Meter, save_portion
 from clew.train.monitor import Monitor
 from clew.train.stop import Stop
 from clew.train.strategies import Strategy, make
+from clew.train.supply import best_device, make_loader, training_columns
 from clew.train.trace import CHECKPOINT, LOAD, READ, VALIDATE, Trace
 from clew.train.validator import Validated, Validator
 
@@ -391,53 +390,3 @@ class _Loop:
                 lr=next(iter(self.engine.optimizers.values())).param_groups[0]["lr"],
                 **meter.times(),
             )
-
-
-def make_loader(
-    recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy, device: torch.device
-) -> Loader:
-    """The training split as the settings want it."""
-    loading, (rank, ranks) = config.loading, strategy.share
-    lengths = None if loading.bucket is None else dataset.lengths("train", loading.bucket)
-    sampler = Sampler(
-        dataset.splits["train"],
-        config.size,
-        config.seed,
-        rank,
-        ranks,
-        lengths=lengths,
-        window=loading.window,
-        budget=loading.max_items,
-        streamed=loading.keep != "memory",
-    )
-    everything = np.arange(sampler.samples)
-    own = everything[sampler.owned(everything) | (everything < 2)] if sampler.streamed else None
-    columns = training_columns(recipe, dataset)
-    store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
-    plain = loading.keep == "memory" and device.type == "cpu"
-    ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
-    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True)
-
-
-def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
-    """What to read for training: the recipe's columns, and the weights where there are any.
-
-    Raises:
-        RecipeError: a column points at items of which none would be read, so its numbers would mean nothing.
-    """
-    if recipe.columns is None:
-        return None
-    for name in recipe.columns:
-        target = dataset.schema[name].index_of if name in dataset.schema else ""
-        if target and not dataset.same_items(target) & set(recipe.columns):
-            raise RecipeError(f"Recipe.columns has '{name}', which points at '{target}': add '{target}' to it")
-    return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
-
-
-def best_device(number: int) -> torch.device:
-    """The accelerator torch finds, of whatever make, dealt out by number; or the CPU."""
-    if not torch.accelerator.is_available():
-        return torch.device("cpu")
-    found = torch.accelerator.current_accelerator()
-    assert found is not None
-    return torch.device(found.type, number % torch.accelerator.device_count())

@@ -88,7 +88,7 @@ def serve(pipe: Connection) -> None:
     from clew.dataset.sampler import Sampler
     from clew.dataset.store import Disk, Memory
     from clew.train import checkpoint, judge
-    from clew.train.loop import best_device
+    from clew.train.supply import best_device
 
     recipe, config = pickle.loads(pipe.recv_bytes())
     torch.set_num_threads(1)
