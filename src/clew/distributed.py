@@ -8,7 +8,7 @@ batches = clew.distributed.wrap(clew.Dataset("dataset"), batch_size=64)   # this
 for epoch in range(5):
     for batch in batches(epoch):
         ...
-        clew.distributed.log(loss=float(loss))       # into the run's records; `clew runs` and the report show them
+        clew.distributed.log(loss=loss)              # into the run's records; `clew runs` and the report show them
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from clew.dataset.loader import Loader
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Memory
 from clew.errors import RunError
-from clew.launch.place import Place, find, meet
+from clew.launch.place import Place, find
 from clew.ledger import Run
 from clew.ledger.environment import capture
 from clew.ledger.folder import next_name
 from clew.ledger.records import SCHEMA, Writer
 from clew.train.supply import best_device
+from clew.train.team import Team
 
 
 @dataclass
@@ -88,16 +89,12 @@ def _joined(place: Place, output: Path | None, device: torch.device, settings: d
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
 
-    if place.ranks == 1:
-        return make()
-    root = output.parent if output else Path("runs")
-    root.mkdir(parents=True, exist_ok=True)
-    store = meet(place, root)
-    backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.ranks)
-    if place.rank == 0:
-        store.set("run", str(make().path))
-    return Run.open(store.get("run").decode())
+    team = Team.gathered(output.parent if output else Path("runs"))
+    run = Run.open(team.share("run", lambda: str(make().path)))
+    if team.store is not None:
+        backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
+        dist.init_process_group(backend, store=team.store, rank=place.rank, world_size=place.ranks)
+    return run
 
 
 @overload
@@ -137,7 +134,7 @@ def wrap(
     return batches
 
 
-def log(**values: float) -> None:
+def log(**values: float | torch.Tensor) -> None:
     """One step's losses, or, with names that begin with `val_`, a validation's metrics.
 
     Raises:
@@ -146,8 +143,9 @@ def log(**values: float) -> None:
     here = _ready()
     now = time.perf_counter()
     seconds, here.since = now - here.since, now
-    metrics = {name.removeprefix("val_"): value for name, value in values.items() if name.startswith("val_")}
-    losses = {name: value for name, value in values.items() if not name.startswith("val_")}
+    numbers = {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
+    metrics = {name.removeprefix("val_"): value for name, value in numbers.items() if name.startswith("val_")}
+    losses = {name: value for name, value in numbers.items() if not name.startswith("val_")}
     facts = {"epoch": here.epochs, "step": here.steps}
     if losses:
         here.steps += 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from clew import Dataset, Ragged, Table
 from clew.dataset.batch import Batches, RaggedTensor, to_batch
-from clew.dataset.loader import Loader, _ahead
+from clew.dataset.loader import Loader, ahead_of
 from clew.dataset.manifest import Manifest, Shard
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Compressed, Disk, Keep, Memory, Store, open_store
@@ -150,7 +150,7 @@ def test_streamed_batches_do_not_depend_on_the_number_of_ranks(
 
 
 def test_a_thread_ahead_ends_when_nobody_wants_more() -> None:
-    items = _ahead((number for number in range(10**9)), 2)
+    items = ahead_of((number for number in range(10**9)), 2)
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     items.close()
     assert not [each for each in threading.enumerate() if each.name == "loader"]
@@ -161,7 +161,7 @@ def test_an_error_in_the_thread_is_raised_where_items_are_taken() -> None:
         yield 1
         raise ValueError("boom on purpose")
 
-    items = _ahead(broken(), 2)
+    items = ahead_of(broken(), 2)
     assert next(items) == 1
     with pytest.raises(ValueError, match="boom on purpose"):
         next(items)

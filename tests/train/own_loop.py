@@ -18,7 +18,7 @@ for epoch in range(2):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        clew.distributed.log(loss=float(loss))
+        clew.distributed.log(loss=loss)
     clew.distributed.log(val_norm=sum(float(p.norm()) for p in model.parameters()))
 if len(sys.argv) > 3:
     raise ValueError("boom on purpose")

@@ -20,6 +20,7 @@ import clew
 from clew import Dataset, Run
 from clew.errors import RunError, StoppedError
 from clew.ledger import timeline as trace
+from clew.ledger.summary import summarize
 from clew.train.api import resume
 from tests.train import losses, recipe, validations, weights
 
@@ -182,3 +183,9 @@ def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp
     assert done.returncode == 0, done.stderr
     assert "rank 1" in done.stdout and "communicate" in done.stdout
     assert json.loads((run.path / "trace.json").read_text())["traceEvents"]
+
+
+@pytest.mark.parametrize(("keep", "told"), [("compressed", "compressed "), ("disk", "from disk at ")])
+def test_how_samples_came_is_told(keep: str, told: str, flat: Dataset, tmp_path: Path) -> None:
+    run = train(flat, tmp_path / "run", loading={"keep": keep})
+    assert summarize(run).loading.startswith(told) and summarize(run).loading.endswith(" GB/s")

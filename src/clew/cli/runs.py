@@ -74,6 +74,7 @@ def show(run: _RunFolder) -> None:
         ("parameters", f"{s.parameters:,}"),
         ("samples/s", f"{s.samples_per_second:,.0f}"),
         ("seconds", f"{s.seconds:.1f}"),
+        *([("samples", s.loading)] if s.loading else []),
         *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
         *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),

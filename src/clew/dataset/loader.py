@@ -94,7 +94,7 @@ class Loader:
 
     def _begun(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         made = self._windowed(epoch, start) if self.sampler.streamed else self._plain(epoch, start)
-        return _ahead(made, self.ahead) if self.ahead else made
+        return ahead_of(made, self.ahead) if self.ahead else made
 
     def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
@@ -108,7 +108,7 @@ class Loader:
                 yield self._portion(batches, own, own, len(batch))
 
     def _windowed(self, epoch: int, start: int) -> Generator[Portion, None, None]:
-        windows = _ahead(self._windows(epoch, start), 1)
+        windows = ahead_of(self._windows(epoch, start), 1)
         try:
             for table, held, batches in windows:
                 near = Batches(table, self.columns)
@@ -147,7 +147,7 @@ class Loader:
         return batch if self.device.type == "cpu" else batch.pin().to(self.device)
 
 
-def _ahead(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
+def ahead_of(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:
     """The same items, produced in a thread that begins now and is at most `depth` of them ahead.
 
     An error of the thread is raised where items are taken; closing the result ends it.

@@ -25,7 +25,7 @@ _keepers: list[subprocess.Popen[bytes]] = []
 class Detached:
     """A process in a session of its own, under a keeper that writes down how it ended."""
 
-    def start(self, arguments: Sequence[str], *, folder: Path, workers: int = 1) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path) -> Job:
         try:
             folder.mkdir(parents=True)
             with (folder / "log.txt").open("wb") as log:

@@ -39,8 +39,8 @@ class Launcher(Protocol):
     It holds nothing between calls: all it needs to know of a job is in the `Job`.
     """
 
-    def start(self, arguments: Sequence[str], *, folder: Path, workers: int = 1) -> Job:
-        """Begin `clew ARGUMENTS`; `folder`, which is made, takes its output, `workers` says how many processes it has.
+    def start(self, arguments: Sequence[str], *, folder: Path) -> Job:
+        """Begin `clew ARGUMENTS`; `folder`, which is made, takes its output.
 
         Raises:
             RunError: it cannot be started.

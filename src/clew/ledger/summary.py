@@ -28,6 +28,8 @@ class Summary:
     """While training, over all ranks; the first epoch is left out where there are several."""
     shares: dict[str, float]
     """Of the time: load, communicate, compute, validate."""
+    loading: str
+    """How samples were kept and how fast they came, where they were not just in memory."""
     memory: float | None
     """Peak bytes of all ranks, where somebody looked."""
     energy: float | None
@@ -58,6 +60,7 @@ def summarize(run: Run) -> Summary:
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
         samples_per_second=_speed(steps, int(plan.get("samples", 0))),
         shares=_shares(steps, validations),
+        loading=_loading(validations[-1].get("loading", {})) if validations else "",
         memory=usage.peak_memory(run),
         energy=joules(records[-1]["time"]) if records and (joules := usage.energy(run)) else None,
         metrics=validations[-1]["metrics"] if validations else {},
@@ -84,3 +87,12 @@ def _shares(steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> d
     parts["compute"] = total - parts["load"] - parts["communicate"]
     whole = sum(parts.values())
     return {name: seconds / whole for name, seconds in parts.items()} if whole else {}
+
+
+def _loading(facts: dict[str, float]) -> str:
+    if not facts.get("read_seconds"):
+        return ""
+    speed = f"{facts['read_bytes'] / facts['read_seconds'] / 1e9:.2f} GB/s"
+    if not facts.get("bytes"):
+        return f"from disk at {speed}"
+    return f"compressed {facts['raw_bytes'] / facts['bytes']:.1f} times, read at {speed}"

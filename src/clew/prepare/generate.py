@@ -23,9 +23,8 @@ def generate(
 
     `progress` is told of every file and its events. A generator that cannot begin in the middle works alone.
     """
-    size = recipe.events_a_file
     whole = "first" not in inspect.signature(recipe.generate).parameters or not recipe.location
-    starts = [0] if whole else list(range(0, events, size))
+    starts = [0] if whole else list(range(0, events, recipe.events_a_file))
     open_executor, width = factory("processes", 1 if len(starts) == 1 else workers)
 
     def done(start: int, files: list[tuple[Path, int]]) -> None:
@@ -33,12 +32,12 @@ def generate(
             progress(path, count)
 
     with Queue(open_executor, width) as queue:
-        shared = (recipe, events, seed, folder, events if whole else size)
+        shared = (recipe, events, seed, folder, whole)
         found = queue.run(_part, shared, starts, label=lambda start: f"events from {start}", done=done)
     return sum(count for files in found for _, count in files)
 
 
-def _part(recipe: Recipe, events: int, seed: int, folder: Path, size: int, start: int) -> list[tuple[Path, int]]:
-    if size == events and not start:
+def _part(recipe: Recipe, events: int, seed: int, folder: Path, whole: bool, start: int) -> list[tuple[Path, int]]:
+    if whole:
         return list(recipe.generate(events, seed, folder))
-    return list(recipe.generate(min(size, events - start), seed, folder, start))
+    return list(recipe.generate(min(recipe.events_a_file, events - start), seed, folder, start))

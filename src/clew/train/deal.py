@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch._C._distributed_c10d import FileStore, Store
 
-from clew.dataset.loader import _ahead
+from clew.dataset.loader import ahead_of
 from clew.errors import RecipeError, StoppedError
 from clew.launch.local import run_local
 from clew.launch.place import Place
@@ -110,7 +110,7 @@ def work(task: Task, engine: Inference, place: Place) -> Generator[tuple[int, in
     The next units are read in a thread while the device works.
     """
     portions = _portions(task, engine, place)
-    with contextlib.closing(_ahead(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
+    with contextlib.closing(ahead_of(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
         for number, portion in ready:
             if portion is None:
                 yield number, 0, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
 from clew.train.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.train.strategies import Strategy, Sum
-from clew.train.trace import BACKWARD, COMMUNICATE, FORWARD, OPTIMISE, Trace
+from clew.train.trace import Trace
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -47,11 +47,10 @@ class Engine:
         strategy.whole = [{id(p) for p in own} for own in self.parameters.values()] == [wanting]
         self._factor = 1.0
         self._device, self._dtype = device, PRECISIONS.get(config.precision)
-        if config.precision == "fp16" and config.strategy in ("sharded", "pipeline") and strategy.ranks > 1:
+        if config.precision == "fp16" and not strategy.alike:
             raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
         self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
         self.average = Average(model, config.ema) if config.ema else None
-        self._plain = len(self.optimizers) == 1 and config.precision == "float32" and config.ema is None
 
     def step(self, parts: Sequence[Batch]) -> dict[str, Sum]:
         """Learn from one batch, given in parts; each loss summed over all of them and all ranks.
@@ -59,14 +58,19 @@ class Engine:
         Raises:
             RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
         """
-        if len(parts) == 1 and self._plain:
-            return self._step_plainly(parts[0])
         sums: dict[str, Sum] = {}
         last = len(parts) - 1
         for place, batch in enumerate(parts):
             self.strategy.counts = batch.counts
-            for losses in self._losses(batch, alone=not last):
-                sums.update(self._follow(losses, batch, last=place == last))
+            begun = time.perf_counter_ns()
+            with self.autocast():
+                losses = self.strategy.losses(self.recipe, self.model, batch)
+            if isinstance(losses, Mapping):
+                sums.update(self._follow(losses, batch, begun, last=place == last))
+            elif last:
+                raise RecipeError("train.accumulate cannot be used with a step() that alternates between optimisers")
+            else:
+                self._alternate(losses, batch, sums)
         if len(sums) != len(self.parameters):
             missing = next(iter(self.parameters.keys() - sums.keys()))
             raise RecipeError(f"step() gave no loss for the optimiser '{missing}'")
@@ -74,29 +78,6 @@ class Engine:
             self.scaler.update()
         if self.average is not None:
             self.average.update()
-        return sums
-
-    def _step_plainly(self, batch: Batch) -> dict[str, Sum]:
-        """The same for the usual case: one loss, one optimiser, single precision; without what others need."""
-        trace, strategy = self.trace, self.strategy
-        now = time.perf_counter_ns if trace.live else _no_clock
-        strategy.counts = batch.counts
-        begun = now()
-        losses = strategy.losses(self.recipe, self.model, batch)
-        if not isinstance(losses, Mapping) or losses.keys() != self.parameters.keys():
-            self._plain = False
-            return self.step([batch])
-        found = {name: as_loss(loss, batch) for name, loss in losses.items()}
-        forward, talked = now(), strategy.waited
-        sums = strategy.backward(found, self.parameters, last=True)
-        backward = now()
-        for name, optimizer in self.optimizers.items():
-            if self.clip is not None:
-                strategy.clip(self.parameters[name], self.clip)
-            optimizer.step()
-        if trace.live:
-            apart = backward - int((strategy.waited - talked) * 1e9)
-            trace.step((begun, forward, apart, backward, now()))
         return sums
 
     def rate(self, factor: float) -> None:
@@ -112,17 +93,8 @@ class Engine:
         """The precision of forward passes."""
         return _PLAIN if self._dtype is None else torch.autocast(self._device.type, self._dtype)
 
-    def _losses(self, batch: Batch, *, alone: bool) -> Iterator[Mapping[str, Tensor | Loss]]:
-        """What the recipe gives, a set at a time; each is followed before the next is computed."""
-        begun = time.perf_counter_ns()
-        with self.autocast():
-            losses = self.strategy.losses(self.recipe, self.model, batch)
-        if isinstance(losses, Mapping):
-            self.trace.add(FORWARD, begun, time.perf_counter_ns())
-            yield losses
-            return
-        if not alone:
-            raise RecipeError("train.accumulate cannot be used with a step() that alternates between optimisers")
+    def _alternate(self, losses: Iterable[tuple[str, Tensor | Loss]], batch: Batch, sums: dict[str, Sum]) -> None:
+        """Each loss is followed before the next is computed."""
         pairs = iter(losses)
         while True:
             begun = time.perf_counter_ns()
@@ -130,26 +102,25 @@ class Engine:
                 pair = next(pairs, None)
             if pair is None:
                 return
-            self.trace.add(FORWARD, begun, time.perf_counter_ns())
-            yield {pair[0]: pair[1]}
+            sums.update(self._follow({pair[0]: pair[1]}, batch, begun, last=True))
 
-    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, *, last: bool) -> dict[str, Sum]:
+    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, begun: int, *, last: bool) -> dict[str, Sum]:
+        """Backward of losses whose forward pass `begun`, and, in the last part of a batch, the optimisers' steps."""
+        strategy, parameters = self.strategy, self.parameters
         for name in losses:
-            if name not in self.parameters:
+            if name not in parameters:
                 raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
-        own = self.parameters if len(losses) == len(self.parameters) else {n: self.parameters[n] for n in losses}
+        own = parameters if len(losses) == len(parameters) else {name: parameters[name] for name in losses}
         found = {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}
-        begun, talked = time.perf_counter_ns(), self.strategy.waited
-        sums = self.strategy.backward(found, own, last=last)
-        ended = time.perf_counter_ns()
-        apart = ended - int((self.strategy.waited - talked) * 1e9)
-        self.trace.add(BACKWARD, begun, apart)
-        if apart < ended:
-            self.trace.add(COMMUNICATE, apart, ended)
+        forward, talked = time.perf_counter_ns(), strategy.waited
+        sums = strategy.backward(found, own, last=last)
+        backward = time.perf_counter_ns()
         if last:
             for name in losses:
                 self._apply(name)
-            self.trace.add(OPTIMISE, ended, time.perf_counter_ns())
+        if self.trace.live:
+            apart = backward - int((strategy.waited - talked) * 1e9)
+            self.trace.step((begun, forward, apart, backward, time.perf_counter_ns()))
         return sums if self.scaler is None else {name: self._unscaled(each) for name, each in sums.items()}
 
     def _apply(self, name: str) -> None:
@@ -172,10 +143,6 @@ class Engine:
 
 
 _PLAIN = contextlib.nullcontext()
-
-
-def _no_clock() -> int:
-    return 0
 
 
 class Average:

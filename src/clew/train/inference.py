@@ -15,9 +15,8 @@ from clew.dataset.batch import Batch, cut
 from clew.errors import ClewError
 from clew.recipe import Recipe
 from clew.table import Table
-from clew.tally import Mean, Tally
+from clew.tally import Tally
 from clew.train import judge
-from clew.train.engine import as_loss
 
 Outputs = Mapping[str, Tensor]
 Mode = Callable[[], contextlib.AbstractContextManager[Any]]
@@ -87,10 +86,7 @@ class Inference:
 
     def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
         outputs = self.recipe.forward(self.model, batch)
-        if not self.losses or type(self.recipe).loss is Recipe.loss:
-            return judge.named(outputs), {}
-        total, weight = as_loss(self.recipe.loss(outputs, batch), batch)
-        return judge.named(outputs), {"loss": Mean(float(total), weight)}
+        return judge.named(outputs), judge.tallied(self.recipe, outputs, batch) if self.losses else {}
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
         """In which the model is run: torch's inference mode or, where it does not work in that (a network that takes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from clew import tally
 from clew.dataset.batch import Batch, to_batch
+from clew.dataset.store import Store
 from clew.errors import ClewError, RecipeError
 from clew.recipe import Recipe
 from clew.table import Table
@@ -24,6 +26,13 @@ def judge(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device
     outputs, losses = forward(recipe, model, samples, device)
     objects = recipe.reconstruct(samples, outputs)
     return {**losses, **recipe.metrics(samples, outputs, objects)}
+
+
+def judge_all(
+    recipe: Recipe, model: nn.Module, store: Store, batches: Iterable[NDArray[np.int64]], device: torch.device
+) -> dict[str, Tally]:
+    """The tallies of all these batches of sample numbers together; one that is empty is left out."""
+    return tally.add([judge(recipe, model, store.read(numbers), device) for numbers in batches if len(numbers)])
 
 
 def rehearse(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Tally]:
@@ -64,13 +73,18 @@ def forward(
     try:
         with torch.no_grad():
             outputs = recipe.forward(model, batch)
-            losses: dict[str, Tally] = {}
-            if type(recipe).loss is not Recipe.loss:
-                total, weight = as_loss(recipe.loss(outputs, batch), batch)
-                losses["loss"] = Mean(float(total), weight)
+            losses = tallied(recipe, outputs, batch)
     finally:
         model.train(was_training)
     return arrays(named(outputs)), losses
+
+
+def tallied(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Tally]:
+    """The loss of a batch, where the recipe has a plain one."""
+    if type(recipe).loss is Recipe.loss:
+        return {}
+    total, weight = as_loss(recipe.loss(outputs, batch), batch)
+    return {"loss": Mean(float(total), weight)}
 
 
 def named(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

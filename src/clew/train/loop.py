@@ -18,8 +18,8 @@ from clew.dataset.store import Disk, Memory, Store
 from clew.errors import StoppedError
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
+from clew.ledger.listeners import listeners
 from clew.ledger.records import SCHEMA
-from clew.ledger.writers import listeners
 from clew.recipe import Recipe
 from clew.train import checkpoint, finder, judge
 from clew.train.config import TrainConfig
@@ -162,7 +162,6 @@ class _Loop:
             samples=len(self.loader.store),
             parameters=self.parameters,
             device=str(self.device),
-            loading=dict(self.loader.store.facts),
         )
         while self.epoch < self.config.epochs and not self.over:
             if not self._learn():
@@ -282,16 +281,15 @@ class _Loop:
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
         shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
-        parts = [
-            judge.judge(self.recipe, self.model, self.held_out.read(numbers), self.device)
-            for numbers in shares.epoch(0)
-            if len(numbers)
-        ]
-        return tally.values(self.strategy.add(tally.add(parts)))
+        found = judge.judge_all(self.recipe, self.model, self.held_out, shares.epoch(0), self.device)
+        return tally.values(self.strategy.add(found))
 
     def _seen(self, done: Validated, **more: Any) -> bool:
         """Write a validation down; whether its weights are the best so far."""
-        self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, **more)
+        loading = dict(self.loader.store.facts)
+        self.writer.write(
+            "validation", **done.facts, metrics=done.metrics, seconds=done.seconds, loading=loading, **more
+        )
         best, over = self.verdict.see(done.metrics)
         self.over = self.over or over
         return best

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,7 @@ class Team:
         if here.ranks == 1:
             return cls(here, root)
         root.mkdir(parents=True, exist_ok=True)
+        atexit.register(_settle)
         return cls(here, root, meet(here, root))
 
     def sized(self, config: TrainConfig) -> TrainConfig:
@@ -82,3 +85,24 @@ def cause(error: Exception, here: Place, store: Any) -> Exception:
         return error
     rank, _, words = first.partition(" ")
     return error if int(rank) == here.rank else WorkerError(f"rank {rank}: {words}")
+
+
+def _settle(patience: float = 5.0) -> None:
+    """Let gloo's threads come to rest before the interpreter ends.
+
+    One that still has to let go of a Python object then (the context that torch's backward leaves in every transfer)
+    would be ended by Python before 3.14, and C++ would abort the process. Sleeping threads have nothing left to do.
+    """
+    end = time.monotonic() + patience
+    time.sleep(0.05)
+    while time.monotonic() < end and any(_busy(task) for task in Path("/proc/self/task").glob("*/stat")):
+        time.sleep(0.05)
+
+
+def _busy(task: Path) -> bool:
+    """Whether a thread of gloo wants to run."""
+    try:
+        name, state = task.read_text().split("(", 1)[1].rsplit(") ", 1)
+    except OSError:  # it has ended
+        return False
+    return "gloo" in name and not state.startswith("S")

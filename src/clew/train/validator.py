@@ -104,8 +104,8 @@ def serve(pipe: Connection) -> None:
         begun = time.perf_counter()
         checkpoint.load(model, Path(path))
         batches = Sampler(len(samples), config.size, shuffle=False).batches(0)
-        parts = [judge.judge(recipe, model, samples.read(numbers), device) for numbers in batches]
-        pipe.send(Validated(facts, tally.values(tally.add(parts)), time.perf_counter() - begun))
+        found = tally.values(judge.judge_all(recipe, model, samples, batches, device))
+        pipe.send(Validated(facts, found, time.perf_counter() - begun))
 
 
 def main() -> None:

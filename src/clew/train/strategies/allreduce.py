@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from clew.recipe import Loss
 from clew.train.strategies.base import Parameters, Sum
-from clew.train.strategies.group import _TAIL, Group
+from clew.train.strategies.group import TAIL, Group
 from clew.train.strategies.norm import synchronize
 
 _FIRST, _BYTES = 1 << 20, 25 << 20
@@ -68,8 +68,8 @@ class Buckets:
         groups = _grouped(self._parameters)
         like = groups[-1][0]
         apart = compress is not None or like.dtype != torch.float32
-        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else _TAIL) for group in groups]
-        self.tail = torch.zeros(_TAIL, device=like.device) if apart else self._flat[-1][-_TAIL:]
+        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else TAIL) for group in groups]
+        self.tail = torch.zeros(TAIL, device=like.device) if apart else self._flat[-1][-TAIL:]
         self._apart = apart
         self._views: dict[nn.Parameter, Tensor] = {}
         self._bucket_of: dict[nn.Parameter, int] = {}

@@ -33,6 +33,8 @@ class Strategy:
 
     replicas: ClassVar[bool] = True
     """Whether ranks share the data; those of a pipeline all work on the same."""
+    alike: ClassVar[bool] = True
+    """Whether every rank has the whole gradient, so that all find the same faults in it."""
 
     def __init__(self, *, rank: int = 0, ranks: int = 1) -> None:
         self.rank, self.ranks = rank, ranks

@@ -18,7 +18,7 @@ from clew.tally import Tally
 from clew.train.strategies.base import Strategy
 
 _PATIENCE = datetime.timedelta(minutes=30)
-_TAIL = 4
+TAIL = 4
 """Numbers sent beside gradients: rank 0's order, ranks that must stop, the loss's total and its weight."""
 
 
@@ -42,7 +42,7 @@ class Group(Strategy):
             if not self.crowded:  # the device's own library wants one for each rank
                 backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
-        self._told: Tensor = torch.zeros(_TAIL)
+        self._told: Tensor = torch.zeros(TAIL)
 
     def place(self, model: nn.Module) -> nn.Module:
         for tensor in model.state_dict().values():

@@ -18,7 +18,7 @@ from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss, Recipe
 from clew.tally import Tally
 from clew.train.strategies.base import Losses, Parameters, Sum, divide
-from clew.train.strategies.group import _TAIL, Group
+from clew.train.strategies.group import TAIL, Group
 
 
 class Pipeline(Group):
@@ -28,13 +28,13 @@ class Pipeline(Group):
     tensors, whose result it returns: the call is what is cut.
     """
 
-    replicas = False
+    replicas = alike = False
 
     def __init__(self, *, microbatches: int, **place: Any) -> None:
         super().__init__(**place)
         self._microbatches = microbatches
         self._schedules: dict[Any, tuple[ScheduleGPipe, list[tuple[Tensor, float]]]] = {}
-        self._tail = torch.zeros(_TAIL, device=self.device)
+        self._tail = torch.zeros(TAIL, device=self.device)
         self._work: tuple[Recipe, Batch] | None = None
 
     def place(self, model: nn.Module) -> nn.Module:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
 from clew.train.strategies.base import Parameters, Sum, divide
-from clew.train.strategies.group import _TAIL, Group
+from clew.train.strategies.group import TAIL, Group
 from clew.train.strategies.norm import synchronize
 
 
@@ -26,6 +26,8 @@ class Sharded(Group):
     Blocks are the entries of `nn.Sequential` and `nn.ModuleList`; what is in none of them is one block.
     """
 
+    alike = False
+
     def __init__(self, *, buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
         if self.crowded:
@@ -33,7 +35,7 @@ class Sharded(Group):
                 "train.strategy sharded needs a device for every worker; there are fewer: use fewer workers"
             )
         self._synchronize = buffers == "synchronize"
-        self._tail = torch.zeros(_TAIL, device=self.device)
+        self._tail = torch.zeros(TAIL, device=self.device)
         self._model: FSDPModule | None = None
 
     def place(self, model: nn.Module) -> nn.Module:

@@ -10,8 +10,6 @@ from clew.errors import ConfigError
 from clew.ledger.folder import Run
 from clew.ledger.records import Record
 
-WRITERS = ("tensorboard", "mlflow")
-
 
 class Listener(Protocol):
     """Sees every record of rank 0."""
