@@ -187,6 +187,7 @@ class Client(Post):
         self._poller = zmq.Poller()
         self._ready: list[zmq.Socket[bytes]] = []
         self._heart: _Heart | None = None
+        self._patience = float("inf")
 
     def connect(self, peer: int, address: str, token: Token) -> None:
         """Make a server reachable; it need not be there yet."""
@@ -194,9 +195,9 @@ class Client(Post):
         self.lines[peer], self._numbers[made], self._words[peer] = made, peer, token.word
         self._poller.register(made, zmq.POLLIN)
 
-    def watch(self, address: str, token: Token) -> None:
-        """Begin to give signs of life to this server, and to look for its own."""
-        self._heart = _Heart(address, token, self.here)
+    def watch(self, address: str, token: Token, *, patience: float = 120.0) -> None:
+        """Begin to give signs of life to this server, and to look for its own for `patience` seconds."""
+        self._heart, self._patience = _Heart(address, token, self.here), patience
 
     @property
     def silence(self) -> float:
@@ -222,7 +223,7 @@ class Client(Post):
         """As the contract says.
 
         Raises:
-            LostPeerError: the watched server was started anew, and knows this peer no more.
+            LostPeerError: the watched server is gone, or was started anew and knows this peer no more.
         """
         end = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
@@ -230,6 +231,8 @@ class Client(Post):
             self._ready = [found for found, _ in self._poller.poll(int(left * 1000))]
             if self._heart is not None and self._heart.renewed:
                 raise LostPeerError("the master was started anew")
+            if self.silence > self._patience:
+                raise LostPeerError(f"the master gave no sign of life for {self._patience:g} s")
             if not self._ready and end is not None and time.monotonic() >= end:
                 return None
         found = self._ready.pop()

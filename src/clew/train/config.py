@@ -219,7 +219,9 @@ class TrainConfig(Section):
 
     @property
     def processes(self) -> int:
-        """Workers, and masters besides."""
+        """Workers, and masters besides; one master alone where workers come by themselves."""
+        if self.strategy in CENTRAL and self.central.listen:
+            return 1
         return self.workers + (self.central.masters + self.central.groups if self.strategy in CENTRAL else 0)
 
     @property

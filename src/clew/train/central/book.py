@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,13 +49,13 @@ class Judging:
 class Book:
     """Of one training."""
 
-    silence = SILENCE
-
     def __init__(
         self, run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, model: nn.Module, sampler: Sampler
     ) -> None:
         self.run, self.recipe, self.config, self.writer, self.model = run, recipe, config, writer, model
         self.path, self.batches = run.path, sampler.steps
+        self.silence = SILENCE if config.central.listen else 12 * SILENCE
+        """Seconds without a sign of life after which a worker is given up; a fixed team has its launcher to tell."""
         steps = sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
         self.verdict = Verdict(config, self.schedule)
@@ -168,7 +169,7 @@ class Book:
         if now.parts is None:
             count = -(-len(self.held_out) // self.config.size)
             edges = [count * place // workers for place in range(workers + 1)]
-            now.parts = [(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True) if a < b]
+            now.parts = [(a, b) for a, b in itertools.pairwise(edges) if a < b]
         if not now.parts:
             return None
         now.given[peer] = now.parts.pop(0)

@@ -108,7 +108,9 @@ class Coordinator:
         self._looked = 0.0
 
     def begin(self) -> None:
-        """Give the other masters their parts."""
+        """Wait for the other masters, and give them their parts."""
+        for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
+            self._await(peer, "hello")
         for peer, first, stop in self.cluster.shards:
             self.post.send(peer, "begin", {"first": first}, self.values[first:stop])
         for peer in self.cluster.heads:
@@ -227,7 +229,7 @@ class Coordinator:
     # -- updates
 
     def _current(self, message: Message) -> bool:
-        """Whether an update is still wanted: its batches are its sender's and, where rounds count, it is of this one."""
+        """Whether an update is still wanted: its batches are its sender's, and of this round where that counts."""
         held = all(self.leases.holds(lease, message.peer) for lease, _ in message.facts["done"])
         stale = self.config.strategy == "backup" and int(message.facts["version"]) < self.holder.version
         return held and not stale
@@ -335,7 +337,7 @@ class Coordinator:
     def _told(self, peer: int, want: Any = False) -> dict[str, Any]:
         """What a worker should know: how far the training is, what to do next."""
         member = self.members[peer]
-        told: dict[str, Any] = {"step": self.leases.done, "workers": len(self.members)}
+        told: dict[str, Any] = {"step": self.leases.done, "workers": len(self.members), "version": self.holder.version}
         if self._over():
             return {**told, "end": True, **({"state": True} if member.asked else {})}
         part = self.book.part_for(peer, len(self.members))
@@ -478,15 +480,17 @@ class Coordinator:
         return found
 
     def _await(self, peer: int, kind: str, *, flush: bool = False) -> Message:
-        """The next such message of a master; what comes before it is dealt with afterwards."""
+        """The next such message of a master; what workers say meanwhile is dealt with afterwards. Heads of groups that
+        wait for an answer get it: they could not answer otherwise."""
         while True:
             message = self.post.receive()
             assert message is not None
-            if message.peer == peer and message.kind == kind:
-                if kind == "push":
-                    self._take_from_head(message)
-                if not flush or message.facts.get("flush"):
+            if message.kind == "push" and message.peer in self.cluster.heads:
+                self._take_from_head(message)
+                if message.peer == peer and flush and message.facts.get("flush"):
                     return message
+            elif message.peer == peer and message.kind == kind:
+                return message
             else:
                 self._later.append(message)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,9 @@ nothing is answered."""
 
 class Rule:
     """A worker's half of a strategy."""
+
+    follows: ClassVar[bool] = True
+    """Whether a worker that was idle goes on from the central weights of now, or from its own."""
 
     def __init__(self, vector: Vector, config: TrainConfig) -> None:
         self.vector, self.config = vector, config
@@ -40,8 +43,8 @@ class Rule:
         self.incoming(ask("push", self.out))
 
     def pack(self, facts: dict[str, Any]) -> None:
-        """Write what is to be sent. Where exchanges overlap with work, the one before may still be under way: `incoming`
-        then takes the answer to that one."""
+        """Write what is to be sent. Where exchanges overlap with work, `incoming` then takes the answer to the one
+        before."""
         self.out, self._sent = self._sent, self.out
         self.outgoing(facts)
         self.vector.write_buffers(self.out)
@@ -93,6 +96,8 @@ class Deltas(Rule):
 class Elastic(Rule):
     """This worker's weights; it and the centre pull at each other by the same difference."""
 
+    follows = False
+
     def __init__(self, vector: Vector, config: TrainConfig) -> None:
         super().__init__(vector, config)
         self._alpha = 0.0
@@ -110,6 +115,8 @@ class Elastic(Rule):
 
 class Energy(Rule):
     """Steps scaled so that all workers together move as one with momentum would (gradient energy matching)."""
+
+    follows = False
 
     def __init__(self, vector: Vector, config: TrainConfig) -> None:
         super().__init__(vector, config)

@@ -22,12 +22,13 @@ class Shard:
         self.post, self.config, self.size = post, config, size
         self._pushed: dict[int, Message] = {}
         self._dropped: set[int] = set()
-        self._close: dict[str, Any] | None = None
+        self._closes: list[dict[str, Any]] = []
         self._early: list[Message] = []
         self._holder: Holder | None = None
 
     def serve(self) -> None:
         """Until the end."""
+        self.post.send(COORDINATOR, "hello")
         while True:
             message = self.post.receive()
             assert message is not None
@@ -82,7 +83,7 @@ class Shard:
         self.holder.take(message.tensor, message.facts)
 
     def _on_close(self, message: Message) -> None:
-        self._close = message.facts
+        self._closes.append(message.facts)
         self._finish_round()
 
     def _on_drop(self, message: Message) -> None:
@@ -98,13 +99,12 @@ class Shard:
 
     def _finish_round(self) -> None:
         """Take the mean of the updates the coordinator took, once all their parts are here."""
-        if self._close is None or not set(self._close["peers"]) <= self._pushed.keys():
-            return
-        close, self._close = self._close, None
-        given = [self._pushed.pop(peer) for peer in close["peers"]]
-        self.holder.take_mean([each.tensor for each in given if each.tensor is not None], close["shares"])
-        for each in given:
-            self._give(each.peer)
+        while self._closes and set(self._closes[0]["peers"]) <= self._pushed.keys():
+            close = self._closes.pop(0)
+            given = [self._pushed.pop(peer) for peer in close["peers"]]
+            self.holder.take_mean([each.tensor for each in given if each.tensor is not None], close["shares"])
+            for each in given:
+                self._give(each.peer)
 
     def _give(self, peer: int) -> None:
         sent: Tensor = self.holder.values

@@ -16,7 +16,7 @@ from torch import Tensor
 from clew.comm import Message, Post
 from clew.comm.tcp import Client, Joint, Server, Token
 from clew.dataset import Dataset
-from clew.errors import StoppedError
+from clew.errors import LostPeerError, StoppedError
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.listeners import listeners
@@ -106,6 +106,10 @@ def _play(
     run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer, stop: Stop, *, resume: bool
 ) -> str:
     """This rank's part; why the training ended before its last epoch, if it did."""
+    if config.central.listen:
+        from clew.train.central.elastic import listen
+
+        return listen(run, recipe, config, writer, stop, resume=resume)
     roles = Roles(config, place.ranks)
     if config.central.masters == 0:
         return _alone(run, recipe, config, writer, stop, resume=resume)
@@ -167,15 +171,20 @@ def work(
     post: Post,
     parts: list[Part],
     device: torch.device,
-) -> None:
-    """Be a worker until there is no more work; a failure is told to the coordinator before it is raised."""
+) -> int:
+    """Be a worker until there is no more work; how many batches that was.
+
+    A failure is told to the coordinator before it is raised.
+    """
     path = run.trace_folder / f"rank-{post.here}.trace" if run is not None and config.trace else None
     for part in parts:
         if part.peer != COORDINATOR:
             post.send(part.peer, "hello")
     with contextlib.closing(Worker(post, recipe, config, parts, device, trace=Trace(path))) as worker:
         try:
-            worker.run()
+            return worker.run()
+        except LostPeerError:
+            raise
         except Exception as error:
             with contextlib.suppress(Exception):
                 post.send(COORDINATOR, "failed", {"why": str(error) or type(error).__name__})

@@ -98,8 +98,9 @@ class Worker:
         self._judge: tuple[nn.Module, Vector, Store] | None = None
         self._meter = Meter(self.loader, self.strategy)
 
-    def run(self) -> None:
-        """From the first lease to the end."""
+    def run(self) -> int:
+        """From the first lease to the end; how many batches were learned from."""
+        learned = 0
         self._begin()
         while self._leased():
             number, epoch, first, stop = self._leases.pop(0)
@@ -109,8 +110,10 @@ class Worker:
                     self.engine.rate(self.schedule.at(int(self.facts["step"])))
                     self._meter.add(self.engine.step(portion.parts), portion)
                     self._note(number)
+                    learned += 1
                     if self._due(last=place == stop) and not self._exchange():
                         break
+        return learned
 
     def close(self) -> None:
         """End the threads."""
@@ -146,6 +149,8 @@ class Worker:
             self._hear(self._answer(COORDINATOR))
             if not self.facts.get("end") and not self._obey() and not self._leases:
                 time.sleep(_IDLE)
+            if self._leases and self.rule.follows and self.facts["version"] != self._versions.get(COORDINATOR):
+                self._restart()
         return True
 
     def _due(self, *, last: bool) -> bool:
@@ -244,9 +249,11 @@ class Worker:
         return self._room
 
     def _next(self) -> Message:
-        message = self.post.receive()
-        assert message is not None
-        return _accepted(message)
+        while True:
+            message = self.post.receive()
+            assert message is not None
+            if message.kind != "welcome":  # to a hello that was said twice
+                return _accepted(message)
 
     def _answer(self, peer: int) -> Message:
         message = self._next()
@@ -264,6 +271,8 @@ class Worker:
     def _obey(self) -> bool:
         """Do what the coordinator asked for besides; whether there was anything."""
         asked = False
+        if self._flying is not None and not self.facts.keys().isdisjoint(("state", "restore", "judge")):
+            self._flying.result()  # one thread at a time may use the post
         if self.facts.pop("state", False):
             asked = True
             self.post.send(COORDINATOR, "state", {}, to_bytes(self._state()))
