@@ -85,6 +85,7 @@ class Server(Post):
         try:
             self.line.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
         except (zmq.ZMQError, OSError, ValueError) as error:
+            self.line.close()
             raise ConfigError(f"cannot listen on {address} ({error}); choose another host:port") from error
         self.address = f"{host}:{self.line.getsockopt(zmq.LAST_ENDPOINT).decode().rpartition(':')[2]}"
         self._numbers: dict[bytes, int] = {}

@@ -61,6 +61,8 @@ class Cluster:
     """Who holds what besides the coordinator."""
 
     own: Part
+    workers: int = 0
+    """How many will come for sure; they are waited for at the end, so that nobody speaks to an empty room."""
     shards: list[Part] = field(default_factory=list)
     heads: list[int] = field(default_factory=list)
 
@@ -504,7 +506,8 @@ class Coordinator:
         now = time.monotonic()
         if self._farewell is None:
             self._farewell = now + _FAREWELL
-        if not self.members or now > self._farewell:
+        missing = len(self.members) or len(self.lost) < self.cluster.workers
+        if not missing or now > self._farewell:
             for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
                 self.post.send(peer, "end")
             self.book.close(self.leases.done, self._facts(), self.members)

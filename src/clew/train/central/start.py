@@ -155,7 +155,7 @@ def make_coordinator(
     book = Book(run, recipe, config, writer, model, sampler)
     book.rehearse(cpu)
     parts = split(vector.length, roles.masters)
-    cluster = Cluster(parts[0], parts[1:], roles.heads)
+    cluster = Cluster(parts[0], 0 if config.central.listen else len(roles.workers), parts[1:], roles.heads)
     made = Coordinator(post, book, vector, config, stop, cluster, document)
     book.plan(sampler.samples, sum(parameter.numel() for parameter in model.parameters()), str(best_device(0)))
     if resume:
