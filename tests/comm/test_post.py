@@ -163,6 +163,7 @@ def test_a_wrong_key_gets_nowhere() -> None:
 def test_a_message_cut_in_the_middle_is_refused() -> None:
     token = Token.new(encrypted=False)
     server = Server(token=token)
+    line: zmq.Socket[bytes]
     with zmq.Context.instance().socket(zmq.DEALER) as line:
         line.setsockopt(zmq.LINGER, 0)
         line.connect(f"tcp://{server.address}")

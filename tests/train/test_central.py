@@ -74,7 +74,8 @@ def check(run: Run, data: Dataset, epochs: int = 2) -> dict[str, Any]:
     if not told["returned"]:
         everything = [str(number) for number in data.read("train").fixed("number")]
         assert seen(run.path.parent / "samples") == Counter(dict.fromkeys(everything, epochs))
-    assert sum(each["samples"] for each in told["workers"].values()) == epochs * data.splits["train"]
+    last = run.last("step")
+    assert last is not None and last["samples"] == epochs * data.splits["train"]
     return told
 
 
@@ -83,13 +84,8 @@ def test_every_sample_is_learned_from_once_an_epoch(name: str, data: Dataset, tm
     run = train(data, tmp_path, **CASES[name])
     told = check(run, data)
     assert validations(run)[-1]["loss"] < 1.0
-    assert (
-        len(run.streams())
-        == len({"x": 1})
-        + CASES[name].get("central", {}).get("masters", 1)
-        + CASES[name].get("central", {}).get("groups", 0)
-        + 1
-    )
+    central = CASES[name].get("central", {})
+    assert len(run.streams()) == 2 + central.get("masters", 1) + central.get("groups", 0)
     if name == "staleness":
         assert max(map(int, told["staleness"])) <= 1
     if "quorum" not in name:
@@ -144,15 +140,15 @@ def test_a_worker_that_fails_fails_the_run_with_its_words(data: Dataset, tmp_pat
 @pytest.mark.parametrize("name", CENTRAL)
 def test_a_stopped_training_goes_on(name: str, data: Dataset, tmp_path: Path) -> None:
     """In one process, where the result is the same to the bit: master's and worker's optimisers, place, randomness."""
-    more: dict[str, Any] = {"strategy": name, "workers": 1, "central": {"masters": 0, "sync_every": 1}, "epochs": 6}
+    more: dict[str, Any] = {"strategy": name, "workers": 1, "central": {"masters": 0, "sync_every": 1}, "epochs": 40}
     (tmp_path / "a").mkdir()
     whole = train(data, tmp_path / "a", **more)
     (tmp_path / "b").mkdir()
     with pytest.raises(StoppedError):
         train(data, tmp_path / "b", time_limit_minutes=0.002, **more)
     run = resume(tmp_path / "b" / "run", time_limit_minutes=10)
-    check(run, data, epochs=6)
-    assert 0 < next(run.records(kind="resume"))["step"] < 6 * 20
+    check(run, data, epochs=40)
+    assert 0 < next(run.records(kind="resume"))["step"] < 40 * 20
     for key, tensor in weights(whole).items():
         assert torch.equal(weights(run)[key], tensor), key
 

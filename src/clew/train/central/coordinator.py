@@ -206,6 +206,8 @@ class Coordinator:
         member = self.members[message.peer]
         assert message.tensor is not None
         member.state, member.asked = message.tensor.clone(), False
+        if self._saving is not None and self._all_states():
+            self._save()  # at once: of a single worker the state is then of the same moment as the weights
         self._answer(message.peer, "told", self._told(message.peer))
 
     def _on_restore(self, message: Message) -> None:

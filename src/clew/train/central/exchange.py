@@ -49,6 +49,15 @@ class Rule:
         self.outgoing(facts)
         self.vector.write_buffers(self.out)
 
+    def state(self) -> dict[str, Tensor]:
+        """What this worker has that the masters do not."""
+        return {}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Go on from it."""
+        for name, tensor in self.state().items():
+            tensor.copy_(state[name])
+
     def outgoing(self, facts: dict[str, Any]) -> None:
         """Write what this worker has to tell."""
         raise NotImplementedError
@@ -102,6 +111,9 @@ class Elastic(Rule):
         super().__init__(vector, config)
         self._alpha = 0.0
 
+    def state(self) -> dict[str, Tensor]:
+        return {"weights": self.vector.flat}
+
     def outgoing(self, facts: dict[str, Any]) -> None:
         facts["alpha"] = self._alpha = min(0.5, self.config.central.elasticity / max(1, int(facts["workers"])))
         self._update.copy_(self.vector.flat)
@@ -127,6 +139,9 @@ class Energy(Rule):
         super().begin(answer)
         self._base.copy_(self.vector.flat)
         self._before.copy_(self.vector.flat)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"momentum": self._momentum, "before": self._before, "base": self._base, "weights": self.vector.flat}
 
     def exchange(self, ask: Ask, facts: dict[str, Any]) -> None:
         central = self.config.central

@@ -294,6 +294,7 @@ class Worker:
             "optimizers": {name: each.state_dict() for name, each in self.engine.optimizers.items()},
             "scaler": self.engine.scaler.state_dict() if self.engine.scaler else None,
             "random": torch.get_rng_state(),
+            "rule": self.rule.state(),
         }
 
     def _load(self, state: dict[str, Any]) -> None:
@@ -302,6 +303,7 @@ class Worker:
         if self.engine.scaler is not None and state["scaler"]:
             self.engine.scaler.load_state_dict(state["scaler"])
         torch.set_rng_state(state["random"])
+        self.rule.load(state["rule"])
 
     def _validate(self, number: int, first: int, stop: int) -> None:
         """Judge some batches of held-out samples with the weights of a moment, and send the tallies."""
