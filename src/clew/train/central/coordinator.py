@@ -175,6 +175,8 @@ class Coordinator:
             self._refuse(message.peer, "it has another model; give it the recipe and settings of the run")
             return
         member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
+        if self.config.central.listen:
+            self.book.note(f"worker {message.peer} ({member.host}) joined")
         if self._states:
             member.restore = self._states.pop(0)
         self._answer(message.peer, "told", self._told(message.peer))
