@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from _contest import Sheet
+from _tasks import flat_events, generated
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.optim import Adam
@@ -87,14 +88,29 @@ def bucketing(sheet: Sheet, share: float) -> None:
     sheet.bar("GRU: bucketed against random batches", speed["bucketed"] / speed["random"], 2, "times")
 
 
-def loading(sheet: Sheet, data: Dataset, folder: Path, epochs: int) -> None:
-    """How long a training waits for data, by where the data is kept; from its own records."""
+def waiting(sheet: Sheet, graphs: Dataset, folder: Path, events: int) -> None:
+    """How long a training of every shipped recipe waits for data, at its own batch size; from its own records."""
     for keep in ("memory", "compressed", "disk"):
-        settings: dict[str, Any] = {"loading": {"keep": keep}, "epochs": epochs, "threads": 1, "batch_size": 32}
-        run = clew.train("tracking", data, output=folder / keep, **settings)
-        records = [each for each in run.records() if each["kind"] == "step"]
-        wait, seconds = (sum(each[name] for each in records) for name in ("wait", "seconds"))
-        sheet.bar(f"loading, {keep}: waiting for data", 100 * wait / seconds, 2, "% of training", lower=True)
+        waited(sheet, f"tracking, {keep}", "tracking", graphs, folder / keep, epochs=1, loading={"keep": keep})
+    for name in ("hitgraph", "tracknet"):
+        data = generated(name, folder / name, events)
+        waited(sheet, name, name, data, folder / name / "run", epochs=3)
+    net = nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1), nn.Flatten(0))
+    waited(
+        sheet, "columns (MLP)", net, flat_events(), folder / "columns" / "run", epochs=5, loss="binary_cross_entropy"
+    )
+
+
+def waited(sheet: Sheet, title: str, recipe: Any, data: Any, output: Path, **settings: Any) -> None:
+    run = clew.train(recipe, data, output=output, threads=1, **settings)
+    records = list(run.records(kind="step"))
+    wait, seconds = (sum(each[name] for each in records) for name in ("wait", "seconds"))
+    sheet.state(f"{title}: making a batch or waiting for it", 1e6 * wait / records[-1]["step"], "microseconds a step")
+    sheet.bar(f"{title}: waiting for data", 100 * wait / seconds, 2, "% of training", lower=True)
+
+
+def compression(sheet: Sheet, data: Dataset) -> None:
+    """What blosc2 makes of tracking graphs, and how fast it gives them back."""
     config = TrainConfig.model_validate({"loading": {"keep": "compressed"}, "batch_size": 32})
     loader = make_loader(find("tracking")(), config, data, Strategy(), CPU)
     for _ in loader.epoch(0):

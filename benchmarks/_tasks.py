@@ -188,20 +188,25 @@ def against(sheet: Sheet, title: str, task: Task, times: Times, rival: str) -> N
     sheet.bar(f"{title}: clew against {rival}", found, 0.97, "times")
 
 
-def flat_data(folder: Path) -> Dataset:
+def flat_events() -> Table:
     """Enough for a thousand batches of 128."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(130_600, Flat.features)).astype(np.float32)
     y = (x @ rng.normal(size=Flat.features) + rng.normal(size=len(x)) > 0).astype(np.float32)
-    Table({"x": x, "y": y}).save(folder / "events.h5")
+    return Table({"x": x, "y": y})
+
+
+def flat_data(folder: Path) -> Dataset:
+    flat_events().save(folder / "events.h5")
     return prepared(Flat(), folder / "events.h5", folder / "flat")
 
 
-def graph_data(folder: Path, events: int) -> Dataset:
-    recipe = find("tracking")()
+def generated(name: str, folder: Path, events: int) -> Dataset:
+    """A shipped recipe's own events, made and prepared."""
+    recipe = find(name)()
     for _ in recipe.generate(events, 1, folder / "events"):
         pass
-    return prepared(recipe, folder / "events", folder / "graphs")
+    return prepared(recipe, folder / "events", folder / "dataset")
 
 
 def prepared(recipe: Recipe, source: Path, output: Path) -> Dataset:

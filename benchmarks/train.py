@@ -29,9 +29,9 @@ from typing import Any
 
 import torch
 from _contest import Over, Sheet, Times, Turn, in_turns, main, options, quartile, timed
-from _loading import bucketing, loading
+from _loading import bucketing, compression, waiting
 from _ranks import two_ranks
-from _tasks import Flat, FlatTask, GraphTask, Task, Widths, against, flat_data, fresh, graph_data, ratio, with_clew
+from _tasks import Flat, FlatTask, GraphTask, Task, Widths, against, flat_data, fresh, generated, ratio, with_clew
 from torch import Tensor
 from torch.optim import Adam
 
@@ -143,7 +143,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
     warnings.filterwarnings("ignore", module="lightning")
     quick = arguments.quick
-    flat, graphs = flat_data(folder), graph_data(folder, 4096 if quick else 12_288)
+    flat, graphs = flat_data(folder), generated("tracking", folder, 4096 if quick else 12_288)
     wide = FlatTask(flat, Flat(Widths(hidden=(1000, 1000, 1000))), steps=WIDE_STEPS)
     rounds = {"MLP": 100, "GraphNet": 30, "2 ranks": 20} if quick else {"MLP": 500, "GraphNet": 120, "2 ranks": 80}
     single(sheet, FlatTask(flat), folder / "mlp", rounds["MLP"])
@@ -154,7 +154,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         against(sheet, f"{title}, 2 ranks", task, times, "DDP")
     bucketing(sheet, 0.2 if quick else 1.0)
     checkpoints(sheet, flat, folder / "large", 2 if quick else 5)
-    loading(sheet, graphs, folder / "loading", 1)
+    waiting(sheet, graphs, folder / "waiting", 1000 if quick else 3000)
+    compression(sheet, graphs)
     return {
         "threads": 1,
         "steps_a_block": {"MLP": FlatTask.steps, "GraphNet": GraphTask.steps, "MLP of 2 million": WIDE_STEPS},
