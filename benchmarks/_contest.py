@@ -31,10 +31,10 @@ class Over(Exception):  # noqa: N818
 
 
 class Contestant:
-    """A loop in a thread that works only when it is its turn."""
+    """A loop in a thread that works only when it is its turn. `settle` waits for what a step left to a device."""
 
-    def __init__(self, loop: Callable[[Turn], None], steps: int) -> None:
-        self._loop, self._steps, self._lead = loop, steps, steps // 10
+    def __init__(self, loop: Callable[[Turn], None], steps: int, settle: Turn = lambda: None) -> None:
+        self._loop, self._steps, self._lead, self._settle = loop, steps, steps // 10, settle
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._count, self._begun, self._seconds, self._over = 0, 0.0, 0.0, False
         self._error: BaseException | None = None
@@ -46,6 +46,8 @@ class Contestant:
         """Called by the loop at the begin of every step. The clock starts after a few steps, with warm caches: in a
         training of its own, a loop does not begin anew every 20 steps."""
         place = self._count % (self._lead + self._steps)
+        if place in (0, self._lead):
+            self._settle()
         if place == 0:
             self._seconds = time.perf_counter() - self._begun
             self._back.release()
@@ -95,9 +97,11 @@ def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
     return {name: each[WARM:] for name, each in times.items()}
 
 
-def in_turns(loops: Mapping[str, Callable[[Turn], None]], steps: int, rounds: int) -> Times:
+def in_turns(
+    loops: Mapping[str, Callable[[Turn], None]], steps: int, rounds: int, settle: Turn = lambda: None
+) -> Times:
     """The same of whole loops, in blocks of so many steps."""
-    contestants = {name: Contestant(loop, steps) for name, loop in loops.items()}
+    contestants = {name: Contestant(loop, steps, settle) for name, loop in loops.items()}
     try:
         return alternate({name: each.block for name, each in contestants.items()}, rounds)
     finally:
