@@ -163,7 +163,7 @@ class Stranger:
             try:
                 clew.train(recipe("line"), flat, output=self.path, central=listening, **settings)
             except Exception as error:
-                self.error = error  # type: ignore[assignment]
+                self.error = error
 
         self.thread = threading.Thread(target=train, daemon=True)
         self.thread.start()
