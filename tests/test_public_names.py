@@ -54,6 +54,7 @@ def test_recipe_contract_is_pinned() -> None:
         "read",
         "transforms",
         "prepare",
+        "unchanged",
         "generate",
         "model",
         "forward",
