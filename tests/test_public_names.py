@@ -24,6 +24,7 @@ def test_public_names_are_pinned() -> None:
         "distributed",
         "errors",
         "evaluate",
+        "export",
         "figure",
         "predict",
         "prepare",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -179,7 +180,8 @@ def document(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
 def _in_processes(run: Run, arguments: tuple[Any, ...], workers: int) -> None:
     try:
         # torch._dynamo: building an optimiser imports it, two seconds that the workers need not spend each
-        run_local(_enter, arguments, workers, preload=["torch._dynamo", "torch.distributed", "clew.train.loop"])
+        heavy = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else [])]
+        run_local(_enter, arguments, workers, preload=[*heavy, "torch.distributed", "clew.train.loop"])
     except StoppedError:
         raise
     except Exception as error:

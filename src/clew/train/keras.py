@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def read(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(f"no file {path}")
     try:
-        with seeded():
+        with seeded(), quiet():
             if path.suffix == ".json":
                 return keras.models.model_from_json(path.read_text())
             return keras.models.load_model(path, compile=False)
@@ -72,7 +73,8 @@ def packed(model: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         try:
-            model.save(path)
+            with quiet():
+                model.save(path)
         except Exception as error:
             raise RecipeError(f"the Keras model cannot be saved ({_first_line(error)}); use file.py:build") from error
         return path.read_bytes()
@@ -112,7 +114,8 @@ def restored(module: KerasModule | KerasChain) -> Any:
     model = module.source
     parts: list[Any] = list(module) if isinstance(module, KerasChain) else [module]
     values = {id(variable): tensor for part in parts for variable, tensor in part.state()}
-    model.set_weights([values[id(variable)].detach().cpu().numpy() for variable in model.weights])
+    with quiet():
+        model.set_weights([values[id(variable)].detach().cpu().numpy() for variable in model.weights])
     return model
 
 
@@ -266,6 +269,14 @@ def seeded() -> Iterator[None]:
         yield
     finally:
         random.setstate(before)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the words that NumPy 2 has for Keras 3.15 whenever a variable becomes an array."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)
+        yield
 
 
 def _first_line(error: Exception) -> str:
