@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
 from clew.train.flat import Flat, Input
@@ -114,6 +115,8 @@ def traced(work: Work) -> Any:
     try:
         with _quiet(), torch.no_grad():
             return torch.export.export(work.flat, work.tensors, dynamic_shapes=(shapes,))
+    except GuardOnDataDependentSymNode as error:
+        raise RecipeError("the model cannot be exported: what it does depends on the values in its inputs") from error
     except Exception as error:  # torch.export raises many kinds for what it cannot follow
         raise RecipeError(
             f"the model cannot be exported, torch.export does not follow it: {first_line(error)}"
@@ -164,12 +167,11 @@ def _scaled(model: Any, inputs: Sequence[Input]) -> Any:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Without what torch's exporters say to those who develop them."""
-    log = logging.getLogger("torch.onnx")
-    before = log.level
-    log.setLevel(logging.ERROR)
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        log.setLevel(before)
+        logging.disable(before)

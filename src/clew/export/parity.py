@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from clew.dataset import Dataset
 from clew.dataset.batch import Batch, to_batch
+from clew.dataset.store import Disk
 from clew.errors import RecipeError
 from clew.recipe import Recipe
 from clew.table import Table
 from clew.train.judge import named
 from clew.train.stream import Split
 
-SAMPLES = 512
+SAMPLES = 256
 SIZES = (1, 2, 3, 17)
 """Of the first batches; the rest makes one. A graph that was made for one size is caught by another."""
 
@@ -31,8 +32,8 @@ class Difference(NamedTuple):
 
 def samples_of(dataset: Dataset, split: str | None) -> Table:
     """Some real samples."""
-    chosen = Split.of(dataset, split)
-    return dataset.rows(chosen.split, 0, 0, SAMPLES)
+    chosen = Split.of(dataset, split).split
+    return Disk(dataset, chosen, None).run(0, min(SAMPLES, dataset.splits[chosen]))
 
 
 def batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:

@@ -77,6 +77,7 @@ def module_of(given: Any, *, penalties: str = "refuse", fresh: bool = False) -> 
     if is_keras(given):
         from clew.train import keras
 
+        keras.check(given, penalties=penalties)
         return keras.adopt(given if fresh else keras.unpacked(keras.packed(given)), penalties=penalties)
     made: nn.Module = given if fresh else copy.deepcopy(given)
     return made

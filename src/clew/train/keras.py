@@ -95,11 +95,7 @@ def adopt(model: Any, *, penalties: str = "refuse") -> nn.Module:
     Raises:
         ConfigError: it has penalties, or its weights are not there yet.
     """
-    load_keras()
-    if not model.built or not model.inputs:
-        raise ConfigError(f"the Keras model {model.name} is not built; give it an Input, or call it once on data")
-    if penalties != "ignore":
-        _check_penalties(model)
+    check(model, penalties=penalties)
     for layer in _all_layers(model):
         if getattr(layer, "synchronized", False):
             layer.synchronized = False  # what train.buffers says; Keras has none of its own on torch
@@ -107,6 +103,19 @@ def adopt(model: Any, *, penalties: str = "refuse") -> nn.Module:
     made = KerasChain(model, layers) if layers else KerasModule(model)
     object.__setattr__(made, "source", model)
     return made
+
+
+def check(model: Any, *, penalties: str = "refuse") -> None:
+    """Whether a Keras model can be adopted.
+
+    Raises:
+        ConfigError: it cannot; why, and what to do.
+    """
+    load_keras()
+    if not model.built or not model.inputs:
+        raise ConfigError(f"the Keras model {model.name} is not built; give it an Input, or call it once on data")
+    if penalties != "ignore":
+        _check_penalties(model)
 
 
 def restored(module: KerasModule | KerasChain) -> Any:

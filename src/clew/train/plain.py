@@ -58,7 +58,7 @@ def recipe_for(
     made = Columns(Settings.model_validate(settings), model=None if build else _handed(model, arguments))
     if ":" in build:
         load_code(build)
-    elif build:
+    elif build or bring.is_keras(made.handed):
         made.model()
     resolve(made)
     return made
@@ -67,10 +67,6 @@ def recipe_for(
 def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
     """A model handed over in Python, or made by what was."""
     if not isinstance(model, (FunctionType, type)):
-        if bring.is_keras(model):
-            from clew.train.keras import load_keras
-
-            load_keras()  # another backend is told now
         return model
     try:
         made = model(**arguments)
@@ -81,6 +77,7 @@ def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
 
 def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
     """The dataset of what was handed over: made now, or found under `root` from an earlier time."""
+    recipe = Columns(recipe.config)  # a model does not travel to processes that only prepare
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
