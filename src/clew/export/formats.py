@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
+from clew.export import recurrent
 from clew.train.flat import Flat, Input
 from clew.train.keras import KerasChain, KerasModule, load_keras, packed, quiet, restored
 from clew.train.portable import ENTRY
@@ -37,7 +38,7 @@ Writer = Callable[[Path, str], None]
 
 def torch_program(work: Work) -> Writer:
     """A program that loads without clew: `torch.export.load(path).module()(*tensors)` gives outputs by name."""
-    program = traced(work)
+    program = recurrent.as_torch(traced(work))
 
     def write(path: Path, facts: str) -> None:
         with path.open("wb") as file:
@@ -61,6 +62,7 @@ def onnx(work: Work) -> Writer:
                 dynamo=True,
                 input_names=[each.name for each in work.inputs],
                 output_names=list(outputs),
+                custom_translation_table=recurrent.as_onnx(),
                 verbose=False,
             )
     except Exception as error:  # torch.onnx raises many kinds for what it cannot say in ONNX
@@ -113,11 +115,13 @@ def traced(work: Work) -> Any:
     """
     shapes = tuple(dict.fromkeys(range(len(each.axes)), torch.export.Dim.DYNAMIC) for each in work.inputs)
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet(), recurrent.whole(), torch.no_grad():
             return torch.export.export(work.flat, work.tensors, dynamic_shapes=(shapes,))
     except GuardOnDataDependentSymNode as error:
         raise RecipeError("the model cannot be exported: what it does depends on the values in its inputs") from error
     except Exception as error:  # torch.export raises many kinds for what it cannot follow
+        if "Constraints violated" in str(error):
+            raise RecipeError("the model cannot be exported: it is tied to one size of its inputs") from error
         raise RecipeError(
             f"the model cannot be exported, torch.export does not follow it: {first_line(error)}"
         ) from error
