@@ -151,25 +151,35 @@ class Columns(Recipe):
         return named(self.config.loss, probabilities=self.probabilities)(outputs, batch[LABELS])
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        """Accuracy, confusion (and the ROC of two classes) for integer labels, the mean absolute error for others."""
+        """Accuracy, confusion (and the ROC of two classes) for classes, the mean absolute error for other labels."""
         said, true, weights = outputs.get("output"), samples[LABELS], samples.weights
         if said is None or isinstance(true, Ragged) or len(said) != len(true):
             return {}
-        if true.dtype.kind in "iub" and true.shape == said.shape and true.ndim == 2:
-            true = true.argmax(1) if true.shape[1] > 1 else true[:, 0]
-        if true.dtype.kind in "iub" and self.probabilities:
-            said = _logits(said)
-        if true.dtype.kind in "iub" and true.ndim == 1:
+        classes = self._classes(true, said)
+        if classes is not None:
+            said = _logits(said) if self.probabilities else said
             flat = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
             if flat.ndim == 1:
-                right = (flat > 0) == (true > 0)
-                score = 1 / (1 + np.exp(-flat.astype(np.float64)))
-                return {"accuracy": tally.Ratio.of(right, weights), "auc": tally.Roc.of(score, true > 0, weights)}
-            return _of_classes(flat, true, weights) if flat.ndim == 2 else {}
+                right = (flat > 0) == (classes > 0)
+                score = 1 / (1 + np.exp(-np.clip(flat.astype(np.float64), -60, 60)))
+                return {"accuracy": tally.Ratio.of(right, weights), "auc": tally.Roc.of(score, classes > 0, weights)}
+            return _of_classes(flat, classes, weights) if flat.ndim == 2 else {}
         if true.size != said.size:
             return {}
         errors = np.abs(said.reshape(len(true), -1) - true.reshape(len(true), -1)).mean(1)
         return {"mae": tally.Mean(float((errors * weights).sum()), float(weights.sum()))}
+
+    def _classes(self, true: Any, said: Any) -> Any:
+        """Labels as numbers of classes, or None where they are something else."""
+        columned = true.ndim == 2 and true.shape == said.shape
+        told = true.dtype.kind in "iub" or "crossentropy" in self.config.loss.replace("_", "")
+        if not told and not (columned and self.config.loss == "auto" and self.probabilities):
+            return None
+        if columned:
+            return true.argmax(1) if true.shape[1] > 1 else (true[:, 0] > 0.5).astype(np.int64)
+        if true.ndim != 1:
+            return None
+        return true if true.dtype.kind in "iub" else (true > 0.5).astype(np.int64)
 
     def _needed(self) -> list[str]:
         chosen = self.config.columns
