@@ -2,8 +2,8 @@
 
 Each model is trained for a few steps, exported by `clew export` (which compares it with the original first), and asked
 about the same ready batches as its original: torch in inference mode, ONNX through what `clew predict` uses. Both have
-two threads that do not spin while they wait. They take turns in one process, a short block each, in an order shuffled every round; compared are 25th
-percentiles of block times, and torch against itself shows what noise is left.
+two threads that do not spin while they wait. They take turns in one process, a short block each, in an order shuffled
+every round; compared are 25th percentiles of block times, and torch against itself shows what noise is left.
 
 A model is added by a line in `MODELS`.
 """
