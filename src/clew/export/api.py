@@ -87,6 +87,7 @@ def export(
             transforms=manifest.transforms,
             inputs=work.inputs,
             outputs=outputs_of(work),
+            recurrent=any(isinstance(each, nn.RNNBase) for each in model.modules()),
             included=done.included,
             left_out=done.left_out,
             tolerance=tolerance,

@@ -188,6 +188,8 @@ class Facts(Section):
     """With their fitted numbers."""
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
+    recurrent: bool
+    """Whether it has recurrent layers."""
     included: tuple[str, ...]
     """What is done to raw events that the exported model does itself."""
     left_out: tuple[str, ...]

@@ -57,7 +57,8 @@ class Portable(nn.Module):
 
 
 class Onnx(Portable):
-    """Computed by onnxruntime, with as many threads as torch has."""
+    """Computed by onnxruntime, with as many threads as torch has; with one where layers are recurrent: onnxruntime wakes
+    the others in every step of a sequence, which takes longer than it saves."""
 
     ending = ".onnx"
 
@@ -66,15 +67,21 @@ class Onnx(Portable):
             import onnxruntime
         except ImportError as error:
             raise ConfigError(f"ONNX files need the extra onnx (pip install 'clew[onnx]'): {error}") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
+        self._session = self._begun(onnxruntime, path, torch.get_num_threads())
+        told = str(self._session.get_modelmeta().custom_metadata_map["clew"])
+        if json.loads(told).get("recurrent"):
+            self._session = self._begun(onnxruntime, path, 1)
+        return told
+
+    def _begun(self, library: Any, path: Path, threads: int) -> Any:
+        options = library.SessionOptions()
+        options.intra_op_num_threads = threads
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others may need the cores
         try:
-            self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+            return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's own kinds
             raise ConfigError(f"{path}: onnxruntime cannot read it ({str(error).splitlines()[0]})") from error
-        return str(self._session.get_modelmeta().custom_metadata_map["clew"])
 
     def _asked(self, inputs: list[Tensor]) -> dict[str, Tensor]:
         given = {each.name: tensor.numpy() for each, tensor in zip(self.facts.inputs, inputs, strict=True)}
