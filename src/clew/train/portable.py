@@ -57,8 +57,8 @@ class Portable(nn.Module):
 
 
 class Onnx(Portable):
-    """Computed by onnxruntime, with as many threads as torch has; with one where layers are recurrent: onnxruntime wakes
-    the others in every step of a sequence, which takes longer than it saves."""
+    """Computed by onnxruntime, with as many threads as torch has; with one where layers are recurrent, because
+    onnxruntime wakes the others in every step of a sequence, which takes longer than it saves."""
 
     ending = ".onnx"
 
