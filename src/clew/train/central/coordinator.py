@@ -108,6 +108,8 @@ class Coordinator:
         self._stopping = False
         self._farewell: float | None = None
         self._looked = 0.0
+        self._told_apart = [0, 0]
+        """Messages that workers sent and received, by their own count."""
 
     def begin(self) -> None:
         """Wait for the other masters, and give them their parts."""
@@ -230,6 +232,8 @@ class Coordinator:
         self.book.failed(message.peer, str(message.facts["why"]), last=not self.config.central.listen)
 
     def _on_bye(self, message: Message) -> None:
+        self._told_apart[0] += int(message.facts["sent"])
+        self._told_apart[1] += int(message.facts["received"])
         self._lose(message.peer, "")
 
     # -- updates
@@ -417,6 +421,7 @@ class Coordinator:
             "staleness": {str(age): count for age, count in sorted(self.holder.staleness.items())},
             "bytes": self.post.bytes,
             "returned": self.leases.returned,
+            "messages": {"sent": self.post.sent, "received": self.post.received, "workers": self._told_apart},
         }
 
     def _want_states(self) -> float:
