@@ -7,6 +7,7 @@
     │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
     │   └── RunError          a run folder that is missing, taken or half-written
     ├── WorkerError           a process of ours died: exit code 1
+    │   └── LostPeerError     another process of an asynchronous training is gone
     └── StoppedError          told to stop before the end, ready to go on: exit code 75
 
 A message says what was given, what is allowed and what to do, in one line.
@@ -51,6 +52,10 @@ class RunError(UserError):
 
 class WorkerError(ClewError):
     """A worker process failed; the message carries its rank and its own words."""
+
+
+class LostPeerError(WorkerError):
+    """A process that takes part in an asynchronous training cannot be reached."""
 
 
 class StoppedError(ClewError):

@@ -18,6 +18,7 @@ import clew
 from clew.errors import ConfigError, StoppedError
 from clew.train import bring, keras
 from clew.train.api import resume
+from clew.train.config import CENTRAL
 from tests.train import validations, weights
 from tests.train.keras_models import cnn, images, saved
 
@@ -159,6 +160,22 @@ def test_every_strategy_trains_a_cnn_as_well_as_one_process(
             torch.testing.assert_close(found[key], tensor, rtol=2e-3, atol=2e-4)
         elif "moving" in key and settings["strategy"] != "pipeline":
             torch.testing.assert_close(found[key], tensor, rtol=0.1, atol=0.05)
+
+
+@pytest.mark.parametrize("strategy", CENTRAL)
+def test_every_strategy_with_a_master_trains_a_cnn(
+    strategy: str, folder: Path, alone: clew.Run, tmp_path: Path
+) -> None:
+    """Two workers do half of the updates each, or average them: a few epochs more, the same quality."""
+    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, central={"sync_every": 1})
+    assert weights(run).keys() == weights(alone).keys()
+    best = max(each["accuracy"] for each in validations(run))
+    assert best >= validations(alone)[-1]["accuracy"] - 0.03
+    for key, tensor in weights(run).items():
+        if "moving" in key:
+            assert torch.isfinite(tensor).all() and not torch.equal(
+                tensor, torch.full_like(tensor, float("var" in key))
+            )
 
 
 def test_a_launcher_may_start_the_ranks(folder: Path, alone: clew.Run, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import cache, config, data, demo, evaluate, export, init, predict, prepare, runs, trace, train
+from clew.cli import cache, config, data, demo, evaluate, export, init, predict, prepare, runs, trace, train, worker
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -31,6 +31,7 @@ app.command()(demo.demo)
 app.command()(init.init)
 app.command()(prepare.prepare)
 app.command()(train.train)
+app.command()(worker.worker)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)

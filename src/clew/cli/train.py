@@ -28,6 +28,14 @@ def train(
     dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="allreduce, sharded, pipeline; downpour, easgd, gem, diloco, backup (with masters)."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With a master: where `clew worker` may join and leave meanwhile."),
+    ] = None,
     output: Annotated[str | None, typer.Option(help="The run's folder (default: the next under runs/).")] = None,
     model: Annotated[
         str | None,
@@ -65,6 +73,8 @@ def train(
       clew train runs/first --output runs/again
       clew train tracking --time-limit 2h
       clew train tracking --workers 2 --detach
+      clew train tracking --workers 4 --strategy downpour
+      clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train --resume runs/tracking-001
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
@@ -91,12 +101,14 @@ def train(
         )
     with following() as begun:
         if resume is not None:
-            run = _resume(resume, workers, minutes, begun, others=[dataset, epochs, output, *(settings or ())])
+            others = [dataset, epochs, output, strategy, listen, *(settings or ())]
+            run = _resume(resume, workers, minutes, begun, others=others)
         else:
             from clew import spec
             from clew.train.api import train as work
 
             options = {"dataset": dataset, "workers": workers, "epochs": epochs, "time_limit_minutes": minutes}
+            options |= {"strategy": strategy, "central__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = spec.load("columns", chosen)

@@ -165,10 +165,10 @@ def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool) -> No
     """Do, or go on with, the training that a run folder describes, in processes of this machine."""
     run.meeting_file.unlink(missing_ok=True)
     arguments = (run, recipe, config, resume)
-    if config.workers == 1:
+    if config.processes == 1:
         _enter(*arguments, 0, 1)
     else:
-        _in_processes(run, arguments, config.workers)
+        _in_processes(run, arguments, config.processes)
     run.meeting_file.unlink(missing_ok=True)
 
 
@@ -212,7 +212,7 @@ def _enter(run: Run, recipe: Recipe, config: TrainConfig, resume: bool, rank: in
 def _work(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, *, resume: bool) -> None:
     import torch
 
-    from clew.train.loop import run_rank
+    from clew.train.strategies import runner
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    run_rank(run, recipe, config, place, store=store, resume=resume)
+    runner(config)(run, recipe, config, place, store=store, resume=resume)
