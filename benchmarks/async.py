@@ -59,7 +59,9 @@ def apply(sheet: Sheet, rounds: int) -> None:
 
 
 def over_mpi(sheet: Sheet, rounds: int) -> str:
-    command = [str(Path(sys.executable).parent / "mpiexec"), "-n", "2", sys.executable, str(HERE / "_pingpong.py")]
+    beside = Path(sys.executable).parent / "mpiexec"
+    starter = str(beside) if beside.exists() else "mpiexec"
+    command = [starter, "-n", "2", sys.executable, str(HERE / "_pingpong.py")]
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout.strip().splitlines()[-1])
     found = {name: quartile(each[1:]) for name, each in told["times"].items()}
