@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from _contest import Sheet, alternate, main, options, quartile, seconds
+from _downpour import BATCH, data
 from _pictures import wide
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -34,7 +35,6 @@ from clew.train.config import TrainConfig
 HERE = Path(__file__).parent
 SIZE = 1_244_060
 """Parameters of 784-1200-250-10."""
-BATCH = 100
 
 
 def apply(sheet: Sheet, rounds: int) -> None:
@@ -58,10 +58,14 @@ def apply(sheet: Sheet, rounds: int) -> None:
     sheet.bar("master's apply against fused Adam", found["clew"] / found["torch"], 1.2, "ratio", lower=True)
 
 
-def over_mpi(sheet: Sheet, rounds: int) -> str:
+def mpiexec() -> list[str]:
+    """The one beside Python, or the site's."""
     beside = Path(sys.executable).parent / "mpiexec"
-    starter = str(beside) if beside.exists() else "mpiexec"
-    command = [starter, "-n", "2", sys.executable, str(HERE / "_pingpong.py")]
+    return [str(beside) if beside.exists() else "mpiexec", "-n"]
+
+
+def over_mpi(sheet: Sheet, rounds: int) -> str:
+    command = [*mpiexec(), "2", sys.executable, str(HERE / "_pingpong.py")]
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=True)
     told = json.loads(done.stdout.strip().splitlines()[-1])
     found = {name: quartile(each[1:]) for name, each in told["times"].items()}
@@ -117,11 +121,6 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
     sheet.bar("TCP against raw sockets, one way", found["clew"] / found["raw"], 0.6, "ratio")
 
 
-def data(samples: int) -> tuple[Any, Any]:
-    rng = np.random.default_rng(1)
-    return rng.random((samples, 784), np.float32), rng.integers(0, 10, samples)
-
-
 def plain(samples: int, epochs: int) -> float:
     """A loop as one would write it: samples/s of one thread."""
     torch.set_num_threads(1)
@@ -141,25 +140,15 @@ def plain(samples: int, epochs: int) -> float:
     return epochs * samples / (time.perf_counter() - begun)
 
 
-def train(folder: Path, samples: int, epochs: int, workers: int, **central: Any) -> float:
-    """The same by clew: samples/s after the first epoch."""
-    held = tuple(each[:BATCH] for each in data(BATCH))
-    run = clew.train(
-        f"{HERE / '_pictures.py'}:wide",
-        data(samples),
-        held,
-        loss="cross_entropy",
-        strategy="downpour",
-        central=central,
-        workers=workers,
-        threads=1,
-        epochs=epochs + 1,
-        batch_size=BATCH,
-        output=folder / f"run-{time.monotonic_ns()}",
-        trace=False,
-        monitor_seconds=None,
-    )
-    return speed(run)
+def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **central: Any) -> float:
+    """The same by clew, one thread a process: samples/s after the first epoch."""
+    output = folder / f"run-{time.monotonic_ns()}"
+    settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "central": central}
+    script = [sys.executable, str(HERE / "_downpour.py"), json.dumps(settings)]
+    starter = [*mpiexec(), str(1 + workers)] if comm == "mpi" else []
+    more = [] if comm == "mpi" else [str(workers)]
+    subprocess.run([*starter, *script, *more], check=True, stdout=subprocess.DEVNULL)
+    return speed(Run.open(output))
 
 
 def speed(run: Run) -> float:
@@ -174,10 +163,11 @@ def trainings(sheet: Sheet, folder: Path, *, quick: bool) -> None:
     samples, epochs, repeat = (2000, 2, 1) if quick else (5000, 4, 3)
     kinds: dict[str, Callable[[], float]] = {
         "plain": lambda: plain(samples, epochs),
-        "strict": lambda: train(folder, samples, epochs, 1),
-        "overlapped": lambda: train(folder, samples, epochs, 1, overlap=True),
-        "two workers": lambda: train(folder, samples, epochs, 2),
-        "two workers, overlapped": lambda: train(folder, samples, epochs, 2, overlap=True),
+        "strict": lambda: train(folder, samples, epochs, 1, "mpi"),
+        "overlapped": lambda: train(folder, samples, epochs, 1, "mpi", overlap=True),
+        "two workers": lambda: train(folder, samples, epochs, 2, "mpi"),
+        "strict, TCP": lambda: train(folder, samples, epochs, 1, "tcp"),
+        "overlapped, TCP": lambda: train(folder, samples, epochs, 1, "tcp", overlap=True),
         "again": lambda: plain(samples, epochs),
     }
     found: dict[str, list[float]] = {name: [] for name in kinds}
@@ -187,10 +177,10 @@ def trainings(sheet: Sheet, folder: Path, *, quick: bool) -> None:
     best = {name: max(each) for name, each in found.items()}
     sheet.state("plain loop, one thread", best["plain"], "samples/s")
     sheet.state("plain loop against itself", best["again"] / best["plain"], "ratio")
-    sheet.bar("one master, one worker, strict", best["strict"] / best["plain"], 0.70, "of the plain loop")
-    sheet.bar("one master, one worker, overlapped", best["overlapped"] / best["plain"], 0.85, "of the plain loop")
-    for name in ("two workers", "two workers, overlapped"):
-        sheet.state(f"one master, {name}, on 2 cores", best[name] / best["plain"], "of the plain loop")
+    sheet.bar("one master, one worker, strict, MPI", best["strict"] / best["plain"], 0.70, "of the plain loop")
+    sheet.bar("one master, one worker, overlapped, MPI", best["overlapped"] / best["plain"], 0.85, "of the plain loop")
+    for name in ("two workers", "strict, TCP", "overlapped, TCP"):
+        sheet.state(f"one master, {name}", best[name] / best["plain"], "of the plain loop")
 
 
 def uneven(sheet: Sheet, folder: Path, *, quick: bool) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from clew.comm.base import Message, Post, as_bytes, empty, pack, unpack
 
 _HEADER, _TENSOR = 71, 72
-_SPIN, _NAP = 0.0005, 0.0001
+_SPIN, _NAP = 0.005, 0.0001
 """Seconds of looking without a pause, and of a pause."""
 
 

@@ -228,6 +228,7 @@ class _Loop:
                 self.trace.begin_step(self.step)
                 self.engine.rate(self.schedule.at(self.step))
                 self.strategy.order, self.strategy.alarm = self._order(), self.stop.wanted
+                self.strategy.size = portion.size
                 meter.add(self.engine.step(portion.parts), portion)
                 self.step, self.place, self.seen = self.step + 1, self.place + 1, self.seen + portion.size
                 enough = self.step == self.config.steps

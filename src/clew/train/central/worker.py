@@ -95,6 +95,8 @@ class Worker:
         self._leases: list[list[int]] = []
         self._undone: list[list[int]] = []
         """Lease and batches of it that were learned from since the last exchange."""
+        self._left = 0
+        """Batches of the lease under way that are still to come."""
         self._versions: dict[int, int] = {}
         self._room = torch.empty(self.vector.length, dtype=self.vector.flat.dtype)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="exchange") if config.central.overlap else None
@@ -115,6 +117,7 @@ class Worker:
                     self._meter.add(self.engine.step(portion.parts), portion)
                     self._note(number)
                     learned += 1
+                    self._left = stop - place
                     if self._due(last=place == stop) and not self._exchange():
                         break
         return learned
@@ -170,7 +173,8 @@ class Worker:
     def _exchange(self) -> bool:
         """Tell what was learned; False if the lease is not this worker's any more, and all of it void."""
         begun = time.perf_counter()
-        facts = {**self._report(), "want": len(self._leases) < 1}
+        soon = self.every if self._pool is not None else 0  # an answer that comes later is asked for earlier
+        facts = {**self._report(), "want": not self._leases and self._left <= soon}
         self._undone = []
         if self._pool is None:
             self.rule.exchange(lambda kind, tensor: self._ask(kind, tensor, facts), facts)

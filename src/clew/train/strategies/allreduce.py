@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from clew.recipe import Loss
-from clew.train.strategies.base import Parameters, Sum
+from clew.train.strategies.base import Parameters, Sum, unit
 from clew.train.strategies.group import TAIL, Group
 from clew.train.strategies.norm import synchronize
 
@@ -48,10 +48,10 @@ class AllReduce(Group):
             total, weight = losses[name]
             self.tell(buckets.tail)
             buckets.begin(total.detach(), weight, last=last)
-            self.descend(total, own, None, keep=len(parameters) > 1)
+            self.descend(total, own, unit(1 / self.size, total), keep=len(parameters) > 1)
             if last:
                 begun = time.perf_counter()
-                self._told = buckets.finish()
+                self._told = buckets.finish(self.size)
                 self.waited += time.perf_counter() - begun
                 sums[name] = Sum(self._told[2], self._told[3])
         return sums
@@ -96,8 +96,11 @@ class Buckets:
         self.tail[3] += weight
         self._under_way, self._live, self._left, self._sent = True, last, list(self._sizes), []
 
-    def finish(self) -> Tensor:
-        """After the backward of the last part: send what is left, wait for all, divide; the tail's sums."""
+    def finish(self, divided: int) -> Tensor:
+        """After the backward of the last part: send what is left, wait for all, divide; the tail's sums.
+
+        Gradients were `divided` by this before: where that is the weight of the batch, a pass over them is saved.
+        """
         self._live = False
         self._settle([parameter for parameter, view in self._views.items() if parameter.grad is not view])
         while len(self._sent) < len(self._flat):
@@ -110,8 +113,8 @@ class Buckets:
         if tail is not None:
             tail.wait()
         told = self.tail.clone()
-        by = torch.where(told[3] == 0, 1.0, told[3])
-        torch._foreach_div_(self._flat, by)
+        if told.device.type != "cpu" or told[3] != divided:
+            torch._foreach_mul_(self._flat, divided / torch.where(told[3] == 0, 1.0, told[3]))
         self._under_way = False
         return told
 

@@ -46,6 +46,8 @@ class Strategy:
         """Whether this rank must stop; sent likewise."""
         self.counts = True
         """Whether the batch under way counts (see `Batch.counts`)."""
+        self.size = 1
+        """Samples of the batch under way, over all ranks."""
         self.whole = False
         """Whether the one optimiser there is has all parameters that want a gradient."""
         self._sums: dict[str, Sum] = {}
