@@ -1,4 +1,4 @@
-"""Parquet: one row an event, lists become ragged columns."""
+"""Parquet: one row an event, lists become ragged columns, lists of fixed size dimensions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parquet(Reader):
     endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
     columns: tuple[str, ...] = ()
-    """Columns to read (default: all that are numbers or lists of numbers)."""
+    """Columns to read (default: all that are numbers, arrays of fixed size, or lists of either)."""
     units: dict[str, str] = {}
     """Units of columns; the file does not say."""
     chunk: Annotated[int, Setting(ge=1)] = 20_000
@@ -121,7 +121,9 @@ def _is_list(kind: Any) -> bool:
 def _usable(kind: Any) -> bool:
     from pyarrow import types
 
-    if _is_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind):
+        kind = kind.value_type
+    while types.is_fixed_size_list(kind):
         kind = kind.value_type
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
@@ -132,7 +134,7 @@ def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], firs
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     _check_filled(array, name, first)
     if types.is_fixed_size_list(array.type):
-        return _values(array, name, first).reshape(len(array), array.type.list_size)
+        return _values(array, name, first)
     if not _is_list(array.type):
         return np.asarray(array.to_numpy(zero_copy_only=False))
     offsets = array.offsets.to_numpy().astype(np.int64)
@@ -142,13 +144,22 @@ def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], firs
 
 
 def _values(lists: Any, name: str, first: int) -> NDArray[Any]:
-    """All items of all lists."""
-    inner = lists.flatten()
-    if inner.null_count:
-        parents = lists.value_parent_indices() if hasattr(lists, "value_parent_indices") else None
-        event = f", first in event {first + parents.filter(inner.is_null())[0].as_py()}" if parents else ""
-        raise DataError(f"column '{name}' has {inner.null_count} empty entries in its lists{event}")
-    return np.asarray(inner.to_numpy(zero_copy_only=False))
+    """All items of all lists; those of fixed size are dimensions."""
+    from pyarrow import types
+
+    shape, owner, inner = [], None, lists
+    while _is_list(inner.type) or types.is_fixed_size_list(inner.type):
+        if types.is_fixed_size_list(inner.type):
+            shape.append(inner.type.list_size)
+        else:
+            owner = inner.value_parent_indices() if hasattr(inner, "value_parent_indices") else None
+        inner = inner.flatten()
+        if inner.null_count:
+            place = int(np.argmax(inner.is_null().to_numpy(zero_copy_only=False))) // int(np.prod(shape, dtype=int))
+            event = place if owner is None and not _is_list(lists.type) else owner[place].as_py() if owner else None
+            told = "" if event is None else f", first in event {first + event}"
+            raise DataError(f"column '{name}' has {inner.null_count} empty entries in its lists{told}")
+    return np.asarray(inner.to_numpy(zero_copy_only=False)).reshape(-1, *shape)
 
 
 def _check_filled(array: Any, name: str, first: int) -> None:

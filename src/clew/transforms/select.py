@@ -22,6 +22,7 @@ def _checked(text: str) -> str:
 
 
 ExpressionText = Annotated[str, AfterValidator(_checked)]
+"""In settings: an expression over columns, checked when the settings are read."""
 
 
 class Select(Transform):
@@ -29,6 +30,11 @@ class Select(Transform):
 
     kind: Literal["select"] = "select"
     where: ExpressionText
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it looks at."""
+        return Expression(self.where).names
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
@@ -49,6 +55,11 @@ class SelectItems(Transform):
     kind: Literal["select_items"] = "select_items"
     where: ExpressionText
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it looks at."""
+        return Expression(self.where).names
+
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
         if not isinstance(chosen, Ragged):
@@ -64,6 +75,11 @@ class Compute(Transform):
     column: str
     expression: ExpressionText
     unit: str = ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it is computed from."""
+        return Expression(self.expression).names
 
     def __call__(self, events: Table) -> Table:
         new = Expression(self.expression).evaluate(events)
