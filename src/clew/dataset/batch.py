@@ -220,4 +220,4 @@ def _tensor(table: Table, name: str) -> TensorColumn:
 
 def _aligned(values: NDArray[Any]) -> Tensor:
     """A copy in torch's own memory, which is aligned: matrix products may round by where their inputs lie."""
-    return torch.from_numpy(np.ascontiguousarray(values)).clone()
+    return torch.asarray(np.ascontiguousarray(values), copy=True)  # what is read may not be writeable

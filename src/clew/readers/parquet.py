@@ -80,6 +80,8 @@ def _rows(file: Any, piece: Piece, names: list[str]) -> Any:
     place = int(ends[first - 1]) if first else 0
     taken = []
     groups = list(range(int(first), int(last) + 1))
+    if piece == (place, ends[last]):  # whole row groups need not be cut
+        return file.read_row_groups(groups, columns=names, use_threads=False).combine_chunks()
     for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False):
         begin, place = place, place + batch.num_rows
         if place > piece.start:
@@ -147,18 +149,16 @@ def _values(lists: Any, name: str, first: int) -> NDArray[Any]:
     """All items of all lists; those of fixed size are dimensions."""
     from pyarrow import types
 
-    shape, owner, inner = [], None, lists
+    inner, shape = lists, list[int]()
     while _is_list(inner.type) or types.is_fixed_size_list(inner.type):
-        if types.is_fixed_size_list(inner.type):
-            shape.append(inner.type.list_size)
-        else:
-            owner = inner.value_parent_indices() if hasattr(inner, "value_parent_indices") else None
+        shape += [inner.type.list_size] if types.is_fixed_size_list(inner.type) else []
         inner = inner.flatten()
         if inner.null_count:
             place = int(np.argmax(inner.is_null().to_numpy(zero_copy_only=False))) // int(np.prod(shape, dtype=int))
-            event = place if owner is None and not _is_list(lists.type) else owner[place].as_py() if owner else None
-            told = "" if event is None else f", first in event {first + event}"
-            raise DataError(f"column '{name}' has {inner.null_count} empty entries in its lists{told}")
+            event = first + (lists.value_parent_indices()[place].as_py() if _is_list(lists.type) else place)
+            raise DataError(
+                f"column '{name}' has {inner.null_count} empty entries in its lists, first in event {event}"
+            )
     return np.asarray(inner.to_numpy(zero_copy_only=False)).reshape(-1, *shape)
 
 

@@ -163,7 +163,7 @@ class Pairs(tally.Tally):
     def figure(self, title: str) -> figure.Figure:
         from clew.recipes.jets import drawing
 
-        return figure.picture(drawing.svg(self.draw()), title=f"Rejection against efficiency, {self.signal}")
+        return figure.picture(drawing.svg(self, self.style), title=f"Rejection against efficiency, {self.signal}")
 
     def draw(self, style: str | None = None) -> Drawing:
         """A matplotlib figure in a style of mplhep, ready for `savefig("roc.pdf")`."""

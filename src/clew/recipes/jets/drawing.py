@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import matplotlib
 import numpy as np
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from clew.recipes.jets.curves import Pairs
 
 Floats = NDArray[np.float64]
+BAND = 100
+"""Replicas that the band of a curve is made of."""
+_FIXED: Any = {"svg.fonttype": "path", "svg.hashsalt": "clew"}
+"""The same bytes everywhere, whatever fonts a reader's machine has."""
 LOWEST = 0.05
 """Efficiency of signal from which on curves are drawn."""
 
@@ -29,38 +33,53 @@ def rejections(pairs: Pairs, style: str) -> Figure:
     Raises:
         ConfigError: mplhep has no such style.
     """
-    import mplhep
-
     from clew.recipes.jets.curves import Area, replicas
 
-    if style not in mplhep.style.__all__:
-        raise ConfigError(f"judging.style: mplhep has no style '{style}'{nearest(style, mplhep.style.__all__)}")
     grid = np.linspace(LOWEST, 1, 96)
-    with matplotlib.rc_context({**getattr(mplhep.style, style), "svg.fonttype": "path", "svg.hashsalt": "clew"}):
+    with matplotlib.rc_context(_style(style)):
         drawing = Figure(figsize=(10, 7.5))
         axes = drawing.add_subplot()
         for place, name in enumerate(pairs.backgrounds):
             sums, squares, colour = pairs.sums[place], pairs.squares[place], COLOURS[place % len(COLOURS)]
             known = Area(sums, squares)
             label = f"against {name}, AUC {known.value:.4f} ± {known.error:.4f}"
-            drawn = np.array([_rejection(each, grid) for each in replicas(sums, squares)[:100]])
-            with np.errstate(invalid="ignore"):
-                low, high = np.nanpercentile(drawn, [16, 84], axis=0) if len(drawn) else (grid, grid)
+            low, high = _band(np.array([_rejection(each, grid) for each in replicas(sums, squares)[:BAND]]))
             axes.fill_between(grid, low, high, color=colour, alpha=0.25, linewidth=0)
             axes.plot(grid, _rejection(sums, grid), color=colour, label=label, linewidth=2.5)
         axes.set(yscale="log", xlim=(0, 1), xlabel=f"{pairs.signal} efficiency", ylabel="Background rejection")
-        axes.set_ylim(bottom=1)
+        axes.set_ylim(1, 1.1 * axes.get_ylim()[1] ** 1.3)  # room for the legend
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
         axes.legend(fontsize="xx-small", loc="upper right")
         drawing.tight_layout()
     return drawing
 
 
-def svg(drawing: Figure) -> str:
-    """As text."""
-    stream = io.StringIO()
-    canvas: Any = FigureCanvasSVG(drawing)
-    canvas.print_svg(stream, metadata={"Date": None})
+def svg(pairs: Pairs, style: str) -> str:
+    """The same as text. Fonts are chosen when it is printed, so that too is done in the style."""
+    stream, canvas = io.StringIO(), cast(Any, FigureCanvasSVG(rejections(pairs, style)))
+    with matplotlib.rc_context({**_style(style), **_FIXED}):
+        canvas.print_svg(stream, metadata={"Date": None})
     return stream.getvalue()
+
+
+def _style(name: str) -> Any:
+    import mplhep
+
+    known = [each for each in vars(mplhep.style) if isinstance(getattr(mplhep.style, each), dict) and each[0].isupper()]
+    if name not in known:
+        raise ConfigError(
+            f"judging.style: mplhep has no style '{name}'{nearest(name, known)}; there are {', '.join(known)}"
+        )
+    return getattr(mplhep.style, name)
+
+
+def _band(drawn: Floats) -> tuple[Floats, Floats]:
+    """The middle 68% of replicas; NaN where less than half of them have a value."""
+    known = np.isfinite(drawn).sum(axis=0) > len(drawn) / 2
+    low, high = np.full((2, drawn.shape[1]), np.nan)
+    if known.any():
+        low[known], high[known] = np.nanpercentile(drawn[:, known], [16, 84], axis=0)
+    return low, high
 
 
 def _rejection(sums: Floats, grid: Floats) -> Floats:
