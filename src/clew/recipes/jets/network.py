@@ -150,7 +150,7 @@ class ImageNet(nn.Module):
 
     def __init__(self, classes: int, settings: ImageNetwork) -> None:
         super().__init__()
-        width, dropout, self.flips = settings.width, settings.dropout, settings.flips
+        width, dropout, self.augment = settings.width, settings.dropout, settings.augment
         self.layers = nn.Sequential(
             _block(3, width, 0.0, stride=2),
             _block(width, 2 * width, dropout),
@@ -161,7 +161,7 @@ class ImageNet(nn.Module):
         self.head = _head(8 * width + 2, classes, dropout)
 
     def forward(self, image: Tensor) -> Tensor:
-        if self.training and self.flips:
+        if self.training and self.augment:
             image = turned(image)
         total = image.sum(dim=(1, 2)).clamp(min=1e-6)
         share = image / total.view(-1, 1, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew import Table
@@ -30,9 +29,6 @@ class JetImages(Tagger):
     }
     columns = ("image", inputs.LABEL)
 
-    def inputs(self) -> Sequence[str]:
-        return ()
-
     def read(self, path: str) -> Any:
         data, needs = self.config.data, ("image",) if self.config.data.images else images.NEEDS
         return inputs.read(path, data, self.transforms(), needs)
@@ -42,9 +38,11 @@ class JetImages(Tagger):
         return inputs.sample(events, self.config.data, {"image": image})
 
     def model(self) -> nn.Module:
+        from clew.recipes.jets.cloud import PixelCloud
         from clew.recipes.jets.network import ImageNet
 
-        return ImageNet(len(self.config.data.classes), self.config.model)
+        kind = PixelCloud if self.config.model.kind == "cloud" else ImageNet
+        return kind(len(self.config.data.classes), self.config.model)
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(batch["image"])

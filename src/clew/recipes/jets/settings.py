@@ -141,13 +141,18 @@ class Images(Section):
 
 
 class ImageNetwork(Section):
-    """Convolutions, two poolings, and a mean over what is left."""
+    """A network over images."""
 
+    kind: Literal["cnn", "cloud"] = "cnn"
+    """`cnn`: convolutions; `cloud`: the filled pixels as a set, with shapes of the whole: for few thousand images."""
     width: Count = 16
-    """Channels of the first layer; they double at each pooling."""
+    """Channels of the first convolution, doubled at each pooling; a quarter of those of a pixel in a cloud."""
+    most: Count = 64
+    """Pixels of a cloud: the hardest."""
     dropout: Share = 0.1
-    flips: bool = True
-    """Whether training jets are mirrored and turned at random by right angles: a jet has no up and no left."""
+    augment: bool = True
+    """Whether training jets are mirrored and turned at random (by right angles, or any in a cloud, which is smeared
+    too): a jet has no up and no left."""
 
 
 class ImageSettings(Tagging):
