@@ -93,7 +93,11 @@ def _settings(kind: str, epochs: int, seed: int) -> list[str]:
     return [
         "data.images=[QCD, TT]",
         f"model.kind={kind}",
+        f"model.dropout={0.3 if kind == 'cloud' else 0.1}",
         f"train.epochs={epochs}",
+        "train.optimizer.lr=0.002",
+        "train.optimizer.weight_decay=0.05",
+        "train.ema=0.99",
         "train.workers=1",
         "train.threads=1",
         f"train.seed={seed}",

@@ -8,7 +8,7 @@ from clew.transforms.base import Fitted, Transform, fit
 from clew.transforms.coordinates import Cartesian, Cylindrical
 from clew.transforms.reweight import Reweight
 from clew.transforms.scale import MinMax, Standard
-from clew.transforms.select import Compute, ExpressionText, Select, SelectItems
+from clew.transforms.select import Compute, ExpressionText, SameItems, Select, SelectItems
 from clew.transforms.tracks import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits
 
 AnyTransform = Annotated[
@@ -25,7 +25,8 @@ AnyTransform = Annotated[
     | Select
     | SelectItems
     | Compute
-    | Reweight,
+    | Reweight
+    | SameItems,
     Field(discriminator="kind"),
 ]
 """Any of the transforms below, told apart by `kind` in YAML."""
@@ -44,6 +45,7 @@ __all__ = [
     "Fitted",
     "MinMax",
     "Reweight",
+    "SameItems",
     "Select",
     "SelectItems",
     "Standard",

@@ -17,11 +17,19 @@ from clew.recipes.jets.settings import ImageNetwork
 
 RINGS = (0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 9.0, 12.0, 1e6)
 """Distances from the centre, in pixels."""
-POWERS = (0.5, 1.0, 2.0)
-"""Of distances, in correlations."""
+POWERS = 3
+"""Of distances, in correlations: one half, one, two."""
+CORRELATED = 40
+"""Pixels that correlations are made of: the hardest."""
+TURNS = 4
+"""Angles at which a jet is looked at, each also mirrored, when it is judged: the mean of all says less by chance."""
 LARGEST = 8
 """Shares of the hardest pixels that are shapes."""
-SHAPES = 11 + len(RINGS) - 1 + LARGEST + 6 * len(POWERS)
+SHAPES = 11 + len(RINGS) - 1 + LARGEST + 6 * POWERS
+STEPS, REACH = 8, 2.0
+"""A shape, brought to mean 0 and deviation 1, climbs so many steps between minus and plus REACH (`stairs`)."""
+NOISE = 0.1
+"""Deviations by which shapes are smeared in training."""
 UNIT = 5.0
 """Pixels: what brings places to order one."""
 
@@ -55,15 +63,20 @@ class Pixels(NamedTuple):
 
     def varied(self) -> Pixels:
         """What might as well have been seen: turned, mirrored, smeared by parts of a pixel and a few percent."""
-        jets = len(self.value)
-        angle = torch.rand((jets, 1), device=self.value.device) * (2 * math.pi)
+        angle = torch.rand((len(self.value), 1), device=self.value.device) * (2 * math.pi)
         side = torch.where(torch.rand_like(angle) < 0.5, -1.0, 1.0)
         row, column = (x + 0.3 * torch.randn_like(x) for x in (self.row, self.column))
-        turned = row * angle.cos() - column * angle.sin(), (row * angle.sin() + column * angle.cos()) * side
+        turned = self._replace(row=row, column=column).turned(angle.cos(), angle.sin(), side)
         lost = torch.rand_like(self.value) < 0.05
         lost[:, :4] = False  # not the hardest, of which a jet has but a few
         filled = self.filled & ~lost
-        return Pixels(self.value * torch.exp(0.05 * torch.randn_like(self.value)) * filled, *turned, filled)
+        value = self.value * torch.exp(0.05 * torch.randn_like(self.value)) * filled
+        return turned._replace(value=value, filled=filled)
+
+    def turned(self, cosine: Tensor | float, sine: Tensor | float, side: Tensor | float) -> Pixels:
+        """By an angle about the middle, and mirrored where `side` is -1."""
+        row, column = self.row * cosine - self.column * sine, self.row * sine + self.column * cosine
+        return self._replace(row=row, column=column * side)
 
 
 def shapes(pixels: Pixels, total: Tensor) -> Tensor:
@@ -88,17 +101,28 @@ def shapes(pixels: Pixels, total: Tensor) -> Tensor:
 
 def _correlations(pixels: Pixels, share: Tensor) -> Tensor:
     """Energy correlations of two, three and four pixels, and their ratios, for every power of the distance."""
-    apart = [x.unsqueeze(2) - x.unsqueeze(1) for x in (pixels.row, pixels.column)]
+    share = share[:, :CORRELATED]
+    apart = [x.unsqueeze(2) - x.unsqueeze(1) for x in (pixels.row[:, :CORRELATED], pixels.column[:, :CORRELATED])]
     distance, pair = torch.hypot(*apart), share.unsqueeze(2) * share.unsqueeze(1)
     found = []
-    for power in POWERS:
-        near = distance**power
+    for near in (distance.sqrt(), distance, distance**2):
         chain = near @ (share.unsqueeze(2) * near)
         two, three = (pair * near).sum(dim=(1, 2)), (pair * near * chain).sum(dim=(1, 2))
         four = (pair * chain * chain).sum(dim=(1, 2))
         base = two.clamp(min=1e-6)
         found += [two, three, four, three / base**3, three / base**2, four / base**4]
     return torch.stack(found, dim=1)
+
+
+def stairs(values: Tensor) -> Tensor:
+    """(jets, n) to (jets, n * (STEPS + 1)): how far up each step a value is, from 0 to 1, and the value itself.
+
+    A network cuts on such columns as trees do; on the values alone it stayed behind them.
+    """
+    width = 2 * REACH / STEPS
+    feet = torch.arange(STEPS, device=values.device, dtype=values.dtype) * width - REACH
+    climbed = ((values.unsqueeze(2) - feet) / width).clamp(0, 1)
+    return torch.cat([climbed.flatten(1), values.clamp(-2 * REACH, 2 * REACH)], dim=1)
 
 
 class PixelCloud(nn.Module):
@@ -111,7 +135,7 @@ class PixelCloud(nn.Module):
         self.each = nn.Sequential(nn.Linear(7, width), nn.SiLU(), nn.Linear(width, width), nn.SiLU())
         self.norm = nn.BatchNorm1d(SHAPES, affine=False)
         self.head = nn.Sequential(
-            nn.Linear(2 * width + SHAPES, 64),
+            nn.Linear(2 * width + SHAPES * (STEPS + 1), 64),
             nn.SiLU(),
             nn.Dropout(dropout),
             nn.Linear(64, 64),
@@ -122,13 +146,21 @@ class PixelCloud(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         pixels, total = Pixels.of(image, self.most), image.sum(dim=(1, 2))
+        whole = self.norm(shapes(pixels, total))
         if self.training and self.augment:
-            pixels = pixels.varied()
+            return self._logits(pixels.varied(), stairs(whole + NOISE * torch.randn_like(whole)))
+        whole = stairs(whole)
+        if not self.augment:
+            return self._logits(pixels, whole)
+        angles = [2 * math.pi * turn / TURNS for turn in range(TURNS)]
+        seen = [pixels.turned(math.cos(a), math.sin(a), side) for a in angles for side in (1.0, -1.0)]
+        return torch.stack([self._logits(each, whole) for each in seen]).mean(dim=0)
+
+    def _logits(self, pixels: Pixels, whole: Tensor) -> Tensor:
         share, (down, across) = pixels.share, pixels.centred()
         places = [x / UNIT for x in (pixels.row, pixels.column, down, across, torch.hypot(down, across))]
         hard = [torch.log(pixels.value + 1e-2) / 2, torch.log(share + 1e-4) / 2 + 2]
         found = self.each(torch.stack([*places, *hard], dim=2)) * pixels.filled.unsqueeze(2)
         sums = [found.sum(dim=1) / self.most, (found * share.unsqueeze(2)).sum(dim=1)]
-        whole = self.norm(shapes(pixels, total)).clamp(-4, 4)
         logits: Tensor = self.head(torch.cat([*sums, whole], dim=1))
         return logits

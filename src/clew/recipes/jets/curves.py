@@ -51,16 +51,17 @@ def rejection(sums: Floats, efficiency: float) -> float:
 def replicas(sums: Floats, squares: Floats, seed: int = 0) -> Floats:
     """Bootstrap replicas (REPLICAS, 2, filled bins), with the bins that hold nothing left out."""
     filled = (squares > 0).any(axis=0)
-    total, square = sums[:, filled], squares[:, filled]
-    rng = np.random.default_rng(seed)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        size = np.where(square > 0, square / total, 0.0)  # the one weight
-        count = np.where(square > 0, np.maximum(total**2 / square, 0.0), 0.0)
-    drawn: Floats = rng.poisson(count, (REPLICAS, *count.shape)).astype(np.float64) * size
-    cancelled = (square > 0) & (total == 0)  # of positive and negative weights
-    return (
-        drawn + np.where(cancelled, rng.normal(size=drawn.shape) * np.sqrt(square), 0.0) if cancelled.any() else drawn
+    total, square = sums[:, filled], np.maximum(squares[:, filled], 1e-300)
+    rng, count = np.random.default_rng(seed), total**2 / square
+    cancelled = (count < 0.99) & (
+        squares[:, filled] > 0
+    )  # below one: weights of both signs, which no number stands for
+    drawn = rng.poisson(count, (REPLICAS, *count.shape)) * np.where(
+        cancelled, 0.0, square / np.where(total, total, 1.0)
     )
+    if cancelled.any():
+        drawn += np.where(cancelled, total + rng.normal(size=drawn.shape) * np.sqrt(square), 0.0)
+    return np.asarray(drawn)
 
 
 def spread(values: ArrayLike) -> float:

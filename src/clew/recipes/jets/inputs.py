@@ -13,7 +13,7 @@ from clew import Ragged, Section, Table, readers
 from clew.errors import ConfigError, DataError
 from clew.recipes.jets import imagefile
 from clew.recipes.jets.shower import SPECIES
-from clew.transforms import Compute, ExpressionText, Reweight, Select, SelectItems, Transform
+from clew.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform
 
 LABEL = "label"
 
@@ -30,6 +30,8 @@ class Data(Section):
     """Of text: the column that numbers jets, where a jet has a line for every constituent. Without it, a jet a line."""
     images: tuple[str, ...] = ()
     """Of HDF5 files that hold a dataset of images for every class: their names, which become those of the classes."""
+    constituents: tuple[str, ...] = ("part_*",)
+    """Columns with a value for every constituent: names, or patterns of names."""
     variables: dict[str, ExpressionText] = {}
     """New columns by name, in order; each may use those before it."""
     select: ExpressionText | None = None
@@ -65,7 +67,8 @@ class Data(Section):
 
     def steps(self) -> list[Transform]:
         """All of it as transforms."""
-        steps: list[Transform] = [Compute(column=name, expression=text) for name, text in self.variables.items()]
+        steps: list[Transform] = [SameItems(columns=self.constituents)]
+        steps += [Compute(column=name, expression=text) for name, text in self.variables.items()]
         steps += [Select(where=self.select)] if self.select else []
         steps += [SelectItems(where=self.select_constituents)] if self.select_constituents else []
         number = "-1"
