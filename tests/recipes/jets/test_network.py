@@ -87,6 +87,7 @@ def test_an_empty_image_has_an_answer(empty: Any) -> None:
     assert empty(2, ImageNetwork(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes self.gru._flat_weights")  # torch's own
 @pytest.mark.parametrize("kind", [*SEQUENCES, "cnn", "cloud", "mlp"])
 def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     jets = torch.export.Dim("jets", min=2, max=4096)

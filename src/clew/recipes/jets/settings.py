@@ -44,7 +44,7 @@ SHAPES = (
     "sum(part_pt * (sqrt(part_deta**2 + part_dphi**2) < 0.2)) / jet_pt",
     "sum(part_pt * (sqrt(part_deta**2 + part_dphi**2) < 0.4)) / jet_pt",
     "sqrt(sum(part_pt**2)) / jet_pt",
-    "max(part_pt) / jet_pt",
+    "where(len(part_pt) > 0, max(part_pt), 0) / jet_pt",
     "sum(part_charge * sqrt(part_pt)) / sqrt(jet_pt)",
     "sum(part_pt * (part_charge != 0)) / jet_pt",
     "sum(part_pt * (part_pid == 22)) / jet_pt",
