@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "jets.md").read_text()
 
 
 def _block(language: str, number: int = 0) -> str:
-    return re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)[number]
+    return str(re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)[number])
 
 
 def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
