@@ -141,17 +141,16 @@ def mean_auc(scores: Floats, truth: Ints, own: Ints) -> float:
     return float(np.mean([auc(scores[own == fold], truth[own == fold]) for fold in range(FOLDS)]))
 
 
-def best_trees(images: NDArray[np.float32], truth: Ints, own: Ints, *, quick: bool) -> dict[str, tuple[float, Floats]]:
-    """For each kind of input the best of all settings; pixels, which are slow, get the settings that suit shapes."""
-    found: dict[str, tuple[float, Floats]] = {}
+def best_trees(
+    images: NDArray[np.float32], truth: Ints, own: Ints, *, quick: bool
+) -> Iterator[tuple[str, float, Floats]]:
+    """For each kind of input the best of all settings; pixels, which are slow, get the one that suits shapes best."""
     good: list[dict[str, Any]] = list(settings(quick))
     for name, features in inputs(images).items():
         tried = [(mean_auc(each, truth, own), each) for each in (trees(features, truth, own, one) for one in good)]
-        found[name] = max(tried, key=lambda pair: pair[0])
-        print(f"  trees on {name}: mean AUC {found[name][0]:.4f} (best of {len(good)} settings)", flush=True)
-        ranked = sorted(zip([each[0] for each in tried], range(len(good)), strict=True), reverse=True)
-        good = [good[place] for _, place in ranked[: 1 if quick else 3]]
-    return found
+        best = max(range(len(good)), key=lambda place: tried[place][0])
+        good, (value, scores) = [good[best]], tried[best]
+        yield name, value, scores
 
 
 def bootstrap(a: Floats, b: Floats, truth: Ints, own: Ints, replicas: int) -> tuple[float, float, float]:
@@ -195,7 +194,7 @@ def compared(kind: str, epochs: int, seed: int, conditions: dict[str, Any], *, q
     print(f"network {kind}, {epochs} epochs: mean AUC {value:.4f} ({time.perf_counter() - begun:.0f} s)", flush=True)
     bars = []
     conditions |= {"epochs": epochs, "network": value}
-    for name, (other, theirs) in best_trees(images, truth, own, quick=quick).items():
+    for name, other, theirs in best_trees(images, truth, own, quick=quick):
         error, other_error, both = bootstrap(ours, theirs, truth, own, 200 if quick else 1000)
         gain = value - other
         print(f"network {value:.4f} ± {error:.4f}, trees on {name} {other:.4f} ± {other_error:.4f}", end=": ")
