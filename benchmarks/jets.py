@@ -258,11 +258,11 @@ def training(folder: Path, count: int, rounds: int) -> tuple[float, float, float
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer jets and rounds")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    count, rounds, turns = (5000, 5, 30) if arguments.quick else (20_000, 15, 150)
+    count, rounds, turns = (20_000, 5, 20) if arguments.quick else (20_000, 15, 150)
     bars: list[dict[str, Any]] = []
     stated: dict[str, float] = {}
 
@@ -282,7 +282,7 @@ def main() -> int:
             bar(f"{kind} to batches: clew's time over {library}'s", ratio, READ_BAR, "times", lower=True)
             state(f"control, {library} against itself", control, "times")
             state(f"{kind} to batches", rate, "jets/CPU-s")
-        ratio, control, rate = training(folder, count // 2, turns)
+        ratio, control, rate = training(folder, 5000, turns)
         bar("GRU tagger: clew's speed over a bare loop's", ratio, TRAIN_BAR, "times")
         state("control, bare loop against itself", control, "times")
         state("GRU tagger, 57,285 parameters, batch 128", rate, "jets/s")

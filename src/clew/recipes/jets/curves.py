@@ -128,8 +128,7 @@ class Scores(tally.Tally):
         for number, name in enumerate((self.signal, self.background)):
             counts = np.bincount(place, weights=self.sums[number], minlength=COARSE)
             share = counts / max(counts.sum(), 1e-300)
-            filled = {"fill": "tozeroy", "fillcolor": f"rgba({'0,114,178' if not number else '213,94,0'},0.15)"}
-            lines.append(figure.steps(edges, np.where(share > 0, share, np.nan), name, colour=number, **filled))
+            lines.append(figure.steps(edges, np.where(share > 0, share, np.nan), name, colour=number))
         return figure.figure(
             lines,
             title=f"Discriminant, {self.signal} against {self.background}",
