@@ -5,6 +5,7 @@ One look for all of clew: built here, used everywhere.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -66,6 +67,16 @@ def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **
     heights = np.asarray(counts, dtype=float)
     y = np.append(heights, heights[-1] if len(heights) else 0.0)
     return line(edges, y, name, colour=colour, **{"line": {"shape": "hv", "color": COLOURS[colour]}, **more})
+
+
+def picture(svg: str, *, title: str) -> Figure:
+    """A drawing made elsewhere (by matplotlib, say), as large as its place and as sharp as its printer."""
+    source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    hidden = {"visible": False, "fixedrange": True, "range": [0, 1]}
+    image = {"source": source, "xref": "paper", "yref": "paper", "x": 0.5, "y": 1, "sizex": 1, "sizey": 1}
+    placed = {**image, "xanchor": "center", "yanchor": "top", "sizing": "contain", "layer": "above"}
+    margin = {"l": 8, "r": 8, "t": 40, "b": 8}
+    return figure([], title=title, images=[placed], xaxis=hidden, yaxis=hidden, margin=margin)
 
 
 def plain(values: ArrayLike) -> list[Any]:

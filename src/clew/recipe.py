@@ -30,6 +30,9 @@ SHIPPED: dict[str, str] = {
     "tracking": "clew.recipes.tracking:Tracking",
     "hitgraph": "clew.recipes.tracking:HitGraph",
     "tracknet": "clew.recipes.tracking:TrackNet",
+    "jets": "clew.recipes.jets:Jets",
+    "jetimages": "clew.recipes.jets:JetImages",
+    "jetfeatures": "clew.recipes.jets:JetFeatures",
 }
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"

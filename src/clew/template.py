@@ -20,9 +20,13 @@ _FILES = {
 def write(name: str, like: str, folder: Path) -> list[Path]:
     """Fill in the templates of the recipe `like` and write them into `folder`; nothing there is overwritten.
 
+    `like` may also name settings that come with a recipe, as `jets/gru`: one YAML is written.
+
     Raises:
         RecipeError: the name is no Python name, `like` has no templates, or a file exists.
     """
+    if "/" in like:
+        return [_write_settings(name, like, folder / f"{name}.yaml")]
     if not name.isidentifier() or keyword.iskeyword(name):
         raise RecipeError(f"'{name}' cannot name a recipe; use letters, digits and _, as in my_recipe")
     templates = available()
@@ -37,6 +41,22 @@ def write(name: str, like: str, folder: Path) -> list[Path]:
         text = (templates[like] / source).read_text(encoding="utf-8")
         write_text(path, text.replace("@name@", name).replace("@Name@", title))
     return list(targets.values())
+
+
+def _write_settings(name: str, like: str, path: Path) -> Path:
+    known = settings()
+    if like not in known:
+        raise RecipeError(f"no settings '{like}'{nearest(like, known)}; there are {', '.join(known) or 'none'}")
+    if path.exists():
+        raise RecipeError(f"{path} exists already; choose another name or folder")
+    write_text(path, known[like].read_text(encoding="utf-8").replace("@name@", name))
+    return path
+
+
+def settings() -> dict[str, Path]:
+    """YAML files that come with shipped recipes, as `jets/gru`."""
+    folders = {name: _package(place) / "configs" for name, place in SHIPPED.items() if (_package(place).name == name)}
+    return {f"{name}/{path.stem}": path for name, folder in folders.items() for path in sorted(folder.glob("*.yaml"))}
 
 
 def available() -> dict[str, Path]:

@@ -77,7 +77,8 @@ def test_a_recipe_without_templates_says_which_have_them(tmp_path: Path) -> None
     outcome = clew("init", "mine", "--like", "tracknet", "--folder", tmp_path)
     assert outcome.code == 2
     assert outcome.err == (
-        "clew: recipe 'tracknet' has no templates to start from; choose --like hitgraph or --like tracking\n"
+        "clew: recipe 'tracknet' has no templates to start from; "
+        "choose --like hitgraph or --like jets or --like tracking\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -86,3 +87,16 @@ def test_an_unknown_model_to_follow_suggests_the_nearest(tmp_path: Path) -> None
     outcome = clew("init", "mine", "--like", "trackng", "--folder", tmp_path)
     assert outcome.code == 2
     assert "no shipped recipe 'trackng'; did you mean 'tracking'?" in outcome.err
+
+
+def test_settings_of_a_recipe_are_written_as_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "wrote tagger.yaml" in done("init", "tagger", "--like", "jets/conv")
+    assert yaml.safe_load(done("config", "show", "tagger.yaml"))["model"]["kind"] == "conv"
+    assert (
+        clew("init", "tagger", "--like", "jets/conv").err
+        == "clew: tagger.yaml exists already; choose another name or folder\n"
+    )
+    assert clew("init", "other", "--like", "jets/cov").err.startswith(
+        "clew: no settings 'jets/cov'; did you mean 'jets/conv'?"
+    )

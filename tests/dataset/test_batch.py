@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 from clew import Dataset, Ragged, Table
-from clew.dataset.batch import Batch, to_batch
+from clew.dataset.batch import Batch, cut, to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import Tracking
 
@@ -99,3 +101,21 @@ def test_a_real_batch_gives_what_its_events_give_alone(dataset: Dataset) -> None
         alone = [model(to_batch(samples.slice(i, i + 1), Tracking.columns)) for i in range(5)]
     torch.testing.assert_close(whole, torch.cat(alone), rtol=1e-4, atol=1e-5)
     assert isinstance(to_batch(samples), Batch)
+
+
+@pytest.mark.parametrize("pointers", [False, True])
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_a_table_cut_into_batches_is_its_slices(size: int, pointers: bool) -> None:
+    x = Ragged.from_lists([[1.0, 2.0], [], [3.0], [4.0, 5.0, 6.0], [7.0], [], [8.0]])
+    columns: dict[str, Any] = {"x": x, "y": x.share(-x.values), "n": np.arange(7), "weight": np.arange(7) / 2}
+    link = {"link": Ragged.from_lists([[0, 1], [], [0], [2], [], [], []], dtype=np.int64)} if pointers else {}
+    table = Table({**columns, **link}, index_of={"link": "x"} if pointers else {})
+    found = cut(table, size)
+    assert sum(batch.size for batch in found) == 7
+    for place, batch in enumerate(found):
+        wanted = to_batch(table.slice(place * size, (place + 1) * size))
+        assert list(batch.columns) == list(wanted.columns)
+        for name in wanted.columns:
+            assert torch.equal(batch[name], wanted[name])
+        assert torch.equal(batch.ragged("x").offsets, wanted.ragged("x").offsets)
+        assert batch.weights is not None and wanted.weights is not None and torch.equal(batch.weights, wanted.weights)

@@ -46,6 +46,24 @@ def test_numbers_and_lists_become_columns(write: Any) -> None:
     assert found.fixed("fixed").tolist() == [[1, 2], [3, 4], [5, 6]] and found.units == {"run": "1"}
 
 
+def test_lists_of_arrays_keep_their_dimensions(write: Any) -> None:
+    pair = pa.list_(pa.float32(), 2)
+    path = write(
+        {
+            "points": pa.array([[[1, 2]], [], [[3, 4], [5, 6]]], pa.list_(pair)),
+            "grid": pa.array([[[1, 2], [3, 4]]] * 3, pa.list_(pair, 2)),
+        }
+    )
+    found = whole(path, chunk=2)
+    assert lists(found["points"]) == [[[1, 2]], [], [[3, 4], [5, 6]]]
+    assert found.fixed("grid").shape == (3, 2, 2) and found.schema["points"].shape == (2,)
+
+
+def test_an_empty_entry_in_an_array_of_a_list_is_told(write: Any) -> None:
+    path = write({"points": pa.array([[], [[1, 2], [3, None]]], pa.list_(pa.list_(pa.float32(), 2)))})
+    assert problem(path) == "column 'points' has 1 empty entries in its lists, first in event 1"
+
+
 @pytest.mark.parametrize("rows", [1, 3, 4, 7, 100])
 @pytest.mark.parametrize("chunk", [1, 3, 5, 6, 100])
 def test_pieces_go_across_row_groups(write: Any, rows: int, chunk: int) -> None:

@@ -194,3 +194,15 @@ def test_a_file_that_grew_is_read_to_its_new_end(write: Any) -> None:
     assert [len(part) for part in read] == [1]
     write("1 0.5 1\n2 0.5 1\n")
     assert [len(part) for part in read] == [2]
+
+
+@pytest.mark.parametrize("size", [TINY, 1])
+def test_a_line_may_be_an_event(write: Any, size: float) -> None:
+    rows = "".join(f"{number},{number / 2},{number % 2}\n" for number in range(40))
+    found = whole(write(f"# jets\nn,half,odd\n{rows}\n"), event="", chunk_mb=size, whole=["odd"])
+    assert list(found) == ["n", "half", "odd"] and found.fixed("half").tolist() == [n / 2 for n in range(40)]
+    assert found.fixed("odd").dtype == np.int64 and len(found) == 40
+
+
+def test_a_wrong_line_among_events_of_a_line_is_told(write: Any) -> None:
+    assert problem(write("a,b\n1,2\n3\n"), event="") == "line 3: 1 columns, expected 2: a b"

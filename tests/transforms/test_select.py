@@ -14,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from clew.config import Document, Section, to_data, validate
 from clew.errors import ConfigError, DataError
 from clew.table import Ragged, Table
-from clew.transforms import AnyTransform, Compute, Select, SelectItems
+from clew.transforms import AnyTransform, Compute, SameItems, Select, SelectItems
 
 EVENTS = st.lists(st.tuples(st.floats(0, 50), st.lists(st.floats(0, 2), max_size=5)), max_size=8)
 
@@ -128,3 +128,21 @@ def test_a_wrong_expression_is_told_with_its_setting() -> None:
 def test_they_come_back_from_settings_and_take_no_events(transform: Any) -> None:
     assert TypeAdapter(AnyTransform).validate_python(to_data(transform)) == transform
     assert len(transform(SAMPLE.slice(0, 0))) == 0
+
+
+def test_columns_can_be_said_to_describe_the_same_items() -> None:
+    a, b = Ragged.from_lists([[1, 2], [3]]), Ragged.from_lists([[4, 5], [6]])
+    events = Table({"part_a": a, "part_b": b, "other": Ragged.from_lists([[1, 2], [3]]), "part_n": np.arange(2)})
+    found = SameItems(columns=("part_*",))(events)
+    assert found.items_with("part_a") == ["part_a", "part_b"]
+    assert lists_of(SelectItems(where="part_a > 1 && part_b > 5")(found)) == [[], [6]]
+
+
+def lists_of(events: Table) -> list[list[int]]:
+    return [each.tolist() for each in events.ragged("part_b")]
+
+
+def test_columns_of_other_items_are_told() -> None:
+    events = Table({"a": Ragged.from_lists([[1], [2]]), "b": Ragged.from_lists([[1], [2, 3]])})
+    with pytest.raises(DataError, match="'a' and 'b' differ: event 1 has 1 and 2 items"):
+        SameItems(columns=("a", "b"))(events)

@@ -141,8 +141,10 @@ def cut(table: Table, size: int, columns: Sequence[str] | None = None) -> list[B
     names = list(table) if columns is None else list(columns)
     flat = [name for name in names if not isinstance(table[name], Ragged)]
     starts = range(0, len(table), size)
-    if len(flat) < len(names):
+    if any(name in table.index_of for name in names):
         return [to_batch(table.slice(start, start + size), names) for start in starts]
+    if len(flat) < len(names):
+        return [_window(table, names, start, min(start + size, len(table))) for start in starts]
     parts = {name: _parts(_aligned(table.fixed(name)), size) for name in flat}
     weights = _parts(torch.from_numpy(table.weights.astype(np.float32)), size) if WEIGHT in table else None
     found = []
@@ -151,6 +153,24 @@ def cut(table: Table, size: int, columns: Sequence[str] | None = None) -> list[B
         batch.weights = None if weights is None else weights[place]
         found.append(batch)
     return found
+
+
+def _window(table: Table, names: Sequence[str], start: int, stop: int) -> Batch:
+    """Events start to stop of columns that point at nothing, without a table in between."""
+    done: dict[int, tuple[slice, Tensor]] = {}
+    columns: dict[str, TensorColumn] = {}
+    for name in names:
+        column = table[name]
+        if not isinstance(column, Ragged):
+            columns[name] = _aligned(column[start:stop])
+            continue
+        if id(column.offsets) not in done:
+            window = column.offsets[start : stop + 1]
+            done[id(column.offsets)] = slice(int(window[0]), int(window[-1])), torch.from_numpy(window - window[0])
+        rows, offsets = done[id(column.offsets)]
+        columns[name] = RaggedTensor(_aligned(column.values[rows]), offsets)
+    weights = _aligned(table.fixed(WEIGHT)[start:stop].astype(np.float32)) if WEIGHT in table else None
+    return Batch(stop - start, columns, weights)
 
 
 def _parts(whole: Tensor, size: int) -> list[Tensor]:
@@ -265,4 +285,4 @@ def _tensor(table: Table, name: str) -> TensorColumn:
 
 def _aligned(values: NDArray[Any]) -> Tensor:
     """A copy in torch's own memory, which is aligned: matrix products may round by where their inputs lie."""
-    return torch.from_numpy(np.ascontiguousarray(values)).clone()
+    return torch.asarray(np.ascontiguousarray(values), copy=True)  # what is read may not be writeable

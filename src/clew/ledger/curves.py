@@ -14,7 +14,7 @@ from clew.ledger.records import Record
 
 
 def figures(run: Run) -> dict[str, Figure]:
-    """`loss`, `metrics`, `speed` and `time`; none before the first step was recorded."""
+    """`loss`, `metrics` (and `large` ones), `speed` and `time`; none before the first step was recorded."""
     history = run.history(run.lead)
     steps, validations = _of_kind(history, "step"), _of_kind(history, "validation")
     if not steps:
@@ -23,7 +23,7 @@ def figures(run: Run) -> dict[str, Figure]:
     speed = [(s["step"] / each, (s["samples"] - before) / s["seconds"]) for before, s in _pairs(steps) if s["seconds"]]
     return {
         "loss": figure(_losses(steps, validations, each), title="Loss", x=axis, y="loss", yaxis={"type": "log"}),
-        "metrics": _metrics(validations, each, axis),
+        **_metrics(validations, each, axis),
         "speed": figure(
             [points([x for x, _ in speed], [y for _, y in speed], "samples/s", colour=2)],
             title="Speed, all workers together",
@@ -90,16 +90,24 @@ def _losses(steps: list[Record], validations: list[Record], each: float) -> list
     return traces
 
 
-def _metrics(validations: list[Record], each: float, axis: str) -> Figure:
+def _metrics(validations: list[Record], each: float, axis: str) -> dict[str, Figure]:
+    """`metrics`; those that go beyond 0 to 1 (rejections, say) would flatten the others, and get `large`."""
     names = list(dict.fromkeys(name for v in validations for name in v["metrics"] if name != "loss"))
+    values = {name: [v["metrics"].get(name) for v in validations] for name in names}
     ends = [v["step"] / each for v in validations]
-    traces = [
-        line(ends, [v["metrics"].get(name) for v in validations], label(name), colour=i % 8, mode="lines+markers")
-        for i, name in enumerate(names)
-    ]
-    values = [v["metrics"].get(name) or 0.0 for v in validations for name in names]
-    scale = {"range": [0, 1.02]} if all(0 <= value <= 1 for value in values) else {}
-    return figure(traces, title="Validation", x=axis, y="", yaxis=scale, showlegend=True)
+
+    def plot(chosen: list[str], title: str, scale: dict[str, Any]) -> Figure:
+        traces = [
+            line(ends, values[name], label(name), colour=i % 8, mode="lines+markers") for i, name in enumerate(chosen)
+        ]
+        return figure(traces, title=title, x=axis, y="", yaxis=scale, showlegend=True)
+
+    shares = [name for name in names if all(0 <= (value or 0.0) <= 1 for value in values[name])]
+    others = [name for name in names if name not in shares]
+    if not shares:
+        return {"metrics": plot(others, "Validation", {})}
+    found = {"metrics": plot(shares, "Validation", {"range": [0, 1.02]})}
+    return found | ({"large": plot(others, "Validation, beyond 1", {"type": "log"})} if others else {})
 
 
 def _of_kind(history: list[Record], kind: str) -> list[Record]:

@@ -41,6 +41,7 @@ class Format:
 
     names: tuple[str, ...]
     event: str
+    """The column that numbers events; empty where every line is one."""
     whole: tuple[str, ...]
     """Columns of integers; the event is always one."""
     delimiter: bytes
@@ -99,6 +100,7 @@ def cut(stream: BinaryIO, piece: Piece, form: Format, begin: int) -> Cut:
     place, before = begin, None
     if piece.start > begin:
         place = _line_at(stream, piece.start)
+    if piece.start > begin and form.event:
         before = _event_before(stream, place, begin, form)
         place = _next_event(stream, place, piece.stop, before, form)
     stream.seek(place)
@@ -106,7 +108,7 @@ def cut(stream: BinaryIO, piece: Piece, form: Format, begin: int) -> Cut:
     if not data:
         return Cut(b"", place, before)
     data += b"" if data.endswith(b"\n") else stream.readline()
-    return Cut(data + _rest_of_event(stream, data, form), place, before)
+    return Cut(data + _rest_of_event(stream, data, form) if form.event else data, place, before)
 
 
 def count_lines(stream: BinaryIO, stop: int) -> int:

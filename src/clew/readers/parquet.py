@@ -1,4 +1,4 @@
-"""Parquet: one row an event, lists become ragged columns."""
+"""Parquet: one row an event, lists become ragged columns, lists of fixed size dimensions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Parquet(Reader):
     endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
     columns: tuple[str, ...] = ()
-    """Columns to read (default: all that are numbers or lists of numbers)."""
+    """Columns to read (default: all that are numbers, arrays of fixed size, or lists of either)."""
     units: dict[str, str] = {}
     """Units of columns; the file does not say."""
     chunk: Annotated[int, Setting(ge=1)] = 20_000
@@ -80,6 +80,8 @@ def _rows(file: Any, piece: Piece, names: list[str]) -> Any:
     place = int(ends[first - 1]) if first else 0
     taken = []
     groups = list(range(int(first), int(last) + 1))
+    if piece == (place, ends[last]):  # whole row groups need not be cut
+        return file.read_row_groups(groups, columns=names, use_threads=False).combine_chunks()
     for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names, use_threads=False):
         begin, place = place, place + batch.num_rows
         if place > piece.start:
@@ -121,7 +123,9 @@ def _is_list(kind: Any) -> bool:
 def _usable(kind: Any) -> bool:
     from pyarrow import types
 
-    if _is_list(kind) or types.is_fixed_size_list(kind):
+    if _is_list(kind):
+        kind = kind.value_type
+    while types.is_fixed_size_list(kind):
         kind = kind.value_type
     return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
@@ -132,7 +136,7 @@ def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], firs
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     _check_filled(array, name, first)
     if types.is_fixed_size_list(array.type):
-        return _values(array, name, first).reshape(len(array), array.type.list_size)
+        return _values(array, name, first)
     if not _is_list(array.type):
         return np.asarray(array.to_numpy(zero_copy_only=False))
     offsets = array.offsets.to_numpy().astype(np.int64)
@@ -142,13 +146,20 @@ def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], firs
 
 
 def _values(lists: Any, name: str, first: int) -> NDArray[Any]:
-    """All items of all lists."""
-    inner = lists.flatten()
-    if inner.null_count:
-        parents = lists.value_parent_indices() if hasattr(lists, "value_parent_indices") else None
-        event = f", first in event {first + parents.filter(inner.is_null())[0].as_py()}" if parents else ""
-        raise DataError(f"column '{name}' has {inner.null_count} empty entries in its lists{event}")
-    return np.asarray(inner.to_numpy(zero_copy_only=False))
+    """All items of all lists; those of fixed size are dimensions."""
+    from pyarrow import types
+
+    inner, shape = lists, list[int]()
+    while _is_list(inner.type) or types.is_fixed_size_list(inner.type):
+        shape += [inner.type.list_size] if types.is_fixed_size_list(inner.type) else []
+        inner = inner.flatten()
+        if inner.null_count:
+            place = int(np.argmax(inner.is_null().to_numpy(zero_copy_only=False))) // int(np.prod(shape, dtype=int))
+            event = first + (lists.value_parent_indices()[place].as_py() if _is_list(lists.type) else place)
+            raise DataError(
+                f"column '{name}' has {inner.null_count} empty entries in its lists, first in event {event}"
+            )
+    return np.asarray(inner.to_numpy(zero_copy_only=False)).reshape(-1, *shape)
 
 
 def _check_filled(array: Any, name: str, first: int) -> None:

@@ -1,4 +1,4 @@
-"""Columns of numbers in text: one item (a hit) a line, an event's lines together.
+"""Columns of numbers in text: one item (a hit) a line, an event's lines together; or one event a line.
 
 White space, commas or semicolons between; # begins a comment; names from a header line, from `columns`, or from a
 `layout` that people use. Parsed by Arrow, at a few dozen microseconds an event.
@@ -65,7 +65,7 @@ class Text(Reader):
     layout or of `columns` says in which order they are."""
     event: str = "event"
     """The column that numbers the events; lines with the same number, one after the other, are an event. A file that
-    fits into one piece may have them in any order."""
+    fits into one piece may have them in any order. Empty: every line is an event, and no column is ragged."""
     whole: tuple[str, ...] = ("station", "track")
     """Columns of integers (those of a layout are known)."""
     units: dict[str, str] = {}
@@ -77,12 +77,14 @@ class Text(Reader):
         names = self._names()
         if not names:
             return None
-        units, whole = self._units(), self._whole()
+        units, whole, ragged = self._units(), self._whole(), bool(self.event)
         inside = {
-            name: Field("<i8" if name in whole else "<f8", ragged=True, unit=units.get(name, ""))
+            name: Field("<i8" if name in whole else "<f8", ragged=ragged, unit=units.get(name, ""))
             for name in names
             if name != self.event
         }
+        if not self.event:
+            return inside
         return {self.event: Field("<i8", unit=units.get(self.event, "")), **inside}
 
     def pieces(self, location: str) -> list[Piece]:
@@ -97,7 +99,7 @@ class Text(Reader):
             found = cut(stream, piece, form, begin)
             try:
                 columns = parse(found.data, form)
-                if piece.start > 0 or piece.stop < stream.seek(0, 2):
+                if self.event and (piece.start > 0 or piece.stop < stream.seek(0, 2)):
                     _check_order(columns[self.event], found.before, found.data, form)
             except LineError as error:
                 line = count_lines(stream, found.start) + error.line + 1
@@ -122,10 +124,11 @@ class Text(Reader):
             raise DataError(f"{where}: {len(fields)} columns, expected {len(names)}: {' '.join(names)}")
         if len(set(names)) < len(names):
             raise DataError(f"{where}: two columns have the same name: {' '.join(names)}")
-        if self.event not in names:
+        if self.event and self.event not in names:
             told = nearest(self.event, names)
             raise DataError(f"no column '{self.event}' to tell events apart{told} (the reader's setting event)")
-        return Format(names, self.event, (self.event, *self._whole()), delimiter), place
+        counted = (self.event,) if self.event else ()
+        return Format(names, self.event, (*counted, *self._whole()), delimiter), place
 
     def _names(self) -> tuple[str, ...]:
         return LAYOUTS[self.layout].columns if self.layout else self.columns
@@ -137,6 +140,8 @@ class Text(Reader):
         return LAYOUTS[self.layout].whole if self.layout else self.whole
 
     def _table(self, columns: Columns, names: tuple[str, ...]) -> Table:
+        if not self.event:
+            return declare({name: columns[name] for name in names}, self._units())
         numbers = columns[self.event]
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")

@@ -6,8 +6,9 @@ from pydantic import Field
 
 from clew.transforms.base import Fitted, Transform, fit
 from clew.transforms.coordinates import Cartesian, Cylindrical
+from clew.transforms.reweight import Reweight
 from clew.transforms.scale import MinMax, Standard
-from clew.transforms.select import Compute, Select, SelectItems
+from clew.transforms.select import Compute, ExpressionText, SameItems, Select, SelectItems
 from clew.transforms.tracks import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits
 
 AnyTransform = Annotated[
@@ -23,7 +24,9 @@ AnyTransform = Annotated[
     | Buckets
     | Select
     | SelectItems
-    | Compute,
+    | Compute
+    | Reweight
+    | SameItems,
     Field(discriminator="kind"),
 ]
 """Any of the transforms below, told apart by `kind` in YAML."""
@@ -38,8 +41,11 @@ __all__ = [
     "DropHoles",
     "DropShort",
     "DropSpinning",
+    "ExpressionText",
     "Fitted",
     "MinMax",
+    "Reweight",
+    "SameItems",
     "Select",
     "SelectItems",
     "Standard",

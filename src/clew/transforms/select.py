@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ def _checked(text: str) -> str:
 
 
 ExpressionText = Annotated[str, AfterValidator(_checked)]
+"""In settings: an expression over columns, checked when the settings are read."""
 
 
 class Select(Transform):
@@ -29,6 +31,11 @@ class Select(Transform):
 
     kind: Literal["select"] = "select"
     where: ExpressionText
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it looks at."""
+        return Expression(self.where).names
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
@@ -49,12 +56,45 @@ class SelectItems(Transform):
     kind: Literal["select_items"] = "select_items"
     where: ExpressionText
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it looks at."""
+        return Expression(self.where).names
+
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
         if not isinstance(chosen, Ragged):
             raise ConfigError(f"select_items '{self.where}' has one value an event, not one an item; use select")
         like = next(n for n, c in events.items() if isinstance(c, Ragged) and c.offsets is chosen.offsets)
         return events.select(like, truth(chosen.values))
+
+
+class SameItems(Transform):
+    """Says that columns describe the same items, where a file does not: vectors of a ROOT tree have no counter."""
+
+    kind: Literal["same_items"] = "same_items"
+    columns: tuple[str, ...]
+    """Names, or patterns of names such as `part_*`; those of columns that are not ragged, or not there, are passed."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """None: it takes what is there."""
+        return ()
+
+    def __call__(self, events: Table) -> Table:
+        named = [name for name in events if any(fnmatchcase(name, pattern) for pattern in self.columns)]
+        found = {name: column for name in named if isinstance(column := events[name], Ragged)}
+        if len({id(column.offsets) for column in found.values()}) < 2:
+            return events
+        first, like = next(iter(found.items()))
+        for name, column in found.items():
+            if not np.array_equal(column.offsets, like.offsets):
+                event = int(np.argmax(column.lengths != like.lengths))
+                raise DataError(
+                    f"same_items: '{first}' and '{name}' differ: event {event} has {like.lengths[event]} and "
+                    f"{column.lengths[event]} items"
+                )
+        return events.join({name: like.share(column.values) for name, column in found.items()})
 
 
 class Compute(Transform):
@@ -64,6 +104,11 @@ class Compute(Transform):
     column: str
     expression: ExpressionText
     unit: str = ""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The columns it is computed from."""
+        return Expression(self.expression).names
 
     def __call__(self, events: Table) -> Table:
         new = Expression(self.expression).evaluate(events)

@@ -1,0 +1,103 @@
+"""HDF5 files with a dataset of images for every class, as those of the machine-learning schools: QCD (n, 30, 30, 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any, ClassVar
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from clew import Ragged, Table
+from clew.errors import DataError
+from clew.readers import Piece, Pieces, Reader
+
+PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
+"""What an image is as constituents: every pixel that is not empty, the hardest first; and their sum. Places are in
+pixels from the middle."""
+
+
+class ImageFile(Reader):
+    """Settings of the reader: all classes one after the other."""
+
+    endings: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
+
+    classes: tuple[str, ...]
+    """Datasets (n, rows, columns) or (n, rows, columns, 1); the number of the class is in `label`."""
+    columns: tuple[str, ...] = ()
+    """`image`, and those of PIXELS; default: all."""
+    chunk: Annotated[int, Field(ge=1)] = 5000
+    """Images in a piece."""
+
+    def pieces(self, location: str) -> list[Piece]:
+        """Cut at the ends of classes too: counted through all of them."""
+        with _opened(location) as file:
+            ends = np.cumsum([len(_dataset(file, name)) for name in self.classes]).tolist()
+        found, begin = [], 0
+        for end in ends:
+            found += [Piece(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
+            begin = end
+        if not found:
+            raise DataError("no images in it")
+        return found
+
+    def load(self, location: str, piece: Piece) -> Table:
+        with _opened(location) as file:
+            begin = 0
+            for number, name in enumerate(self.classes):
+                dataset = _dataset(file, name)
+                if piece.start < begin + len(dataset):
+                    images = np.asarray(dataset[piece.start - begin : piece.stop - begin], dtype=np.float32)
+                    return self._table(images.reshape(images.shape[:3]), number, piece.start)
+                begin += len(dataset)
+        raise DataError("the file has changed meanwhile")
+
+    def _table(self, images: NDArray[np.float32], number: int, first: int) -> Table:
+        wanted = self.columns or ("image", *PIXELS)
+        unknown = [name for name in wanted if name not in ("image", "label", *PIXELS)]
+        if unknown:
+            raise DataError(f"no column '{unknown[0]}': images have image, {', '.join(PIXELS)}")
+        columns: dict[str, Any] = {"event": np.arange(first, first + len(images)), "image": images, **pixels(images)}
+        kept = {name: column for name, column in columns.items() if name == "event" or name in wanted}
+        return Table({**kept, "label": np.full(len(images), number)})
+
+
+def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> Pieces:
+    """A file's images as a lazy sequence of tables."""
+    return Pieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
+
+
+def pixels(images: NDArray[np.float32]) -> dict[str, Any]:
+    """Images as constituents."""
+    jet, row, column = np.nonzero(images)
+    value = images[jet, row, column]
+    order = np.lexsort((-value, jet))
+    share = Ragged.from_lengths(value[order], np.bincount(jet, minlength=len(images)))
+    middle = [(size - 1) / 2 for size in images.shape[1:]]
+    return {
+        "part_pt": share,
+        "part_deta": share.share((row[order] - middle[0]).astype(np.float32)),
+        "part_dphi": share.share((column[order] - middle[1]).astype(np.float32)),
+        "jet_pt": images.sum(axis=(1, 2)),
+    }
+
+
+@contextmanager
+def _opened(location: str) -> Iterator[Any]:
+    try:
+        with h5py.File(location, "r") as file:
+            yield file
+    except (OSError, RuntimeError) as error:
+        raise DataError(f"not a readable HDF5 file ({error})") from error
+
+
+def _dataset(file: Any, name: str) -> Any:
+    if name not in file:
+        raise DataError(f"no dataset '{name}' in it, only {', '.join(file)}; data.images names one a class")
+    dataset = file[name]
+    if dataset.ndim not in (3, 4) or (dataset.ndim == 4 and dataset.shape[3] != 1) or dataset.dtype.kind not in "iuf":
+        raise DataError(f"dataset '{name}' holds {dataset.dtype} {dataset.shape}, not images (n, rows, columns)")
+    return dataset

@@ -1,0 +1,188 @@
+"""The networks of the jet recipes: plain tensors in, one logit a class out.
+
+A padded place never reaches a jet's logits: it is masked out of every sum, and follows all real ones in a GRU.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as f
+
+from clew.recipes.jets.settings import FeatureNetwork, ImageNetwork, SequenceNetwork
+
+
+class Items(Protocol):
+    """A ragged column of a batch."""
+
+    def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
+        """A rectangle and where it is filled."""
+
+
+def padded(items: Items) -> tuple[Tensor, Tensor]:
+    """Constituents (jets, longest, inputs) and a mask (jets, longest); at least one place, also for empty jets.
+
+    On a CPU a GRU goes through buckets of similar lengths like this in half the time it needs for packed sequences.
+    """
+    values, mask = items.padded()
+    if mask.shape[1]:
+        return values, mask
+    return values.new_zeros((len(mask), 1, values.shape[2])), mask.new_zeros((len(mask), 1))
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Over the real places (jets, places, width); 0 for a jet without any."""
+    real = mask.unsqueeze(2).to(values.dtype)
+    return (values * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
+
+
+def _head(width: int, classes: int, dropout: float) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Dropout(dropout), nn.Linear(width, classes))
+
+
+class Recurrent(nn.Module):
+    """A GRU from the first constituent to the last; its last state, and the mean of all."""
+
+    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+        super().__init__()
+        between = settings.dropout if settings.layers > 1 else 0.0
+        self.gru = nn.GRU(inputs, settings.width, settings.layers, batch_first=True, dropout=between)
+        self.head = _head(2 * settings.width, classes, settings.dropout)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        states, _ = self.gru(values)
+        last = (mask.sum(dim=1) - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, states.shape[2])
+        found = torch.cat([states.gather(1, last).squeeze(1), _mean(states, mask)], dim=1)
+        logits: Tensor = self.head(found * mask.any(dim=1, keepdim=True))
+        return logits
+
+
+class Convolution(nn.Module):
+    """1-D convolutions over neighbours in the sequence, with shortcuts; the mean of all places."""
+
+    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+        super().__init__()
+        width, kernel = settings.width, settings.kernel
+        self.embed = nn.Linear(inputs, width)
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(settings.layers))
+        self.layers = nn.ModuleList(nn.Conv1d(width, width, kernel, padding="same") for _ in range(settings.layers))
+        self.head = _head(width, classes, settings.dropout)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        real = mask.unsqueeze(2).to(values.dtype)
+        state = self.embed(values)
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            seen = (norm(state) * real).transpose(1, 2)  # a convolution would see what lies behind the end
+            state = state + f.relu(layer(seen)).transpose(1, 2)
+        logits: Tensor = self.head(_mean(state, mask))
+        return logits
+
+
+class Attention(nn.Module):
+    """One layer of a transformer, normalised before each part."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, nn.Dropout(dropout)
+        self.before, self.between = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.expand = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+
+    def forward(self, state: Tensor, seen: Tensor) -> Tensor:
+        jets, places, width = state.shape
+        parts = self.project(self.before(state)).view(jets, places, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        mixed = f.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        state = state + self.dropout(self.join(mixed.transpose(1, 2).reshape(jets, places, width)))
+        grown: Tensor = state + self.dropout(self.expand(self.between(state)))
+        return grown
+
+
+class Transformer(nn.Module):
+    """Every constituent sees every other; the mean of all. Their order does not matter."""
+
+    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+        super().__init__()
+        width = settings.width
+        self.embed = nn.Sequential(nn.Linear(inputs, width), nn.GELU(), nn.Linear(width, width))
+        self.layers = nn.ModuleList(Attention(width, settings.heads, settings.dropout) for _ in range(settings.layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = _head(width, classes, settings.dropout)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        seen = (mask | ~mask.any(dim=1, keepdim=True)).unsqueeze(1).unsqueeze(1)  # who sees nothing has no mean
+        state = self.embed(values)
+        for layer in self.layers:
+            state = layer(state, seen)
+        logits: Tensor = self.head(_mean(self.norm(state), mask))
+        return logits
+
+
+SEQUENCES: dict[str, Any] = {"gru": Recurrent, "conv": Convolution, "transformer": Transformer}
+"""By `model.kind`."""
+
+
+class Perceptron(nn.Module):
+    """Fully connected layers."""
+
+    def __init__(self, inputs: int, classes: int, settings: FeatureNetwork) -> None:
+        super().__init__()
+        widths = [inputs, *[settings.width] * settings.layers]
+        layers = [
+            nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.Dropout(settings.dropout))
+            for a, b in itertools.pairwise(widths)
+        ]
+        self.layers = nn.Sequential(*layers, nn.Linear(widths[-1], classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.layers(features)
+        return logits
+
+
+class ImageNet(nn.Module):
+    """Convolutions over an image, seen as logarithms and as shares of its sum; mean and maximum of what is left.
+
+    The sum itself and the number of filled pixels, which shares hide, go around the convolutions.
+    """
+
+    def __init__(self, classes: int, settings: ImageNetwork) -> None:
+        super().__init__()
+        width, dropout, self.augment = settings.width, settings.dropout, settings.augment
+        self.layers = nn.Sequential(
+            _block(3, width, 0.0, stride=2),
+            _block(width, 2 * width, dropout),
+            nn.MaxPool2d(2),
+            _block(2 * width, 4 * width, dropout),
+            _block(4 * width, 4 * width, dropout),
+        )
+        self.head = _head(8 * width + 2, classes, dropout)
+
+    def forward(self, image: Tensor) -> Tensor:
+        if self.training and self.augment:
+            image = turned(image)
+        total = image.sum(dim=(1, 2)).clamp(min=1e-6)
+        share = image / total.view(-1, 1, 1)
+        seen = torch.stack([torch.log1p(image) / 3, share.sqrt() * 3, share * 10], dim=1)
+        found = self.layers(seen)
+        filled = (image > 0).to(image.dtype).sum(dim=(1, 2))
+        around = torch.stack([torch.log(total) - 6, torch.log1p(filled) - 4], dim=1)
+        logits: Tensor = self.head(torch.cat([found.mean(dim=(2, 3)), found.amax(dim=(2, 3)), around], dim=1))
+        return logits
+
+
+def turned(image: Tensor) -> Tensor:
+    """Each image mirrored or not, along either axis, and transposed or not (where it is square)."""
+    kinds = 3 if image.shape[1] == image.shape[2] else 2
+    chosen = torch.rand((kinds, len(image), 1, 1), device=image.device) < 0.5
+    image = torch.where(chosen[0], image.flip(1), image)
+    image = torch.where(chosen[1], image.flip(2), image)
+    return torch.where(chosen[2], image.transpose(1, 2), image) if kinds == 3 else image
+
+
+def _block(inputs: int, outputs: int, dropout: float, *, stride: int = 1) -> nn.Sequential:
+    kernel = 5 if stride > 1 else 3
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.SiLU(), nn.Dropout2d(dropout))

@@ -1,0 +1,41 @@
+"""The commands of docs/jets.md, one after the other, on fewer jets and for one epoch."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import uproot
+
+from clew import spec
+from tests.cli import done
+
+from . import ROOT
+
+PAGE = (ROOT / "docs" / "jets.md").read_text()
+
+
+def _block(language: str, number: int = 0) -> str:
+    return str(re.findall(rf"```{language}\n(.*?)```", PAGE, flags=re.DOTALL)[number])
+
+
+def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
+    pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
+    monkeypatch.chdir(tmp_path)
+    fewer = {"--events 20000": "--events 100", "--dataset dataset": "--dataset dataset --epochs 1"}
+    for line in _block("sh").splitlines():
+        for long, short in fewer.items():
+            line = line.replace(long, short)
+        done(*shlex.split(line)[1:])
+    with uproot.open(tmp_path / "scores.root") as file:
+        assert {"jet_pt", "score_top", "score_q"} <= set(file["predictions"].keys())
+    exec(_block("python"), {})
+    assert (tmp_path / "roc.pdf").stat().st_size > 5000
+
+
+def test_the_page_s_settings_are_valid(tmp_path: Path) -> None:
+    (tmp_path / "sample.yaml").write_text(_block("yaml"))
+    assert spec.load(str(tmp_path / "sample.yaml")).recipe.config.data.classes == ("QCD", "top")

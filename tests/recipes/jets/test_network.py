@@ -1,0 +1,123 @@
+"""The networks: padding and order do not matter where they must not, and all can be exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from clew import Ragged, Table
+from clew.dataset.batch import to_batch
+from clew.recipes.jets.cloud import SHAPES, PixelCloud, Pixels, shapes
+from clew.recipes.jets.network import SEQUENCES, ImageNet, Perceptron, padded, turned
+from clew.recipes.jets.settings import FeatureNetwork, ImageNetwork, SequenceNetwork
+
+SMALL = SequenceNetwork(width=16, layers=2)
+OTHERS = torch.randn(5, 11, 4), torch.arange(11) < torch.tensor([[1], [11], [3], [8], [2]])
+"""More jets than an export has seen, of other lengths."""
+
+
+def _sequence(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    made: nn.Module = SEQUENCES[kind](4, 3, SMALL)
+    return made.eval()
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_padding_changes_nothing(kind: str) -> None:
+    rng = np.random.default_rng(0)
+    column = Ragged.from_lengths(rng.normal(size=(20, 4)).astype(np.float32), [3, 0, 12, 5])
+    table, model = Table({"constituents": column}), _sequence(kind)
+    with torch.no_grad():
+        together = model(*padded(to_batch(table).ragged("constituents")))
+        for jet in range(4):
+            alone = model(*padded(to_batch(table.slice(jet, jet + 1)).ragged("constituents")))
+            torch.testing.assert_close(together[jet], alone[0], rtol=1e-5, atol=1e-6)
+        values, mask = padded(to_batch(table).ragged("constituents"))
+        values[~mask] = 1e3
+        torch.testing.assert_close(model(values, mask), together)
+    assert together.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", SEQUENCES)
+def test_no_gradient_comes_from_padding(kind: str) -> None:
+    values, mask = torch.randn(2, 6, 4, requires_grad=True), torch.arange(6) < torch.tensor([[6], [2]])
+    _sequence(kind)(values, mask).sum().backward()
+    assert values.grad is not None and (values.grad[1, 2:] == 0).all() and (values.grad[1, :2] != 0).any()
+
+
+def test_a_transformer_does_not_see_the_order() -> None:
+    model, values, mask = _sequence("transformer"), torch.randn(2, 5, 4), torch.ones(2, 5, dtype=torch.bool)
+    order = torch.tensor([3, 1, 4, 0, 2])
+    torch.testing.assert_close(model(values, mask), model(values[:, order], mask))
+    gru = _sequence("gru")
+    assert not torch.allclose(gru(values, mask), gru(values[:, order], mask))
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_shapes_do_not_depend_on_how_a_jet_is_turned(side: float) -> None:
+    image = torch.zeros(3, 9, 9)
+    image.view(3, -1)[:, ::7] = torch.rand(3, 12) + 0.1
+    pixels = Pixels.of(image, 20)
+    found = shapes(pixels, image.sum(dim=(1, 2)))
+    assert found.shape == (3, SHAPES)
+    turn = pixels.turned(0.6, 0.8, side)
+    torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), found, rtol=1e-3, atol=1e-3)
+
+
+def test_a_cloud_judges_turned_images_alike() -> None:
+    torch.manual_seed(0)
+    model, image = PixelCloud(2, ImageNetwork(width=4)).eval(), torch.rand(4, 10, 10)
+    torch.testing.assert_close(model(image), model(image.flip(1)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(model(image), model(image.transpose(1, 2)), rtol=1e-4, atol=1e-4)
+
+
+def test_training_images_are_turned_and_judged_ones_are_not() -> None:
+    torch.manual_seed(0)
+    image = torch.arange(16.0).reshape(1, 4, 4).expand(64, 4, 4)
+    assert len(torch.unique(turned(image), dim=0)) == 8
+    model = ImageNet(2, ImageNetwork(width=4)).eval()
+    torch.testing.assert_close(model(image)[0], model(image)[1])
+    assert torch.unique(turned(torch.rand(50, 3, 4)), dim=0).shape == (50, 3, 4)
+
+
+@pytest.mark.parametrize("empty", [ImageNet, PixelCloud])
+def test_an_empty_image_has_an_answer(empty: Any) -> None:
+    assert empty(2, ImageNetwork(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["conv", "transformer", "cnn", "cloud", "mlp"])
+def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
+    jets = torch.export.Dim("jets", min=2, max=4096)
+    places = torch.export.Dim("places", min=2, max=512)
+    if kind in SEQUENCES:
+        model = _sequence(kind)
+        few: Any = (torch.randn(3, 7, 4), torch.ones(3, 7, dtype=torch.bool))
+        more: Any = OTHERS
+        free: Any = ({0: jets, 1: places}, {0: jets, 1: places})
+    else:
+        made = {"cnn": ImageNet(2, ImageNetwork()), "cloud": PixelCloud(2, ImageNetwork())}
+        model = (made.get(kind) or Perceptron(4, 2, FeatureNetwork())).eval()
+        shape = (4,) if kind == "mlp" else (30, 30)
+        few, more, free = (torch.rand(3, *shape),), (torch.rand(6, *shape),), ({0: jets},)
+    exported = torch.export.export(model, few, dynamic_shapes=free)
+    with torch.no_grad():
+        torch.testing.assert_close(exported.module()(*more), model(*more), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # the older way is told to be old, at every step of it
+def test_a_gru_can_be_exported_by_torchscript_alone(tmp_path: Path) -> None:
+    """`torch.export` fixes the length of a GRU's sequences; the older way to ONNX leaves it free."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    model, path = _sequence("gru"), tmp_path / "gru.onnx"
+    names = {name: {0: "jets", 1: "places"} for name in ("values", "mask")}
+    few = (torch.randn(1, 7, 4), torch.ones(1, 7, dtype=torch.bool))
+    torch.onnx.export(model, few, path, dynamo=False, input_names=list(names), dynamic_axes=names)
+    session = runtime.InferenceSession(str(path))
+    found = session.run(None, {name: each.numpy() for name, each in zip(names, OTHERS, strict=True)})[0]
+    np.testing.assert_allclose(found, model(*OTHERS).detach().numpy(), rtol=1e-4, atol=1e-5)

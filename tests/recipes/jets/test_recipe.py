@@ -1,0 +1,152 @@
+"""The jet recipes from a file to figures: every network learns, whatever its samples are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+from clew import Dataset, Ragged, Run, Table, spec, template
+from clew.errors import ConfigError
+from clew.recipe import find
+
+from . import jets, real
+
+KINDS = {
+    "gru": ("jets", ["model.kind=gru", "model.width=16", "model.layers=1"]),
+    "conv": ("jets", ["model.kind=conv", "model.width=16"]),
+    "transformer": ("jets", ["model.kind=transformer", "model.width=16", "model.layers=1"]),
+    "cnn": ("jetimages", ["model.kind=cnn", "model.width=4", "images.pixels=12"]),
+    "cloud": ("jetimages", ["model.kind=cloud", "model.width=4", "images.pixels=12"]),
+    "mlp": ("jetfeatures", ["model.width=16"]),
+}
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("jets") / "synthetic.h5"
+    jets(600).save(path)
+    return path
+
+
+def _trained(kind: str, sample: Path, folder: Path, *more: str) -> tuple[Dataset, Run]:
+    name, settings = KINDS[kind]
+    loaded = spec.load(name, [*settings, "train.threads=1", "train.epochs=4", "train.batch_size=32", *more])
+    data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(sample)], output=str(folder / "data"), workers=1)
+    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_network_learns_five_classes(kind: str, sample: Path, tmp_path: Path) -> None:
+    _, run = _trained(kind, sample, tmp_path, "train.optimizer.lr=0.01")
+    first, *_, last = (record["metrics"] for record in run.records(kind="validation"))
+    assert last["loss"] < first["loss"] and last["top/auc"] > 0.7
+    scores = clew.predict(run, split="test")
+    assert isinstance(scores, Table) and list(scores)[-5:] == [f"score_{name}" for name in ("q", "g", "W", "Z", "top")]
+    np.testing.assert_allclose(sum(scores.fixed(f"score_{n}") for n in ("q", "g", "W", "Z", "top")), 1, rtol=1e-6)
+
+
+def test_an_evaluation_has_errors_and_a_picture_for_every_signal(sample: Path, tmp_path: Path) -> None:
+    _, run = _trained("mlp", sample, tmp_path, "judging.signals=[top, W]", "judging.backgrounds=[q, g]")
+    result = clew.evaluate(run)
+    assert {"top/auc", "W/rejection_50", "accuracy"} <= result.tallies.keys() and "q/auc" not in result.tallies
+    assert 0 < result.tallies["top/auc"].error < 0.2
+    drawn = [json.loads(path.read_text()) for path in sorted((run.plots / "test").glob("*curves*.json"))]
+    assert len(drawn) == 2
+    assert all(each["layout"]["images"][0]["source"].startswith("data:image/svg+xml") for each in drawn)
+
+
+def test_reweighting_reaches_the_samples(sample: Path, tmp_path: Path) -> None:
+    recipe = spec.load("jets", ["reweight={columns: {jet_pt: [400, 500, 600, 700]}}"]).recipe
+    data = clew.prepare(recipe, input=[str(sample)], output=str(tmp_path / "data"), workers=1)
+    whole = clew.concat([data.read(split) for split in data.splits])
+    sums = np.bincount(whole.fixed("label"), weights=whole.weights)
+    np.testing.assert_allclose(sums, sums[0], rtol=1e-9)
+    assert whole.weights.mean() == pytest.approx(1)
+
+
+def test_constituents_are_ordered_and_cut(tmp_path: Path) -> None:
+    recipe = spec.load("jets", ["constituents.inputs=[part_pt]", "constituents.most=5"]).recipe
+    table = jets(40)
+    found = recipe.prepare(table).ragged("constituents")
+    assert found.lengths.tolist() == np.minimum(table.ragged("part_pt").lengths, 5).tolist()
+    for mine, all_of_it in zip(found, table.ragged("part_pt"), strict=True):
+        np.testing.assert_allclose(mine[:, 0], np.sort(all_of_it)[::-1][:5], rtol=1e-6)
+
+
+def test_two_classes_have_plain_names(tmp_path: Path) -> None:
+    recipe = spec.load("jets", ["data.labels={light: 'label < 2', heavy: 'label == 4'}"]).recipe
+    table = jets(100)
+    for step in recipe.transforms():
+        table = step(table)
+    assert set(table.fixed("label")) == {0, 1} and len(table) == 60
+    found = recipe.metrics(recipe.prepare(table), {"output": np.zeros((60, 2))}, Table({}))
+    assert {"auc", "rejection_30", "rejection_50", "rejection_70", "curves", "scores", "accuracy_pt"} <= found.keys()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["judging.signals=[tau]"], "judging: no class 'tau', only q, g, W, Z, top"),
+        (["data.labels={q: 'label == 0'}"], "one class alone, 'q', leaves nothing to tell apart"),
+        (["model.kind=transformer", "model.width=30"], "the width 30 is no multiple of the number of heads, 4"),
+        (["model.kind=conv", "model.kernel=4"], "kernel must be odd"),
+        (["data.select=jet_pt >"], "cannot be understood"),
+        (["reweight={columns: {jet_pt: [2, 1]}}"], "the edges of 'jet_pt' must rise"),
+        (["reweight={reference: 1}"], "a reference class needs columns"),
+    ],
+)
+def test_settings_that_make_no_sense_are_told(settings: list[str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
+        spec.load("jets", settings)
+
+
+def test_inputs_of_jets_and_of_constituents_do_not_mix() -> None:
+    with pytest.raises(ConfigError, match="'jet_pt' has one value a jet"):
+        spec.load("jets", ["constituents.inputs=[part_pt, jet_pt]"]).recipe.prepare(jets(10))
+    with pytest.raises(ConfigError, match="for those there is the recipe jetfeatures"):
+        spec.load("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
+
+
+@pytest.mark.parametrize("name", sorted(template.settings()))
+def test_shipped_settings_are_valid(name: str, tmp_path: Path) -> None:
+    path = template.write("mine", name, tmp_path)[0]
+    assert path.name == "mine.yaml" and "@" not in path.read_text()
+    loaded = spec.load(str(path))
+    assert loaded.recipe.model() is not None
+
+
+def test_preparing_does_not_load_torch(sample: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys, clew
+for name in ("jets", "jetimages", "jetfeatures"):
+    clew.prepare(name, input=[{str(sample)!r}], output=f"{tmp_path}/{{name}}", workers=1)
+assert "torch" not in sys.modules and "matplotlib" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
+    path = real("machine-learning-das/jet_images.h5")
+    settings = ["data.images=[QCD, TT]", "train.epochs=2", "train.threads=1", "model.width=8"]
+    loaded = spec.load("jetimages", [*settings, "model.kind=cloud"])
+    data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(path)], output=str(tmp_path / "data"), workers=1)
+    assert sum(data.splits.values()) == 5027
+    run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")
+    found: Any = clew.evaluate(run).tallies["auc"]
+    assert found.value > 0.93 and 0.001 < found.error < 0.03
+
+
+def test_recipes_are_found_by_name() -> None:
+    assert {find(name).__name__ for name in ("jets", "jetimages", "jetfeatures")} == {
+        "Jets",
+        "JetImages",
+        "JetFeatures",
+    }
+    assert isinstance(jets(5).ragged("part_pt"), Ragged)
