@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from _contest import Sheet, alternate, main, options, quartile, seconds
 from _downpour import BATCH, data
