@@ -27,14 +27,14 @@ from clew.train.strategies.allreduce import AllReduce
 CPU = torch.device("cpu")
 
 
-def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch]) -> Callable[[], None]:
-    """Everything the loop does in a step but loading and recording."""
+def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch], size: int) -> Callable[[], None]:
+    """Everything the loop does in a step but loading and recording; batches of `size` over both ranks."""
     model = strategy.place(fresh(recipe)[0])
     engine = Engine(recipe, model, TrainConfig(workers=2), strategy, CPU)
 
     def block() -> None:
         for batch in batches:
-            strategy.order, strategy.alarm = 0, False
+            strategy.order, strategy.alarm, strategy.size = 0, False, size
             engine.step([batch])
             strategy.heard()
 
@@ -74,7 +74,7 @@ def rank_work(task: Task, folder: Path, rounds: int, rank: int) -> None:
     works = {
         "DDP": steps_of_torch(recipe, batches),
         "DDP again": steps_of_torch(recipe, batches),
-        "clew": steps_of_clew(recipe, strategy, batches),
+        "clew": steps_of_clew(recipe, strategy, batches, task.size),
     }
     times = alternate({name: partial(in_step, work) for name, work in works.items()}, rounds)
     if rank == 0:
