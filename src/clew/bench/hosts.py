@@ -7,6 +7,7 @@ everything. They are removed however the block ends; what a killed process left 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -30,6 +31,7 @@ _NETWORK, _SWITCH = "10.77.0", "switch"
 _PREFIX = "clew-"
 _ETC = Path("/etc/netns")
 """What lies here under a namespace's name, `ip netns exec` puts over /etc."""
+_numbers = itertools.count()
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 _NAMED = 'hostname "$0" && exec "$@"'
 _FLOOD = """
@@ -63,7 +65,7 @@ class Host:
     def start(
         self, command: Sequence[str], *, output: IO[Any] | int = subprocess.DEVNULL, **environment: str
     ) -> subprocess.Popen[str]:
-        """Start a command there, with standard output and errors into `output`. It ends with the hosts at the latest."""
+        """Start a command there that prints to `output`. It ends with the hosts at the latest."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _NAMED, self.name, *command],
             stdin=subprocess.DEVNULL,
@@ -99,7 +101,7 @@ def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
     rate = None if bandwidth is None else bits(bandwidth)
     _check()
     sweep()
-    mark = f"{_PREFIX}{os.getpid()}-"
+    mark = f"{_PREFIX}{os.getpid()}-{next(_numbers)}-"
     made = [Host(f"host-{n}", f"{mark}{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
     with _ending():
         try:
@@ -137,7 +139,7 @@ def measure(there: Host, back: Host, *, seconds: float = 1.0) -> float:
 def sweep() -> None:
     """Remove what processes that are gone have left behind."""
     for name in _namespaces():
-        match = re.fullmatch(rf"({_PREFIX}(\d+)-)\w+", name)
+        match = re.match(rf"({_PREFIX}(\d+)-)", name)
         if match is not None and not psutil.pid_exists(int(match[2])):
             _remove(match[1])
 

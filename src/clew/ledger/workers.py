@@ -89,13 +89,14 @@ def told(found: Workers) -> Iterator[tuple[str, str]]:
     if speeds:
         hosts = len({each.host for each in found.all})
         spread = f"{speeds[0]:,.0f}" if len(speeds) == 1 else f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}"
-        parts = ", ".join(f"{part} {share:.0%}" for part, share in _together(found.all).shares.items())
+        parts = ", ".join(f"{part} {share:.0%}" for part, share in together(found.all).shares.items())
         where = f"on {hosts} host{'s' if hosts > 1 else ''}"
         yield "each worker", f"{spread} samples/s ({len(speeds)} {where}), {parts}"
     yield "exchanged", f"{_updates(found)}, {_size(found.bytes)}, {_returned(found)}"
 
 
-def _together(all: list[Worker]) -> Worker:
+def together(all: list[Worker]) -> Worker:
+    """All as if they were one after the other."""
     sums = {name: sum(getattr(each, name) for each in all) for name in ("batches", "samples", *_TIMES)}
     return Worker("", "", **sums)
 

@@ -98,6 +98,8 @@ class Coordinator:
         self.members: dict[int, Member] = {}
         self.lost: dict[int, Member] = {}
         self.finished = False
+        self._enough = False
+        """Whether those that must be there before the first batch were."""
         self._round: dict[int, Message] = {}
         self._held: list[Message] = []
         self._versions: dict[int, int] = {}
@@ -177,6 +179,8 @@ class Coordinator:
         member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
         if self._states:
             member.restore = self._states.pop(0)
+        if self.config.central.listen:
+            self.book.note(f"worker {message.peer} ({member.host}) is there", joined=message.peer)
         self._answer(message.peer, "told", self._told(message.peer))
 
     def _on_report(self, message: Message) -> None:
@@ -365,7 +369,8 @@ class Coordinator:
         self._close_round()
 
     def _may_work(self, peer: int) -> bool:
-        return self.leases.done >= self.config.central.warmup or peer == min(self.members)
+        self._enough = self._enough or len(self.members) >= self.config.central.wait_for or self.leases.done > 0
+        return self._enough and (self.leases.done >= self.config.central.warmup or peer == min(self.members))
 
     # -- who is there
 

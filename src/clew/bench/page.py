@@ -1,0 +1,126 @@
+"""A study as a page: time to the target by bandwidth, the way there, and what it was measured with."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from clew.bench.hosts import bits
+from clew.bench.strategies import UNLIMITED, Study, Trial
+from clew.figure import COLOURS, Figure, figure, line
+from clew.ledger.page import Page, label, table
+
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
+
+
+def write(study: Study, path: Path) -> Path:
+    """The page, in the look of a run's report."""
+    goal, told = study.goal, study.conditions
+    page = Page("Strategies compared")
+    sign = "at least" if goal.direction == "maximize" else "at most"
+    facts = [
+        f"recipe <b>{escape(Path(told['recipe']).stem)}</b>",
+        f"to {label(goal.metric)} of {sign} {goal.value:g}",
+        f"{told['workers']} workers on hosts of their own",
+        f"{told['cores']} cores in all",
+        escape(told["when"]),
+    ]
+    failed = [f"{t.strategy} at {t.bandwidth}: {escape(t.message)}" for t in study.trials if t.message]
+    page.header(facts=facts, notes=failed)
+    ways = [way(study, bandwidth) for bandwidth in study.lines]
+    page.section("Time to the target", times(study), [over_bandwidth(study), *ways])
+    page.section("Every training", _trials(study))
+    page.section("Conditions", table((), [(escape(k), escape(str(v))) for k, v in told.items()]))
+    return page.write(path)
+
+
+def times(study: Study) -> str:
+    """Seconds, a row a strategy; the fastest stands out."""
+    head = ("", *(f"{escape(b)}<br><small>{v / 1e6:,.0f} Mbit/s measured</small>" for b, v in study.lines.items()))
+    rows = [
+        (name, *(_cell(study.trial(name, b), fastest=study.fastest(b) == name) for b in study.lines))
+        for name in dict.fromkeys(t.strategy for t in study.trials)
+    ]
+    return table(head, rows)
+
+
+def over_bandwidth(study: Study) -> Figure:
+    """Seconds to the target by bandwidth, a line a strategy; trainings that did not get there are left out."""
+    limited = sorted((b for b in study.lines if b != UNLIMITED), key=bits)
+    traces = []
+    for place, name in enumerate(dict.fromkeys(t.strategy for t in study.trials)):
+        found = [t for b in limited if (t := study.trial(name, b)) is not None and t.seconds is not None]
+        traces.append(
+            line(
+                [bits(t.bandwidth) for t in found],
+                [t.seconds or 0.0 for t in found],
+                name,
+                mode="lines+markers",
+                **_style(place),
+            )
+        )
+    return figure(
+        traces,
+        title="Seconds to the target",
+        x="bandwidth of each host's line",
+        y="seconds",
+        showlegend=True,
+        xaxis={"type": "log", "tickvals": [bits(b) for b in limited], "ticktext": limited, "dtick": None},
+        yaxis={"type": "log"},
+    )
+
+
+def way(study: Study, bandwidth: str) -> Figure:
+    """The metric over time at a bandwidth, and the target."""
+    traces, longest = [], 0.0
+    for place, name in enumerate(dict.fromkeys(t.strategy for t in study.trials)):
+        trial = study.trial(name, bandwidth)
+        if trial is not None and trial.curve:
+            x, y = zip(*trial.curve, strict=True)
+            longest = max(longest, *x)
+            traces.append(line(x, y, name, mode="lines+markers", **_style(place)))
+    goal = study.goal
+    dashed = {"color": "#7f7f7f", "width": 1, "dash": "dash"}
+    traces.append(line([0, longest], [goal.value or 0.0] * 2, "target", line=dashed))
+    return figure(traces, title=f"At {bandwidth}", x="seconds", y=label(goal.metric), showlegend=True)
+
+
+def _style(place: int) -> dict[str, Any]:
+    colour = COLOURS[place % len(COLOURS)]
+    return {
+        "line": {"color": colour, "width": 2},
+        "marker": {"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 8, "color": colour},
+    }
+
+
+def _cell(trial: Trial | None, *, fastest: bool) -> str:
+    if trial is None:
+        return "–"
+    if trial.seconds is None:
+        return f"not reached <small>{_best(trial)}</small>" if not trial.message else "failed"
+    return f"<b>{trial.seconds:,.1f} s</b>" if fastest else f"{trial.seconds:,.1f} s"
+
+
+def _best(trial: Trial) -> str:
+    return "" if trial.best is None else f"best {trial.best:.4g}"
+
+
+def _trials(study: Study) -> str:
+    head = ("strategy", "bandwidth", "seconds", "samples", "epochs", "best", "samples/s", "communicate", "run")
+    known = [*([study.reference] if study.reference else []), *study.trials]
+    rows = [
+        (
+            t.strategy,
+            escape(t.bandwidth),
+            "–" if t.seconds is None else f"{t.seconds:,.1f}",
+            "–" if t.samples is None else f"{t.samples:,}",
+            str(t.epochs),
+            "–" if t.best is None else f"{t.best:.4f}",
+            f"{t.samples_per_second:,.0f}",
+            f"{t.communicate:.0%}",
+            f"<code>{escape(t.run)}</code>",
+        )
+        for t in known
+    ]
+    return table(head, rows)

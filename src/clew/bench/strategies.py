@@ -1,0 +1,306 @@
+"""How long strategies take to the same quality, on hosts whose lines are as slow as wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import psutil
+from pydantic import Field, field_validator
+
+from clew import spec
+from clew.bench import teams
+from clew.bench.hosts import Host, bits, hosts, measure
+from clew.config import Section
+from clew.dataset import Dataset
+from clew.errors import ConfigError, RunError, WorkerError
+from clew.files import write_text
+from clew.ledger import Run
+from clew.ledger.summary import summarize
+from clew.ledger.workers import together
+from clew.ledger.workers import workers as workers_of
+from clew.train.config import Count, Direction, Positive
+from clew.version import __version__
+
+MARGIN, LONGER = 0.02, 3
+"""Where no target is given, how far below what the reference reached it is (a share of that); and how many times the
+reference's epochs others may take."""
+UNLIMITED = "unlimited"
+Strategy = Literal["allreduce", "diloco", "easgd", "gem", "downpour"]
+
+
+class StudyConfig(Section):
+    """What is compared."""
+
+    recipe: str
+    dataset: str | None = None
+    strategies: tuple[Strategy, ...] = ("allreduce", "diloco", "easgd", "gem", "downpour")
+    bandwidths: tuple[str, ...] = ("10Gbit", "1Gbit", "100Mbit")
+    workers: Annotated[int, Field(ge=2, le=200)] = 2
+    epochs: Count | None = None
+    """Default: the recipe's."""
+    metric: str | None = None
+    """Of the validation. Default: the recipe's `train.best.metric`."""
+    target: float | None = None
+    """Default: what allreduce reaches in these epochs without a limit, less a fiftieth."""
+    direction: Direction | None = None
+    """Default: that of `train.best` for its metric and for the loss minimize; maximize for others."""
+    minutes: Positive = 10.0
+    """The longest that a training may take."""
+    settings: tuple[str, ...] = ()
+    """For every training, as `train.batch_size=100`."""
+
+    @field_validator("bandwidths")
+    @classmethod
+    def _each(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        for bandwidth in given:
+            if bandwidth != UNLIMITED:
+                bits(bandwidth)
+        return tuple(dict.fromkeys(given))
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is to be reached."""
+
+    metric: str
+    direction: str
+    value: float | None = None
+
+    def reached(self, value: float | None) -> bool:
+        """Whether a value is good enough."""
+        if value is None or self.value is None:
+            return False
+        return value >= self.value if self.direction == "maximize" else value <= self.value
+
+    def best(self, values: list[float]) -> float | None:
+        """The best of some."""
+        return None if not values else max(values) if self.direction == "maximize" else min(values)
+
+
+@dataclass
+class Trial:
+    """One training."""
+
+    strategy: str
+    bandwidth: str
+    run: str
+    seconds: float | None = None
+    """From when all workers were there to the validation that reached the target; None if none did."""
+    samples: int | None = None
+    """Learned from until then."""
+    best: float | None = None
+    epochs: int = 0
+    samples_per_second: float = 0.0
+    communicate: float = 0.0
+    """Share of the workers' time."""
+    curve: list[tuple[float, float]] = field(default_factory=list)
+    """Seconds and the metric of every validation."""
+    message: str = ""
+    """Why it failed, if it did."""
+
+
+@dataclass
+class Study:
+    """All trials, and what they were done with."""
+
+    goal: Goal
+    conditions: dict[str, Any]
+    reference: Trial | None = None
+    trials: list[Trial] = field(default_factory=list)
+    lines: dict[str, float] = field(default_factory=dict)
+    """Bits a second that a connection was measured to carry, by bandwidth."""
+
+    def trial(self, strategy: str, bandwidth: str) -> Trial | None:
+        """One of them."""
+        return next((t for t in self.trials if (t.strategy, t.bandwidth) == (strategy, bandwidth)), None)
+
+    def fastest(self, bandwidth: str) -> str:
+        """The strategy that reached the target first there; empty if none did."""
+        known = {t.seconds: t.strategy for t in self.trials if t.bandwidth == bandwidth and t.seconds is not None}
+        return known[min(known)] if known else ""
+
+    def save(self, path: Path) -> None:
+        """As JSON."""
+        write_text(path, json.dumps(asdict(self), indent=2) + "\n")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a study is: trainings done, of all, and what is under way."""
+
+    done: int
+    total: int
+    trial: Trial
+    spent: float = 0.0
+    over: bool = False
+
+
+Told = Callable[[Progress], None]
+
+
+def study(config: StudyConfig, output: Path, told: Told = lambda progress: None) -> Study:
+    """Train with every strategy at every bandwidth, one after the other, into `output`.
+
+    `output` gets `study.json`, anew after every training, `study.html` and the runs. A training that fails is noted
+    and the others go on.
+
+    Raises:
+        ConfigError: settings do not fit, or there cannot be hosts on this machine.
+        RunError: the folder is taken.
+        WorkerError: the first training failed.
+    """
+    from clew.bench.page import write
+
+    recipe = spec.load(config.recipe, config.settings)
+    Dataset(config.dataset or recipe.train.dataset)
+    goal = _goal(config, recipe.train)
+    if output.exists() and any(output.iterdir()):
+        raise RunError(f"{output} exists already; name another folder with --output, or remove it")
+    epochs = config.epochs or recipe.train.epochs
+    made = Study(goal, _conditions(config, recipe, epochs))
+    steps = _Steps(config, output, len(config.bandwidths) * len(config.strategies) + (goal.value is None), told)
+    if goal.value is None:
+        with hosts(config.workers + 1) as all:
+            made.reference = _sound(steps.train(all, "allreduce", UNLIMITED, goal, epochs))
+        made.goal = _set(goal, made.reference)
+        _read(made.reference, output, made.goal, config.workers)
+    for bandwidth in config.bandwidths:
+        with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
+            made.lines[bandwidth] = measure(all[0], all[1])
+            for strategy in config.strategies:
+                trial = steps.train(all, strategy, bandwidth, made.goal, LONGER * epochs)
+                made.trials.append(trial if made.trials or made.reference else _sound(trial))
+                made.conditions |= _size(Run(output / trial.run))
+                made.save(output / "study.json")
+    write(made, output / "study.html")
+    return made
+
+
+class _Steps:
+    """The trainings of a study, one after the other."""
+
+    def __init__(self, config: StudyConfig, output: Path, total: int, told: Told) -> None:
+        self.config, self.output, self.total, self.told = config, output, total, told
+        self.done = 0
+
+    def train(self, all: list[Host], strategy: str, bandwidth: str, goal: Goal, epochs: int) -> Trial:
+        """One training; its failure is part of the result."""
+        trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}")
+        run = Run(self.output / trial.run)
+        logs = self.output / "logs" / run.path.name
+        logs.mkdir(parents=True)
+        command = self._command(run, strategy, goal, epochs)
+        begun = time.monotonic()
+        try:
+            for _ in teams.train(all, command, run, logs, central=strategy != "allreduce", patience=self.patience):
+                _read(trial, self.output, goal, self.config.workers)
+                self.told(Progress(self.done, self.total, trial, time.monotonic() - begun))
+        except WorkerError as error:
+            trial.message = str(error)
+        _read(trial, self.output, goal, self.config.workers)
+        self.done += 1
+        self.told(Progress(self.done, self.total, trial, time.monotonic() - begun, over=True))
+        return trial
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a training that goes on and on is given up."""
+        return 60 * self.config.minutes + 120
+
+    def _command(self, run: Run, strategy: str, goal: Goal, epochs: int) -> list[str]:
+        config = self.config
+        settings = [*config.settings, f"train.minutes={config.minutes}", f"train.threads={_threads(config)}"]
+        settings.append("train.early_stopping=null")
+        if goal.value is not None:
+            settings.append(f"train.target={json.dumps(asdict(goal))}")
+        else:
+            settings.append("train.target=null")
+        if strategy != "allreduce":
+            settings.append(f"train.central.wait_for={config.workers}")
+        options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
+        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        return ["train", config.recipe, *given, *(word for each in settings for word in ("--set", each))]
+
+
+def _goal(config: StudyConfig, train: Any) -> Goal:
+    metric = config.metric or train.best.metric
+    if config.direction is not None:
+        return Goal(metric, config.direction, config.target)
+    usual = "minimize" if metric == "loss" else "maximize"
+    return Goal(metric, train.best.direction if metric == train.best.metric else usual, config.target)
+
+
+def _sound(trial: Trial) -> Trial:
+    """The first training: what it fails of, the others would."""
+    if trial.message:
+        raise WorkerError(f"{trial.strategy} at {trial.bandwidth}: {trial.message}")
+    return trial
+
+
+def _size(run: Run) -> dict[str, int]:
+    plan = run.last("plan") or {}
+    return {name: plan[name] for name in ("parameters", "samples") if name in plan}
+
+
+def _set(goal: Goal, reference: Trial) -> Goal:
+    """The goal with a value: a little less than the reference's last."""
+    if not reference.curve:
+        raise ConfigError(f"no validation of {reference.run} has a '{goal.metric}'; choose another with --metric")
+    last = reference.curve[-1][1]
+    less = last - MARGIN * abs(last) if goal.direction == "maximize" else last + MARGIN * abs(last)
+    return Goal(goal.metric, goal.direction, float(f"{less:.4g}"))
+
+
+def _read(trial: Trial, output: Path, goal: Goal, workers: int) -> None:
+    """Fill in what a run's records say so far."""
+    run = Run(output / trial.run)
+    if not (run.records_folder / "rank-0.jsonl").exists():
+        return
+    records = list(run.records())
+    joined = [r["time"] for r in records if r["kind"] == "note" and "joined" in r]
+    planned = [r["time"] for r in records if r["kind"] == "plan"]
+    begun = max(joined[:workers]) if joined else planned[0] if planned else 0.0
+    judged = [r for r in records if r["kind"] == "validation" and r["metrics"].get(goal.metric) is not None]
+    trial.curve = [(round(r["time"] - begun, 3), r["metrics"][goal.metric]) for r in judged]
+    trial.best, trial.epochs = goal.best([value for _, value in trial.curve]), len(judged)
+    first = next((place for place, (_, value) in enumerate(trial.curve) if goal.reached(value)), None)
+    if first is not None:
+        trial.seconds = trial.curve[first][0]
+        trial.samples = next(
+            (r["samples"] for r in records if r["kind"] == "step" and r["step"] >= judged[first]["step"]), None
+        )
+    if any(r["kind"] == "end" for r in records):
+        summary, found = summarize(run), workers_of(run)
+        trial.samples_per_second = round(summary.samples_per_second, 1)
+        shares = together(found.all).shares if found else summary.shares
+        trial.communicate = round(shares.get("communicate", 0.0), 4)
+
+
+def _threads(config: StudyConfig) -> int:
+    return max(1, (os.cpu_count() or 1) // config.workers)
+
+
+def _conditions(config: StudyConfig, recipe: Any, epochs: int) -> dict[str, Any]:
+    return {
+        "recipe": config.recipe,
+        "dataset": config.dataset or recipe.train.dataset,
+        "settings": list(config.settings),
+        "workers": config.workers,
+        "batch_size": recipe.train.batch_size,
+        "epochs": epochs,
+        "minutes": config.minutes,
+        "threads": _threads(config),
+        "cores": os.cpu_count(),
+        "load": round(psutil.getloadavg()[0], 2),
+        "machine": platform.machine(),
+        "kernel": platform.release(),
+        "clew": __version__,
+        "when": time.strftime("%Y-%m-%d %H:%M"),
+    }
