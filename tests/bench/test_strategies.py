@@ -88,6 +88,20 @@ def test_a_missing_dataset_and_a_folder_that_is_taken_are_found_first(data: Data
         strategies.study(StudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
 
 
+def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
+    took: dict[str, list[float | None]] = {
+        "allreduce": [3.0, 1.0, 2.0],
+        "gem": [1.0, None, None],
+        "easgd": [1.5, None, 1.0],
+    }
+    trials = [Trial(name, "1Gbit", "r", seed, each) for name, all in took.items() for seed, each in enumerate(all)]
+    study = Study(Goal("f1", "maximize", 0.9), NONE, None, trials, {"1Gbit": 9.1e8})
+    assert [study.seconds(name, "1Gbit") for name in study.strategies] == [2.0, None, 1.5]
+    assert study.fastest("1Gbit") == "easgd" and study.fastest("2Gbit") == ""
+    drawn = page.over_bandwidth(study)["data"][0]
+    assert (drawn["y"], drawn["error_y"]["array"], drawn["error_y"]["arrayminus"]) == ([2.0], [1.0], [1.0])
+
+
 def test_the_page_shows_the_fastest_and_who_did_not_get_there(tmp_path: Path) -> None:
     first = Trial("allreduce", "1Gbit", "runs/a", seconds=2.0, curve=[(1.0, 0.5), (2.0, 0.9)], best=0.9)
     others = [
@@ -112,7 +126,7 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     assert [trial["message"] for trial in found["trials"]] == ["", ""]
     assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in found["trials"])
     assert found["lines"]["200Mbit"] < 250e6 and found["conditions"]["samples"] == data.splits["train"]
-    last = Run.open(output / "runs/downpour-200Mbit").last("workers")
+    last = Run.open(output / "runs/downpour-200Mbit-0").last("workers")
     assert last is not None and {worker["host"] for worker in last["workers"].values()} == {"host-1", "host-2"}
     assert (output / "study.html").stat().st_size > 1e6
     assert not namespaces()

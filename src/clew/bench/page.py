@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.bench.hosts import bits
-from clew.bench.strategies import UNLIMITED, Study, Trial
+from clew.bench.strategies import UNLIMITED, Study
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, label, table
 
@@ -38,28 +38,20 @@ def write(study: Study, path: Path) -> Path:
 def times(study: Study) -> str:
     """Seconds, a row a strategy; the fastest stands out."""
     head = ("", *(f"{escape(b)}<br><small>{v / 1e6:,.0f} Mbit/s measured</small>" for b, v in study.lines.items()))
-    rows = [
-        (name, *(_cell(study.trial(name, b), fastest=study.fastest(b) == name) for b in study.lines))
-        for name in dict.fromkeys(t.strategy for t in study.trials)
-    ]
+    rows = [(name, *(_cell(study, name, bandwidth) for bandwidth in study.lines)) for name in study.strategies]
     return table(head, rows)
 
 
 def over_bandwidth(study: Study) -> Figure:
-    """Seconds to the target by bandwidth, a line a strategy; trainings that did not get there are left out."""
+    """Seconds to the target by bandwidth, a line a strategy, bars from the fastest to the slowest training; what did
+    not get there is left out.
+    """
     limited = sorted((b for b in study.lines if b != UNLIMITED), key=bits)
     traces = []
-    for place, name in enumerate(dict.fromkeys(t.strategy for t in study.trials)):
-        found = [t for b in limited if (t := study.trial(name, b)) is not None and t.seconds is not None]
-        traces.append(
-            line(
-                [bits(t.bandwidth) for t in found],
-                [t.seconds or 0.0 for t in found],
-                name,
-                mode="lines+markers",
-                **_style(place),
-            )
-        )
+    for place, name in enumerate(study.strategies):
+        found = [(b, took) for b in limited if (took := study.seconds(name, b)) is not None]
+        x, y = [bits(b) for b, _ in found], [took for _, took in found]
+        traces.append(line(x, y, name, mode="lines+markers", error_y=_spread(study, name, found), **_style(place)))
     return figure(
         traces,
         title="Seconds to the target",
@@ -71,15 +63,21 @@ def over_bandwidth(study: Study) -> Figure:
     )
 
 
+def _spread(study: Study, name: str, found: list[tuple[str, float]]) -> dict[str, Any]:
+    known = [([t.seconds for t in study.of(name, b) if t.seconds is not None], middle) for b, middle in found]
+    up, down = [max(took) - middle for took, middle in known], [middle - min(took) for took, middle in known]
+    return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1, "width": 3}
+
+
 def way(study: Study, bandwidth: str) -> Figure:
-    """The metric over time at a bandwidth, and the target."""
+    """The metric over time at a bandwidth, a line a training, and the target."""
     traces, longest = [], 0.0
-    for place, name in enumerate(dict.fromkeys(t.strategy for t in study.trials)):
-        trial = study.trial(name, bandwidth)
-        if trial is not None and trial.curve:
+    for place, name in enumerate(study.strategies):
+        for number, trial in enumerate(t for t in study.of(name, bandwidth) if t.curve):
             x, y = zip(*trial.curve, strict=True)
             longest = max(longest, *x)
-            traces.append(line(x, y, name, mode="lines+markers", **_style(place)))
+            shown = {"legendgroup": name, "showlegend": number == 0, **_style(place)}
+            traces.append(line(x, y, name, mode="lines+markers", **shown))
     goal = study.goal
     dashed = {"color": "#7f7f7f", "width": 1, "dash": "dash"}
     traces.append(line([0, longest], [goal.value or 0.0] * 2, "target", line=dashed))
@@ -94,25 +92,27 @@ def _style(place: int) -> dict[str, Any]:
     }
 
 
-def _cell(trial: Trial | None, *, fastest: bool) -> str:
-    if trial is None:
+def _cell(study: Study, name: str, bandwidth: str) -> str:
+    trials, middle = study.of(name, bandwidth), study.seconds(name, bandwidth)
+    if not trials:
         return "–"
-    if trial.seconds is None:
-        return f"not reached <small>{_best(trial)}</small>" if not trial.message else "failed"
-    return f"<b>{trial.seconds:,.1f} s</b>" if fastest else f"{trial.seconds:,.1f} s"
-
-
-def _best(trial: Trial) -> str:
-    return "" if trial.best is None else f"best {trial.best:.4g}"
+    if middle is None:
+        best = study.goal.best([t.best for t in trials if t.best is not None])
+        return "failed" if best is None else f"not reached <small>best {best:.4g}</small>"
+    took = [t.seconds for t in trials if t.seconds is not None]
+    spread = f" <small>{min(took):,.1f} to {max(took):,.1f}</small>" if len(trials) > 1 else ""
+    text = f"{middle:,.1f} s"
+    return (f"<b>{text}</b>" if study.fastest(bandwidth) == name else text) + spread
 
 
 def _trials(study: Study) -> str:
-    head = ("strategy", "bandwidth", "seconds", "samples", "epochs", "best", "samples/s", "communicate", "run")
+    head = ("strategy", "bandwidth", "seed", "seconds", "samples", "epochs", "best", "samples/s", "communicate", "run")
     known = [*([study.reference] if study.reference else []), *study.trials]
     rows = [
         (
             t.strategy,
             escape(t.bandwidth),
+            str(t.seed),
             "–" if t.seconds is None else f"{t.seconds:,.1f}",
             "–" if t.samples is None else f"{t.samples:,}",
             str(t.epochs),

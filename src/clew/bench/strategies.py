@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import platform
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -51,6 +54,8 @@ class StudyConfig(Section):
     """Default: what allreduce reaches in these epochs without a limit, less a fiftieth."""
     direction: Direction | None = None
     """Default: that of `train.best` for its metric and for the loss minimize; maximize for others."""
+    repeat: Count = 1
+    """Trainings of each kind, with `train.seed` and those after it."""
     minutes: Positive = 10.0
     """The longest that a training may take."""
     settings: tuple[str, ...] = ()
@@ -91,6 +96,7 @@ class Trial:
     strategy: str
     bandwidth: str
     run: str
+    seed: int = 0
     seconds: float | None = None
     """From when all workers were there to the validation that reached the target; None if none did."""
     samples: int | None = None
@@ -117,14 +123,25 @@ class Study:
     lines: dict[str, float] = field(default_factory=dict)
     """Bits a second that a connection was measured to carry, by bandwidth."""
 
-    def trial(self, strategy: str, bandwidth: str) -> Trial | None:
-        """One of them."""
-        return next((t for t in self.trials if (t.strategy, t.bandwidth) == (strategy, bandwidth)), None)
+    @property
+    def strategies(self) -> list[str]:
+        """Those compared, in order."""
+        return list(dict.fromkeys(trial.strategy for trial in self.trials))
+
+    def of(self, strategy: str, bandwidth: str) -> list[Trial]:
+        """The trainings of one kind."""
+        return [t for t in self.trials if (t.strategy, t.bandwidth) == (strategy, bandwidth)]
+
+    def seconds(self, strategy: str, bandwidth: str) -> float | None:
+        """The median time to the target; None where half or more of the trainings did not get there."""
+        found = sorted(math.inf if t.seconds is None else t.seconds for t in self.of(strategy, bandwidth))
+        middle = statistics.median(found) if found else math.inf
+        return middle if math.isfinite(middle) else None
 
     def fastest(self, bandwidth: str) -> str:
         """The strategy that reached the target first there; empty if none did."""
-        known = {t.seconds: t.strategy for t in self.trials if t.bandwidth == bandwidth and t.seconds is not None}
-        return known[min(known)] if known else ""
+        known = {name: took for name in self.strategies if (took := self.seconds(name, bandwidth)) is not None}
+        return min(known, key=lambda name: known[name]) if known else ""
 
     def save(self, path: Path) -> None:
         """As JSON."""
@@ -165,17 +182,19 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     epochs = config.epochs or recipe.train.epochs
     made = Study(goal, _conditions(config, recipe, epochs))
-    steps = _Steps(config, output, len(config.bandwidths) * len(config.strategies) + (goal.value is None), told)
+    seeds = [recipe.train.seed + number for number in range(config.repeat)]
+    total = len(config.bandwidths) * len(config.strategies) * len(seeds) + (goal.value is None)
+    steps = _Steps(config, output, total, told)
     if goal.value is None:
         with hosts(config.workers + 1) as all:
-            made.reference = _sound(steps.train(all, "allreduce", UNLIMITED, goal, epochs))
+            made.reference = _sound(steps.train(all, "allreduce", UNLIMITED, seeds[0], goal, epochs))
         made.goal = _set(goal, made.reference)
         _read(made.reference, output, made.goal, config.workers)
     for bandwidth in config.bandwidths:
         with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
             made.lines[bandwidth] = measure(all[0], all[1])
-            for strategy in config.strategies:
-                trial = steps.train(all, strategy, bandwidth, made.goal, LONGER * epochs)
+            for seed, strategy in itertools.product(seeds, config.strategies):
+                trial = steps.train(all, strategy, bandwidth, seed, made.goal, LONGER * epochs)
                 made.trials.append(trial if made.trials or made.reference else _sound(trial))
                 made.conditions |= _size(Run(output / trial.run))
                 made.save(output / "study.json")
@@ -190,13 +209,13 @@ class _Steps:
         self.config, self.output, self.total, self.told = config, output, total, told
         self.done = 0
 
-    def train(self, all: list[Host], strategy: str, bandwidth: str, goal: Goal, epochs: int) -> Trial:
+    def train(self, all: list[Host], strategy: str, bandwidth: str, seed: int, goal: Goal, epochs: int) -> Trial:
         """One training; its failure is part of the result."""
-        trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}")
+        trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
-        command = self._command(run, strategy, goal, epochs)
+        command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
             for _ in teams.train(all, command, run, logs, central=strategy != "allreduce", patience=self.patience):
@@ -214,14 +233,11 @@ class _Steps:
         """Seconds after which a training that goes on and on is given up."""
         return 60 * self.config.minutes + 120
 
-    def _command(self, run: Run, strategy: str, goal: Goal, epochs: int) -> list[str]:
-        config = self.config
+    def _command(self, run: Run, trial: Trial, goal: Goal, epochs: int) -> list[str]:
+        config, strategy = self.config, trial.strategy
         settings = [*config.settings, f"train.minutes={config.minutes}", f"train.threads={_threads(config)}"]
-        settings.append("train.early_stopping=null")
-        if goal.value is not None:
-            settings.append(f"train.target={json.dumps(asdict(goal))}")
-        else:
-            settings.append("train.target=null")
+        target = json.dumps(asdict(goal) if goal.value is not None else None)
+        settings += ["train.early_stopping=null", f"train.target={target}", f"train.seed={trial.seed}"]
         if strategy != "allreduce":
             settings.append(f"train.central.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
@@ -293,6 +309,7 @@ def _conditions(config: StudyConfig, recipe: Any, epochs: int) -> dict[str, Any]
         "dataset": config.dataset or recipe.train.dataset,
         "settings": list(config.settings),
         "workers": config.workers,
+        "repeat": config.repeat,
         "batch_size": recipe.train.batch_size,
         "epochs": epochs,
         "minutes": config.minutes,

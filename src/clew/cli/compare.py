@@ -37,6 +37,7 @@ def strategies(
         typer.Option(help="Value to reach (default: what allreduce reaches without a limit, less a fiftieth)."),
     ] = None,
     direction: Annotated[str | None, typer.Option(help="Of the metric: minimize or maximize.")] = None,
+    repeat: Annotated[int, typer.Option(help="Trainings of each kind, with other seeds; the median counts.")] = 1,
     limit: Annotated[str, typer.Option(help="The longest that one training may take: 90s, 10m.")] = "10m",
     settings: Settings = None,
     output: Annotated[Path, typer.Option(help="A new folder for the runs, study.json and study.html.")] = Path(
@@ -53,7 +54,7 @@ def strategies(
     Examples:
       clew compare strategies tracking --dataset dataset
       clew compare strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
-      clew compare strategies my.yaml --strategy allreduce,diloco --workers 4 --limit 5m --output study
+      clew compare strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
     """
     from clew.bench.strategies import StudyConfig, study
     from clew.config import Document, validate
@@ -68,6 +69,7 @@ def strategies(
         "metric": metric,
         "target": target,
         "direction": direction,
+        "repeat": repeat,
         "minutes": seconds_in(limit, "--limit") / 60,
         "settings": list(settings or ()),
     }
@@ -110,9 +112,10 @@ def _line(now: Progress) -> str:
 def _show(found: Study) -> None:
     goal = found.goal
     sign = ">=" if goal.direction == "maximize" else "<="
-    console.print(f"\nseconds to {bold(goal.metric)} {sign} {goal.value:g}, {found.conditions['workers']} workers")
-    names = dict.fromkeys(trial.strategy for trial in found.trials)
-    rows = [(name, *(_cell(found, name, each) for each in found.lines)) for name in names]
+    kind = "median seconds" if found.conditions["repeat"] > 1 else "seconds"
+    told = f"{sign} {goal.value:g}, {found.conditions['workers']} workers"
+    console.print(f"\n{kind} to {bold(goal.metric)} {told}")
+    rows = [(name, *(_cell(found, name, each) for each in found.lines)) for name in found.strategies]
     rows.append(("[line, measured]", *(f"{speed / 1e6:,.0f} Mbit/s" for speed in found.lines.values())))
     console.print(table(("", *found.lines), rows, right=range(1, len(found.lines) + 1)))
     for trial in found.trials:
@@ -121,9 +124,8 @@ def _show(found: Study) -> None:
 
 
 def _cell(found: Study, name: str, bandwidth: str) -> str:
-    trial = found.trial(name, bandwidth)
-    if trial is None or trial.message:
-        return "failed" if trial else "-"
-    if trial.seconds is None:
-        return "not reached" if trial.best is None else f"not reached ({trial.best:.3g})"
-    return f"{trial.seconds:,.1f}{' *' if found.fastest(bandwidth) == name else ''}"
+    middle = found.seconds(name, bandwidth)
+    if middle is not None:
+        return f"{middle:,.1f}{' *' if found.fastest(bandwidth) == name else ''}"
+    best = found.goal.best([trial.best for trial in found.of(name, bandwidth) if trial.best is not None])
+    return "failed" if best is None else f"not reached ({best:.3g})"
