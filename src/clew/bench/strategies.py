@@ -165,8 +165,8 @@ Told = Callable[[Progress], None]
 def study(config: StudyConfig, output: Path, told: Told = lambda progress: None) -> Study:
     """Train with every strategy at every bandwidth, one after the other, into `output`.
 
-    `output` gets `study.json`, anew after every training, `study.html` and the runs. A training that fails is noted
-    and the others go on.
+    `output` gets the runs and, anew after every training, `study.json` and `study.html`. A training that fails is
+    noted and the others go on.
 
     Raises:
         ConfigError: settings do not fit, or there cannot be hosts on this machine.
@@ -198,7 +198,7 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
                 made.trials.append(trial if made.trials or made.reference else _sound(trial))
                 made.conditions |= _size(Run(output / trial.run))
                 made.save(output / "study.json")
-    write(made, output / "study.html")
+                write(made, output / "study.html")
     return made
 
 
@@ -215,10 +215,11 @@ class _Steps:
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
+        team = teams.Team(all, run, logs, threads=_threads(self.config), patience=self.patience)
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
-            for _ in teams.train(all, command, run, logs, central=strategy != "allreduce", patience=self.patience):
+            for _ in team.train(command, central=strategy != "allreduce"):
                 _read(trial, self.output, goal, self.config.workers)
                 self.told(Progress(self.done, self.total, trial, time.monotonic() - begun))
         except WorkerError as error:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.bench.hosts import Host
@@ -21,65 +22,64 @@ _PORT, _LOOK, _GOODBYE = 29500, 0.2, 15.0
 _Process = subprocess.Popen[str]
 
 
-def train(
-    hosts: Sequence[Host], command: Sequence[str], run: Run, logs: Path, *, central: bool, patience: float
-) -> Iterator[None]:
-    """Do a `clew train` command with a worker on every host but the first, on which the master is if there is one.
+@dataclass
+class Team:
+    """One training on several hosts: a worker on every one but the first, on which the master is if there is one."""
 
-    Yields now and then until it is over. What processes print goes to `logs`.
+    hosts: Sequence[Host]
+    run: Run
+    logs: Path
+    """A folder for what processes print."""
+    threads: int
+    """Of each worker."""
+    patience: float
+    """Seconds after which it is given up."""
+    _started: dict[str, _Process] = field(default_factory=dict)
 
-    Raises:
-        WorkerError: one of them failed, or it took longer than `patience` seconds.
-    """
-    started: dict[str, _Process] = {}
-    end = time.monotonic() + patience
-    try:
-        begin = _elastic(hosts, command, run, logs, started) if central else _together(hosts, command, logs, started)
-        for _ in begin:
-            _check(started, logs, end)
-            yield
-        lead = next(iter(started.values()))
-        while lead.poll() is None:
-            _check(started, logs, end)
+    def train(self, command: Sequence[str], *, central: bool) -> Iterator[None]:
+        """Do a `clew train` command; yields now and then until it is over.
+
+        Raises:
+            WorkerError: a process failed, or it took too long.
+        """
+        end = time.monotonic() + self.patience
+        try:
+            for _ in self._elastic(command) if central else self._together(command):
+                _check(self._started, self.logs, end)
+                yield
+            lead = next(iter(self._started.values()))
+            while lead.poll() is None:
+                _check(self._started, self.logs, end)
+                yield
+                time.sleep(_LOOK)
+            _wait(self._started, _GOODBYE)
+            _check(self._started, self.logs, end)
+        finally:
+            _kill(self._started)
+
+    def _together(self, command: Sequence[str]) -> Iterator[None]:
+        """All at once, by torchrun."""
+        workers = self.hosts[1:]
+        launch = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(workers)}", "--nproc-per-node=1"]
+        launch += [f"--master-addr={workers[0].address}", f"--master-port={_PORT}"]
+        for number, host in enumerate(workers):
+            self._start(host, [*launch, f"--node-rank={number}", "--no-python", *CLEW, *command])
+        yield
+
+    def _elastic(self, command: Sequence[str]) -> Iterator[None]:
+        """The master first; workers when it listens."""
+        master, *workers = self.hosts
+        address = f"{master.name}:{_PORT}"
+        self._start(master, [*CLEW, *command, "--workers", "0", "--listen", address])
+        while not self.run.address_file.exists():
             yield
             time.sleep(_LOOK)
-        _wait(started, _GOODBYE)
-        _check(started, logs, end)
-    finally:
-        _kill(started)
+        for host in workers:
+            self._start(host, [*CLEW, "worker", address, "--token-file", str(self.run.token_file)])
 
-
-def _together(
-    hosts: Sequence[Host], command: Sequence[str], logs: Path, started: dict[str, _Process]
-) -> Iterator[None]:
-    """All at once, by torchrun."""
-    workers = hosts[1:]
-    launch = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(workers)}", "--nproc-per-node=1"]
-    launch += [f"--master-addr={workers[0].address}", f"--master-port={_PORT}"]
-    for number, host in enumerate(workers):
-        words = [*launch, f"--node-rank={number}", "--no-python", *CLEW, *command]
-        started[host.name] = _start(host, words, logs)
-    yield
-
-
-def _elastic(
-    hosts: Sequence[Host], command: Sequence[str], run: Run, logs: Path, started: dict[str, _Process]
-) -> Iterator[None]:
-    """The master first; workers when it listens."""
-    master, *workers = hosts
-    listen = ["--workers", "0", "--listen", f"{master.name}:{_PORT}"]
-    started[master.name] = _start(master, [*CLEW, *command, *listen], logs)
-    while not run.address_file.exists():
-        yield
-        time.sleep(_LOOK)
-    for host in workers:
-        join = ["worker", f"{master.name}:{_PORT}", "--token-file", str(run.token_file)]
-        started[host.name] = _start(host, [*CLEW, *join], logs)
-
-
-def _start(host: Host, command: Sequence[str], logs: Path) -> _Process:
-    with (logs / f"{host.name}.log").open("w") as log:
-        return host.start(command, output=log, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "1"))
+    def _start(self, host: Host, command: Sequence[str]) -> None:
+        with (self.logs / f"{host.name}.log").open("w") as log:
+            self._started[host.name] = host.start(command, output=log, OMP_NUM_THREADS=str(self.threads))
 
 
 def _check(started: dict[str, _Process], logs: Path, end: float) -> None:
