@@ -14,7 +14,8 @@ import pytest
 
 from clew import Dataset, Run
 from clew.bench import page, strategies
-from clew.bench.strategies import Goal, Study, StudyConfig, Trial
+from clew.bench.strategies import StudyConfig
+from clew.bench.study import UNLIMITED, Goal, Study, Trial
 from clew.errors import ConfigError, DataError, RunError
 from tests.bench.test_hosts import namespaces
 from tests.cli import SCRIPT, clew
@@ -130,6 +131,15 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     assert last is not None and {worker["host"] for worker in last["workers"].values()} == {"host-1", "host-2"}
     assert (output / "study.html").stat().st_size > 1e6
     assert not namespaces()
+
+
+def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Dataset, tmp_path: Path) -> None:
+    few = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
+    config = StudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **few)
+    found = strategies.study(config, tmp_path / "study")
+    assert [trial.seconds is None for trial in found.trials] == [False, True]
+    assert "ema cannot be used with gem" in found.trials[1].message
+    assert found.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()
 
 
 def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.bench.hosts import bits
-from clew.bench.strategies import UNLIMITED, Study
+from clew.bench.study import UNLIMITED, Study
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, label, table
 

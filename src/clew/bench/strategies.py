@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import platform
-import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,10 +18,11 @@ from pydantic import Field, field_validator
 from clew import spec
 from clew.bench import teams
 from clew.bench.hosts import Host, bits, hosts, measure
+from clew.bench.page import write
+from clew.bench.study import UNLIMITED, Goal, Study, Trial
 from clew.config import Section
 from clew.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
-from clew.files import write_text
 from clew.ledger import Run
 from clew.ledger.summary import summarize
 from clew.ledger.workers import together
@@ -34,7 +33,6 @@ from clew.version import __version__
 MARGIN, LONGER = 0.02, 3
 """Where no target is given, how far below what the reference reached it is (a share of that); and how many times the
 reference's epochs others may take."""
-UNLIMITED = "unlimited"
 Strategy = Literal["allreduce", "diloco", "easgd", "gem", "downpour"]
 
 
@@ -61,91 +59,18 @@ class StudyConfig(Section):
     settings: tuple[str, ...] = ()
     """For every training, as `train.batch_size=100`."""
 
+    @field_validator("bandwidths", "strategies")
+    @classmethod
+    def _once(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(given))
+
     @field_validator("bandwidths")
     @classmethod
-    def _each(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _rates(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for bandwidth in given:
             if bandwidth != UNLIMITED:
                 bits(bandwidth)
-        return tuple(dict.fromkeys(given))
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What is to be reached."""
-
-    metric: str
-    direction: str
-    value: float | None = None
-
-    def reached(self, value: float | None) -> bool:
-        """Whether a value is good enough."""
-        if value is None or self.value is None:
-            return False
-        return value >= self.value if self.direction == "maximize" else value <= self.value
-
-    def best(self, values: list[float]) -> float | None:
-        """The best of some."""
-        return None if not values else max(values) if self.direction == "maximize" else min(values)
-
-
-@dataclass
-class Trial:
-    """One training."""
-
-    strategy: str
-    bandwidth: str
-    run: str
-    seed: int = 0
-    seconds: float | None = None
-    """From when all workers were there to the validation that reached the target; None if none did."""
-    samples: int | None = None
-    """Learned from until then."""
-    best: float | None = None
-    epochs: int = 0
-    samples_per_second: float = 0.0
-    communicate: float = 0.0
-    """Share of the workers' time."""
-    curve: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds and the metric of every validation."""
-    message: str = ""
-    """Why it failed, if it did."""
-
-
-@dataclass
-class Study:
-    """All trials, and what they were done with."""
-
-    goal: Goal
-    conditions: dict[str, Any]
-    reference: Trial | None = None
-    trials: list[Trial] = field(default_factory=list)
-    lines: dict[str, float] = field(default_factory=dict)
-    """Bits a second that a connection was measured to carry, by bandwidth."""
-
-    @property
-    def strategies(self) -> list[str]:
-        """Those compared, in order."""
-        return list(dict.fromkeys(trial.strategy for trial in self.trials))
-
-    def of(self, strategy: str, bandwidth: str) -> list[Trial]:
-        """The trainings of one kind."""
-        return [t for t in self.trials if (t.strategy, t.bandwidth) == (strategy, bandwidth)]
-
-    def seconds(self, strategy: str, bandwidth: str) -> float | None:
-        """The median time to the target; None where half or more of the trainings did not get there."""
-        found = sorted(math.inf if t.seconds is None else t.seconds for t in self.of(strategy, bandwidth))
-        middle = statistics.median(found) if found else math.inf
-        return middle if math.isfinite(middle) else None
-
-    def fastest(self, bandwidth: str) -> str:
-        """The strategy that reached the target first there; empty if none did."""
-        known = {name: took for name in self.strategies if (took := self.seconds(name, bandwidth)) is not None}
-        return min(known, key=lambda name: known[name]) if known else ""
-
-    def save(self, path: Path) -> None:
-        """As JSON."""
-        write_text(path, json.dumps(asdict(self), indent=2) + "\n")
+        return given
 
 
 @dataclass(frozen=True)
@@ -173,8 +98,6 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
         RunError: the folder is taken.
         WorkerError: the first training failed.
     """
-    from clew.bench.page import write
-
     recipe = spec.load(config.recipe, config.settings)
     Dataset(config.dataset or recipe.train.dataset)
     goal = _goal(config, recipe.train)
@@ -187,14 +110,16 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
     steps = _Steps(config, output, total, told)
     if goal.value is None:
         with hosts(config.workers + 1) as all:
-            made.reference = _sound(steps.train(all, "allreduce", UNLIMITED, seeds[0], goal, epochs))
+            first = Trial("allreduce", UNLIMITED, "runs/reference", seeds[0])
+            made.reference = _sound(steps.train(all, first, goal, epochs))
         made.goal = _set(goal, made.reference)
         _read(made.reference, output, made.goal, config.workers)
     for bandwidth in config.bandwidths:
         with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
             made.lines[bandwidth] = measure(all[0], all[1])
             for seed, strategy in itertools.product(seeds, config.strategies):
-                trial = steps.train(all, strategy, bandwidth, seed, made.goal, LONGER * epochs)
+                trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
+                steps.train(all, trial, made.goal, LONGER * epochs)
                 made.trials.append(trial if made.trials or made.reference else _sound(trial))
                 made.conditions |= _size(Run(output / trial.run))
                 made.save(output / "study.json")
@@ -209,9 +134,8 @@ class _Steps:
         self.config, self.output, self.total, self.told = config, output, total, told
         self.done = 0
 
-    def train(self, all: list[Host], strategy: str, bandwidth: str, seed: int, goal: Goal, epochs: int) -> Trial:
-        """One training; its failure is part of the result."""
-        trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
+    def train(self, all: list[Host], trial: Trial, goal: Goal, epochs: int) -> Trial:
+        """Do one; its failure is part of the result."""
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
@@ -219,7 +143,7 @@ class _Steps:
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
-            for _ in team.train(command, central=strategy != "allreduce"):
+            for _ in team.train(command, central=trial.strategy != "allreduce"):
                 _read(trial, self.output, goal, self.config.workers)
                 self.told(Progress(self.done, self.total, trial, time.monotonic() - begun))
         except WorkerError as error:

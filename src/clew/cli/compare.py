@@ -11,7 +11,8 @@ from rich.markup import escape
 from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
 
 if TYPE_CHECKING:
-    from clew.bench.strategies import Progress, Study
+    from clew.bench.strategies import Progress
+    from clew.bench.study import Study
 
 app = typer.Typer(help="Measure things side by side: strategies.", no_args_is_help=True)
 
