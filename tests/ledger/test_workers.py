@@ -9,6 +9,7 @@ import pytest
 
 from clew.ledger import Run
 from clew.ledger.workers import figures, told, workers
+from tests.cli import done
 from tests.ledger import end, plan, start, training, written
 from tests.ledger.test_report import EVIL, Page
 
@@ -68,7 +69,9 @@ def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
 
 
 def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
-    found = workers(made(tmp_path / "run", record()))
+    run = made(tmp_path / "run", record())
+    assert "mean staleness 1.33" in " ".join(done("runs", "show", run.path).split())
+    found = workers(run)
     assert found is not None
     assert dict(told(found)) == {
         "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, load 10%",

@@ -30,7 +30,9 @@ def write(study: Study, path: Path) -> Path:
     page.header(facts=facts, notes=failed)
     ways = [way(study, bandwidth) for bandwidth in study.lines]
     page.section("Time to the target", times(study), [over_bandwidth(study), *ways])
-    page.section("Every training", _trials(study))
+    page.section(
+        "Every training", f"<details><summary>{len(study.trials)} trainings</summary>{_trials(study)}</details>"
+    )
     page.section("Conditions", table((), [(escape(k), escape(str(v))) for k, v in told.items()]))
     return page.write(path)
 
@@ -88,7 +90,7 @@ def _style(place: int) -> dict[str, Any]:
     colour = COLOURS[place % len(COLOURS)]
     return {
         "line": {"color": colour, "width": 2},
-        "marker": {"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 8, "color": colour},
+        "marker": {"symbol": _SYMBOLS[place % len(_SYMBOLS)], "size": 7, "color": colour},
     }
 
 
