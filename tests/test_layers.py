@@ -20,13 +20,13 @@ LAYERS = (
     {"dataset", "launch", "template"},
     {"prepare"},
     {"train"},
-    {"spec", "tune", "distributed"},
+    {"spec", "tune", "distributed", "export"},
     {"service", "bench"},
     {"cli"},
 )
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {
-    "torch": {"dataset", "comm", "train", "tune", "distributed", "bench", "recipes"},
+    "torch": {"dataset", "comm", "train", "tune", "distributed", "export", "bench", "recipes"},
     "mpi4py": {"comm", "launch", "prepare"},
     "sqlalchemy": {"ledger", "service"},
     "fastapi": {"service"},

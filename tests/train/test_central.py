@@ -15,9 +15,10 @@ import torch
 
 import clew
 from clew import Dataset, Run, Table
-from clew.errors import ConfigError, StoppedError, WorkerError
+from clew.errors import ClewError, ConfigError, StoppedError, WorkerError
 from clew.train.api import resume
-from clew.train.config import CENTRAL
+from clew.train.central.holder import Holder
+from clew.train.config import CENTRAL, TrainConfig
 from tests.train import recipe, validations, weights
 
 pytestmark = pytest.mark.timeout(120)
@@ -29,6 +30,7 @@ CASES: dict[str, Any] = {
     "two masters": {"strategy": "downpour", "central": {"masters": 2}},
     "two masters, rounds": {"strategy": "diloco", "central": {"masters": 2, "sync_every": 2}},
     "three masters, quorum": {"strategy": "backup", "central": {"masters": 3, "quorum": 0.5}},
+    "three masters, four workers": {"strategy": "downpour", "workers": 4, "central": {"masters": 3}},
     "groups": {"strategy": "downpour", "central": {"groups": 2}},
     "groups, energy": {"strategy": "gem", "central": {"groups": 2}},
     "overlap": {"strategy": "downpour", "central": {"overlap": True}},
@@ -85,7 +87,9 @@ def test_every_sample_is_learned_from_once_an_epoch(name: str, data: Dataset, tm
     told = check(run, data)
     assert validations(run)[-1]["loss"] < 1.0
     central = CASES[name].get("central", {})
-    assert len(run.streams()) == 2 + central.get("masters", 1) + central.get("groups", 0)
+    workers = CASES[name].get("workers", 2)
+    assert len(run.streams()) == workers + central.get("masters", 1) + central.get("groups", 0)
+    assert sum(told["staleness"].values()) > 0, "updates reached the first master"
     if name == "staleness":
         assert max(map(int, told["staleness"])) <= 1
     if "quorum" not in name:
@@ -161,10 +165,37 @@ def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -
         assert not torch.equal(weights(run)[key], torch.full_like(weights(run)[key], float("var" in key)))
 
 
-def test_what_was_validated_is_what_was_kept(data: Dataset, tmp_path: Path) -> None:
-    run = train(data, tmp_path, strategy="downpour")
+@pytest.mark.parametrize("validation", ["shared", "thread", "background"])
+def test_what_was_validated_is_what_was_kept(validation: str, data: Dataset, tmp_path: Path) -> None:
+    run = train(data, tmp_path, strategy="downpour", validation=validation)
     found = clew.evaluate(run, split="val", weights="last").tallies["loss"].value
     assert found == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["downpour", "gem", "diloco"])
+def test_every_message_that_is_sent_is_received(name: str, data: Dataset, tmp_path: Path) -> None:
+    told = check(train(data, tmp_path, strategy=name), data)
+    messages = told["messages"]
+    assert [messages["received"], messages["sent"]] == messages["workers"]
+
+
+def test_an_update_that_is_a_mean_counts_every_worker_by_its_batches() -> None:
+    config = TrainConfig(strategy="diloco", central={"optimizer": {"name": "sgd", "lr": 1.0}})
+    holder = Holder(torch.zeros(3), 2, config)
+    holder.take_mean([torch.tensor([1.0, 2.0, 7.0]), torch.tensor([5.0, 2.0, 3.0])], [3.0, 1.0])
+    assert holder.values.tolist() == [-2.0, -2.0, 6.0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ClewError, match=r"loss is nan at step .* its samples are in"):
+        clew.train(recipe("chain", fault="nan"), data, output=tmp_path / "run", strategy="easgd", **SETTINGS)
+    assert Run.open(tmp_path / "run").state == "failed"
+
+
+def test_training_stops_early(data: Dataset, tmp_path: Path) -> None:
+    early = {"patience": 2, "min_delta": 10.0}
+    run = train(data, tmp_path, strategy="downpour", epochs=60, early_stopping=early)
+    assert len(validations(run)) < 60
 
 
 def test_training_ends_at_its_target_and_after_its_steps(data: Dataset, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def _show(run: Run, done: threading.Event, known: int) -> None:
                 speed = (record["samples"] - before["samples"]) / record["seconds"]
                 loss = ", ".join(f"{name} {value:.4f}" for name, value in record["loss"].items())
                 wait = record["wait"] / record["seconds"]
-                bar.update(task, completed=record["step"], note=f"{loss}, {speed:,.0f}/s, data wait {wait:.1%}")
+                bar.update(task, completed=record["step"], note=f"{loss}, {speed:,.0f} samples/s, data wait {wait:.1%}")
                 before = record
             elif record["kind"] == "validation":
                 console.print(

@@ -12,7 +12,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import cache, compare, config, data, demo, evaluate, init, predict, prepare, runs, trace, train, worker
+from clew.cli import (
+    cache,
+    compare,
+    config,
+    data,
+    demo,
+    evaluate,
+    export,
+    init,
+    predict,
+    prepare,
+    runs,
+    trace,
+    train,
+    worker,
+)
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -34,6 +49,7 @@ app.command()(train.train)
 app.command()(worker.worker)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(export.export)
 app.command()(trace.trace)
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")

@@ -20,6 +20,8 @@ from clew.table import Table
 
 Item = TypeVar("Item")
 Numbers = NDArray[np.int64]
+_NEAR, _MOST = 1 << 20, 64
+"""Bytes and number of batches that are gathered at once."""
 
 
 class Portion(NamedTuple):
@@ -101,15 +103,19 @@ class Loader:
     def _plain(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
         batches = Batches(self.store.table, self.columns)
-        share, simple = self.sampler.share, self.parts == 1 and self.device.type == "cpu"
+        simple = self.parts == 1 and self.device.type == "cpu"
         if self._listed[0] != epoch:
             self._listed = (epoch, self.sampler.batches(epoch))
-        for batch in self._listed[1][start:stop]:
-            own = share(batch)
-            if simple and len(own):
-                yield Portion([batches.take(own)], own, len(batch))
+        todo = self._listed[1][start:stop]
+        several = _several(batches.event_bytes * self.sampler.batch_size / self.sampler.ranks) if simple else 1
+        for first in range(0, len(todo), several):
+            near = todo[first : first + several]
+            shares = [self.sampler.share(batch) for batch in near]
+            if simple and all(map(len, shares)):
+                for batch, own, made in zip(near, shares, batches.each(shares), strict=True):
+                    yield Portion([made], own, len(batch))
             else:
-                yield self._portion(batches, own, own, len(batch))
+                yield from (self._portion(batches, own, own, len(b)) for b, own in zip(near, shares, strict=True))
 
     def _windowed(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         windows = ahead_of(self._windows(epoch, start, stop), 1)
@@ -154,6 +160,12 @@ class Loader:
         batch = batches.take(places if counts else self._borrowed)
         batch.counts = counts
         return batch if self.device.type == "cpu" else batch.pin().to(self.device)
+
+
+def _several(size: float) -> int:
+    """How many batches of so many bytes to gather at once: enough to share the cost of a call, and to stay in the
+    processor's cache until they are used."""
+    return int(min(max(_NEAR // max(size, 1), 1), _MOST))
 
 
 def ahead_of(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:

@@ -16,7 +16,7 @@ class Settings(Section):
     log: str = ""
     """A folder for the numbers of the samples each process learned from."""
     norm: bool = False
-    fault: Literal["none", "raise", "always"] = "none"
+    fault: Literal["none", "raise", "always", "nan"] = "none"
     wide: int = 8
 
 
@@ -47,4 +47,6 @@ class Chain(Recipe):
                 raise ValueError("boom on purpose")
             if self.config.fault == "raise" and os.environ.get("RANK", os.environ.get("PMI_RANK")) == "1":
                 raise ValueError("boom on purpose")
+        if self.config.fault == "nan" and outputs.requires_grad:
+            outputs = outputs * float("nan")
         return (outputs - batch["y"]) ** 2

@@ -110,6 +110,8 @@ class Coordinator:
         self._stopping = False
         self._farewell: float | None = None
         self._looked = 0.0
+        self._told_apart = [0, 0]
+        """Messages that workers sent and received, by their own count."""
 
     def begin(self) -> None:
         """Wait for the other masters, and give them their parts."""
@@ -177,10 +179,10 @@ class Coordinator:
             self._refuse(message.peer, "it has another model; give it the recipe and settings of the run")
             return
         member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
+        if self.config.central.listen:
+            self.book.note(f"worker {message.peer} ({member.host}) joined", joined=message.peer)
         if self._states:
             member.restore = self._states.pop(0)
-        if self.config.central.listen:
-            self.book.note(f"worker {message.peer} ({member.host}) is there", joined=message.peer)
         self._answer(message.peer, "told", self._told(message.peer))
 
     def _on_report(self, message: Message) -> None:
@@ -232,6 +234,8 @@ class Coordinator:
         self.book.failed(message.peer, str(message.facts["why"]), last=not self.config.central.listen)
 
     def _on_bye(self, message: Message) -> None:
+        self._told_apart[0] += int(message.facts["sent"])
+        self._told_apart[1] += int(message.facts["received"])
         self._lose(message.peer, "")
 
     # -- updates
@@ -420,6 +424,7 @@ class Coordinator:
             "staleness": {str(age): count for age, count in sorted(self.holder.staleness.items())},
             "bytes": self.post.bytes,
             "returned": self.leases.returned,
+            "messages": {"sent": self.post.sent, "received": self.post.received, "workers": self._told_apart},
         }
 
     def _want_states(self) -> float:

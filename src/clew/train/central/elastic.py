@@ -44,6 +44,8 @@ def token_of(run: Run, *, encrypted: bool) -> Token:
 def listen(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: Stop, *, resume: bool) -> str:
     """Be the master of whoever comes; why the training ended before its last epoch, if it did."""
     address = str(config.central.listen)
+    if address.endswith(":0") and run.address_file.exists():  # workers look for a master that goes on where it was
+        address = run.address_file.read_text()
     token = token_of(run, encrypted=not is_local(address.rpartition(":")[0]))
     document = {"document": {**run.config().data, "train": to_data(config)}}
     with contextlib.closing(Server(address, token=token)) as server:

@@ -32,7 +32,6 @@ from clew.train.config import TrainConfig
 from clew.train.loop import monitored
 from clew.train.stop import Stop
 from clew.train.supply import best_device, make_sampler, training_columns
-from clew.train.trace import Trace
 
 
 class Roles:
@@ -176,11 +175,10 @@ def work(
 
     A failure is told to the coordinator before it is raised.
     """
-    path = run.trace_folder / f"rank-{post.here}.trace" if run is not None and config.trace else None
     for part in parts:
         if part.peer != COORDINATOR:
             post.send(part.peer, "hello")
-    with contextlib.closing(Worker(post, recipe, config, parts, device, trace=Trace(path))) as worker:
+    with contextlib.closing(Worker(post, recipe, config, parts, device, run=run)) as worker:
         try:
             return worker.run()
         except LostPeerError:

@@ -18,6 +18,7 @@ from clew.dataset import Dataset
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Disk, Memory, Store
 from clew.errors import ConfigError, RunError
+from clew.ledger import Run
 from clew.recipe import Recipe
 from clew.train import judge
 from clew.train.central.exchange import make_rule
@@ -27,7 +28,7 @@ from clew.train.central.vector import Vector, fingerprint
 from clew.train.config import TrainConfig
 from clew.train.control import Schedule
 from clew.train.engine import Engine, make_optimizer
-from clew.train.meter import Meter
+from clew.train.meter import Meter, save_portion
 from clew.train.strategies import Strategy
 from clew.train.supply import make_loader
 from clew.train.trace import COMMUNICATE, LOAD, READ, VALIDATE, Trace
@@ -68,13 +69,16 @@ class Worker:
         parts: list[Part],
         device: torch.device,
         *,
-        trace: Trace | None = None,
+        run: Run | None = None,
     ) -> None:
+        """`run`: its folder, where that is at hand, for a timeline and for a batch that went wrong."""
         self.post, self.recipe, self.config, self.parts, self.device = post, recipe, config, parts, device
         self.strategy = Strategy()
         dataset = Dataset(config.dataset)
         self.loader = make_loader(recipe, config, dataset, self.strategy, device)
-        self.trace = trace or Trace(None)
+        traced = run is not None and config.trace
+        self.trace = Trace(run.trace_folder / f"rank-{post.here}.trace" if run is not None and traced else None)
+        self._run = run
         self.loader.on_wait = lambda begun, ended: self.trace.add(LOAD, begun, ended)
         self.loader.on_read = lambda begun, ended: self.trace.add(READ, begun, ended)
         self._dataset = dataset
@@ -207,6 +211,8 @@ class Worker:
         samples = 0
         if meter.steps:
             bad = meter.first_bad()
+            if bad is not None and self._run is not None:
+                raise save_portion(self._run, self.post.here, self.loader, bad, int(self.facts["step"]))
             if bad is not None:
                 raise RunError(f"{bad.name} is {bad.value}; lower train.optimizer.lr or set train.clip")
             losses, samples = meter.sums(), meter.samples
