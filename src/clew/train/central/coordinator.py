@@ -115,8 +115,14 @@ class Coordinator:
 
     def begin(self) -> None:
         """Wait for the other masters, and give them their parts."""
-        for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
-            self._await(peer, "hello")
+        missing = {*(shard.peer for shard in self.cluster.shards), *self.cluster.heads}
+        while missing:  # in whatever order they come
+            message = self.post.receive()
+            assert message is not None
+            if message.kind == "hello" and message.peer in missing:
+                missing.remove(message.peer)
+            else:
+                self._later.append(message)
         for peer, first, stop in self.cluster.shards:
             self.post.send(peer, "begin", {"first": first}, self.values[first:stop])
         for peer in self.cluster.heads:
