@@ -12,7 +12,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import cache, config, data, demo, evaluate, export, init, predict, prepare, runs, trace, train, worker
+from clew.cli import (
+    cache,
+    compare,
+    config,
+    data,
+    demo,
+    evaluate,
+    export,
+    init,
+    predict,
+    prepare,
+    runs,
+    trace,
+    train,
+    worker,
+)
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -37,6 +52,7 @@ app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
 app.add_typer(runs.app, name="runs")
+app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")

@@ -61,6 +61,8 @@ def show(run: _RunFolder) -> None:
     from clew.ledger import Run
     from clew.ledger.story import story
     from clew.ledger.summary import summarize
+    from clew.ledger.workers import told as of_workers
+    from clew.ledger.workers import workers
 
     opened = Run.open(run)
     s, told = summarize(opened), story(opened)
@@ -78,6 +80,7 @@ def show(run: _RunFolder) -> None:
         *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
         *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
+        *(of_workers(found) if (found := workers(opened)) else ()),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
     rows += told.facts.items() if told else []

@@ -14,7 +14,9 @@ from clew.ledger.records import Record
 
 
 def figures(run: Run) -> dict[str, Figure]:
-    """`loss`, `metrics` (and `large` ones), `speed` and `time`; none before the first step was recorded."""
+    """`loss`, `metrics` (and `large` ones), `speed` and `time` (of ranks; where a master led workers, the records of
+    those tell of it); none before the first step was recorded.
+    """
     history = run.history(run.lead)
     steps, validations = _of_kind(history, "step"), _of_kind(history, "validation")
     if not steps:
@@ -31,7 +33,7 @@ def figures(run: Run) -> dict[str, Figure]:
             y="samples/s",
             yaxis={"rangemode": "tozero"},
         ),
-        "time": _time(run),
+        **({} if _of_kind(history, "workers") else {"time": _time(run)}),
         **_observed(run),
     }
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.figure import Figure
-from clew.ledger import curves
+from clew.ledger import curves, workers
 from clew.ledger.folder import Run
 from clew.ledger.page import Page, label, score, table
 from clew.ledger.records import Record
@@ -28,6 +28,7 @@ def write_report(run: Run) -> Path:
     page.add(_cards(evaluations))
     page.section("Quality", _scores(evaluations))
     page.section("Training", figures=list(curves.figures(run).values()))
+    page.section("Workers", *workers.section(run))
     for name in evaluations:
         for task, drawn in _by_task(run.plots / name).items():
             page.section(f"Evaluation: {name}{f', {task}' if task else ''}", figures=drawn)

@@ -96,6 +96,8 @@ _WORDS: dict[str, Any] = {
     "plan": lambda r: f"{r['epochs']} epochs, {r['steps']:,} steps, {r['samples']:,} samples, on {r['device']}",
     "step": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {_numbers(r['loss'])} ({r['seconds']:.3g} s)",
     "validation": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {_numbers(r['metrics'])}",
+    "workers": lambda r: f"step {r['step']}, epoch {r['epoch'] + 1}: {len(r['workers'])} workers, {r['bytes']:,} bytes",
+    "note": lambda r: r["message"],
     "resume": lambda r: f"from step {r['step']} ({r['file']})",
     "checkpoint": lambda r: f"step {r['step']}: {r['file']}",
     "end": lambda r: f"{r['status']}: {r['message']}",

@@ -137,6 +137,8 @@ class CentralConfig(Section):
     """How processes talk; auto: mpi where mpiexec or srun started them and mpi4py is there, else tcp."""
     listen: str | None = None
     """host:port at which workers may join and leave (`clew worker`) while the training goes on."""
+    wait_for: Count = 1
+    """With `listen`: workers that must be there before the first batch is given out."""
 
     def every(self, strategy: str) -> int:
         """Batches between two exchanges."""
@@ -257,6 +259,7 @@ def _misfit(config: TrainConfig) -> str:
         "central.staleness goes with downpour and easgd, one master and no groups": central.staleness
         and (strategy not in ("downpour", "easgd") or central.masters != 1 or central.groups),
         "central.listen needs one master and no groups": central.listen and (central.masters != 1 or central.groups),
+        "central.wait_for goes with central.listen": central.wait_for > 1 and not central.listen,
         f"ema cannot be used with {strategy}": config.ema,
         "buffers synchronize goes with allreduce and sharded": config.buffers == "synchronize",
         f"precision fp16 cannot be used with {strategy}; use bf16": config.precision == "fp16",

@@ -101,6 +101,8 @@ class Book:
 
     def add(self, facts: Mapping[str, Any]) -> None:
         """A worker's report."""
+        if facts["samples"] and not self._sums:  # time in which nobody was there to learn is no time of training
+            self._recorded = max(self._recorded, time.perf_counter() - facts["seconds"])
         self.seen += facts["samples"]
         self._waited, self._talked = self._waited + facts["wait"], self._talked + facts["communicate"]
         for name, (total, weight) in facts["losses"].items():
@@ -129,9 +131,9 @@ class Book:
         if self.config.minutes is not None and self._elapsed() > 60 * self.config.minutes:
             self.over = self.over or f"{self.config.minutes:g} minutes are over"
 
-    def note(self, message: str) -> None:
+    def note(self, message: str, **facts: Any) -> None:
         """Something a reader of the records should know."""
-        self.writer.write("note", message=message)
+        self.writer.write("note", message=message, **facts)
 
     def failed(self, peer: int, why: str, *, last: bool) -> None:
         """A worker could not go on.

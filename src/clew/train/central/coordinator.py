@@ -98,6 +98,8 @@ class Coordinator:
         self.members: dict[int, Member] = {}
         self.lost: dict[int, Member] = {}
         self.finished = False
+        self._enough = False
+        """Whether those that must be there before the first batch were."""
         self._round: dict[int, Message] = {}
         self._held: list[Message] = []
         self._versions: dict[int, int] = {}
@@ -113,8 +115,14 @@ class Coordinator:
 
     def begin(self) -> None:
         """Wait for the other masters, and give them their parts."""
-        for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
-            self._await(peer, "hello")
+        missing = {*(shard.peer for shard in self.cluster.shards), *self.cluster.heads}
+        while missing:  # in whatever order they come
+            message = self.post.receive()
+            assert message is not None
+            if message.kind == "hello" and message.peer in missing:
+                missing.remove(message.peer)
+            else:
+                self._later.append(message)
         for peer, first, stop in self.cluster.shards:
             self.post.send(peer, "begin", {"first": first}, self.values[first:stop])
         for peer in self.cluster.heads:
@@ -178,7 +186,7 @@ class Coordinator:
             return
         member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
         if self.config.central.listen:
-            self.book.note(f"worker {message.peer} ({member.host}) joined")
+            self.book.note(f"worker {message.peer} ({member.host}) joined", joined=message.peer)
         if self._states:
             member.restore = self._states.pop(0)
         self._answer(message.peer, "told", self._told(message.peer))
@@ -371,7 +379,8 @@ class Coordinator:
         self._close_round()
 
     def _may_work(self, peer: int) -> bool:
-        return self.leases.done >= self.config.central.warmup or peer == min(self.members)
+        self._enough = self._enough or len(self.members) >= self.config.central.wait_for or self.leases.done > 0
+        return self._enough and (self.leases.done >= self.config.central.warmup or peer == min(self.members))
 
     # -- who is there
 

@@ -152,10 +152,12 @@ class Worker:
             if self._undone:
                 self._exchange()
                 continue
+            begun = time.perf_counter()
             self.post.send(COORDINATOR, "report", {**self._report(), "want": True})
             self._hear(self._answer(COORDINATOR))
             if not self.facts.get("end") and not self._obey() and not self._leases:
                 time.sleep(_IDLE)
+                self.strategy.waited += time.perf_counter() - begun
             if self._leases and self.rule.follows and self.facts["version"] != self._versions.get(COORDINATOR):
                 self._restart()
         return True

@@ -1,0 +1,1 @@
+"""Measuring: hosts on this machine, and what is compared on them."""

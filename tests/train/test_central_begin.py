@@ -1,0 +1,54 @@
+"""How a training that workers join begins: who is waited for, and from when its time counts."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+
+import pytest
+import torch
+
+import clew
+from clew import Dataset
+from clew.comm import Message
+from clew.errors import ConfigError
+from clew.train.central.coordinator import Cluster, Coordinator
+from clew.train.central.start import Direct
+from clew.train.central.worker import Part
+from tests.train import recipe
+from tests.train.test_central import SETTINGS, check, data, train
+
+__all__ = ["data"]
+pytestmark = pytest.mark.timeout(120)
+LISTEN = {"listen": "127.0.0.1:0"}
+
+
+def test_nobody_begins_before_those_that_are_waited_for_are_there(data: Dataset, tmp_path: Path) -> None:
+    run = train(data, tmp_path, strategy="downpour", central={**LISTEN, "wait_for": 2})
+    told = check(run, data)
+    joined = [record for record in run.records(kind="note") if "joined" in record]
+    first = next(run.records(kind="step"))
+    assert [record["joined"] for record in joined] == [1, 2] and first["seq"] > joined[1]["seq"]
+    assert all(worker["batches"] > 0 for worker in told["workers"].values())
+    # what the master waited before anybody was there is no time of training
+    assert first["time"] - first["seconds"] > joined[0]["time"] - 0.05
+    for worker in told["workers"].values():
+        assert worker["communicate"] + worker["wait"] <= worker["seconds"]
+
+
+def test_masters_may_say_hello_in_any_order() -> None:
+    post = Direct(0)
+    sent: list[Message] = []
+    post.deliver = sent.append
+    post.box.extend(Message(peer, "hello", {}) for peer in (2, 3, 1))
+    coordinator = object.__new__(Coordinator)
+    coordinator.post, coordinator.values, coordinator._later = post, torch.zeros(9), deque()
+    coordinator.cluster = Cluster(Part(0, 0, 3), 1, [Part(1, 3, 6), Part(2, 6, 9)])
+    coordinator.begin()
+    assert [message.kind for message in sent] == ["begin", "begin"]
+    assert [message.peer for message in coordinator._later] == [3]
+
+
+def test_only_a_master_that_listens_can_wait(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"central\.wait_for goes with central\.listen"):
+        clew.train(recipe("chain"), data, output=tmp_path / "run", strategy="gem", central={"wait_for": 2}, **SETTINGS)
