@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +25,11 @@ PRELOAD = ["torch._dynamo", "torch.distributed", "clew.train.loop"]
 
 def note(folder: Path, rank: int, ranks: int) -> None:
     (folder / str(rank)).write_text(f"{ranks} {os.getpid()}")
+
+
+def sleep(folder: Path, rank: int, ranks: int) -> None:
+    note(folder, rank, ranks)
+    time.sleep(3600)
 
 
 def fail(folder: Path, kind: str, rank: int, ranks: int) -> None:
@@ -93,6 +99,22 @@ def test_a_worker_that_does_not_want_to_stop_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="rank 1: ValueError: boom"):
         run_local(deaf, (tmp_path,), 2, preload=PRELOAD)
     assert not any(psutil.pid_exists(pid) for pid in pids(tmp_path))
+
+
+def test_workers_end_when_whoever_started_them_is_killed(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from clew.launch.local import run_local; from tests.launch.test_local import sleep; "
+        f"run_local(sleep, (Path({str(tmp_path)!r}),), 2, preload=[])"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2]) as starter:
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.05)
+        starter.kill()
+    pids = [int(file.read_text().split()[1]) for file in tmp_path.iterdir()]
+    end = time.monotonic() + 20
+    while any(psutil.pid_exists(pid) for pid in pids):
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def test_workers_find_their_modules_loaded_whoever_used_the_server_before(tmp_path: Path) -> None:

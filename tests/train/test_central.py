@@ -157,6 +157,20 @@ def test_a_stopped_training_goes_on(name: str, data: Dataset, tmp_path: Path) ->
         assert torch.equal(weights(run)[key], tensor), key
 
 
+@pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
+def test_several_processes_go_on(name: str, data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(StoppedError):
+        train(data, tmp_path, time_limit_minutes=0.02, **{**CASES[name], "epochs": 2000})
+    before = Run.open(tmp_path / "run").last("step")
+    assert before is not None
+    epochs = before["epoch"] + 4
+    run = resume(tmp_path / "run", time_limit_minutes=10, epochs=epochs)
+    assert next(run.records(kind="resume"))["step"] > 0
+    last = run.last("step")
+    assert run.state == "finished" and last is not None
+    assert last["samples"] == epochs * data.splits["train"]
+
+
 def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -> None:
     plain = clew.train(recipe("chain", norm=True), data, output=tmp_path / "plain", **{**SETTINGS, "workers": 1})
     run = train(data, tmp_path, norm=True, strategy="downpour", epochs=4)

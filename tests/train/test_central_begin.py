@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import clew
 from clew import Dataset
 from clew.comm import Message
 from clew.errors import ConfigError
-from clew.train.central.coordinator import Cluster, Coordinator
+from clew.train.central.others import Others
 from clew.train.central.start import Direct
 from clew.train.central.worker import Part
 from tests.train import recipe
@@ -41,12 +40,10 @@ def test_masters_may_say_hello_in_any_order() -> None:
     sent: list[Message] = []
     post.deliver = sent.append
     post.box.extend(Message(peer, "hello", {}) for peer in (2, 3, 1))
-    coordinator = object.__new__(Coordinator)
-    coordinator.post, coordinator.values, coordinator._later = post, torch.zeros(9), deque()
-    coordinator.cluster = Cluster(Part(0, 0, 3), 1, [Part(1, 3, 6), Part(2, 6, 9)])
-    coordinator.begin()
+    others = Others(post, [Part(1, 3, 6), Part(2, 6, 9)])
+    others.begin(torch.zeros(9))
     assert [message.kind for message in sent] == ["begin", "begin"]
-    assert [message.peer for message in coordinator._later] == [3]
+    assert [message.peer for message in others.later] == [3]
 
 
 def test_only_a_master_that_listens_can_wait(data: Dataset, tmp_path: Path) -> None:

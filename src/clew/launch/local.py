@@ -7,6 +7,7 @@ import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
 import os
+import select
 import signal
 import socket
 import sys
@@ -118,6 +119,7 @@ def _left_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BasePr
 def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], rank: int, ranks: int) -> None:
     """A worker's first function: find the loopback, do the work, say how it went."""
     mark()
+    threading.Thread(target=_leave_with, args=(report,), name="parent", daemon=True).start()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
 
     def tell(failure: Exception | None) -> None:
@@ -137,6 +139,14 @@ def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], r
         tell(WorkerError(f"rank {rank}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"))
         if "--debug" in sys.argv:
             raise
+
+
+def _leave_with(report: Any) -> None:
+    """End when nobody is left to report to: a killed parent must not leave workers that wait for each other for ever."""
+    watch = select.poll()
+    watch.register(report.fileno(), 0)  # an error is told without being asked for
+    watch.poll()
+    os._exit(1)
 
 
 def _loopback() -> str:

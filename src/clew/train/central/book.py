@@ -93,8 +93,6 @@ class Book:
         facts = {"epochs": self.config.epochs, "steps": steps, "samples": samples, "parameters": parameters}
         self.writer.write("plan", **facts, device=device)
 
-    # -- what workers have done
-
     def rate(self, step: int) -> float:
         """The factor of the learning rate."""
         return self.schedule.at(step)
@@ -144,8 +142,6 @@ class Book:
         if last:
             raise WorkerError(f"worker {peer}: {why}")
 
-    # -- judging
-
     @property
     def busy(self) -> bool:
         """Whether a validation is still to come."""
@@ -193,7 +189,7 @@ class Book:
             if part is not None and each.parts is not None:
                 each.parts.append(part)
 
-    def advance(self, step: int) -> None:
+    def advance(self) -> None:
         """Begin and end validations in a thread or a spare process."""
         if not self._queue or self.config.validation == "shared":
             return
@@ -236,8 +232,6 @@ class Book:
     def _weights(self, values: Tensor) -> dict[str, Tensor]:
         self._vector.fill(values)
         return self._spare.state_dict()
-
-    # -- checkpoints
 
     def save_due(self) -> bool:
         """Whether it is time for a state to go on from."""

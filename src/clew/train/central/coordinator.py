@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +15,7 @@ from clew.errors import LostPeerError, RunError, StoppedError
 from clew.train.central.book import Book
 from clew.train.central.holder import Holder
 from clew.train.central.leases import Leases
+from clew.train.central.others import Others
 from clew.train.central.states import from_bytes, to_bytes
 from clew.train.central.vector import Vector, fingerprint
 from clew.train.central.worker import Part
@@ -58,9 +58,10 @@ class Member:
 
 @dataclass
 class Cluster:
-    """Who holds what besides the coordinator."""
+    """Who takes part besides the coordinator."""
 
     own: Part
+    """The coordinator's part of the weights."""
     workers: int = 0
     """How many will come for sure; they are waited for at the end, so that nobody speaks to an empty room."""
     shards: list[Part] = field(default_factory=list)
@@ -104,7 +105,7 @@ class Coordinator:
         self._held: list[Message] = []
         self._versions: dict[int, int] = {}
         """Which version of the weights each worker computes with."""
-        self._later: deque[Message] = deque()
+        self.others = Others(post, cluster.shards, cluster.heads, self._take_from_head)
         self._states: list[Tensor] = []
         self._saving: float | None = None
         self._stopping = False
@@ -115,18 +116,7 @@ class Coordinator:
 
     def begin(self) -> None:
         """Wait for the other masters, and give them their parts."""
-        missing = {*(shard.peer for shard in self.cluster.shards), *self.cluster.heads}
-        while missing:  # in whatever order they come
-            message = self.post.receive()
-            assert message is not None
-            if message.kind == "hello" and message.peer in missing:
-                missing.remove(message.peer)
-            else:
-                self._later.append(message)
-        for peer, first, stop in self.cluster.shards:
-            self.post.send(peer, "begin", {"first": first}, self.values[first:stop])
-        for peer in self.cluster.heads:
-            self.post.send(peer, "begin", {"first": 0}, self.values)
+        self.others.begin(self.values)
 
     def serve(self) -> None:
         """Until all is done and everybody has said good-bye.
@@ -135,7 +125,7 @@ class Coordinator:
             StoppedError: told to stop; a state to go on from is there.
         """
         while not self.finished:
-            message = self._later.popleft() if self._later else self.post.receive(_TICK)
+            message = self.others.later.popleft() if self.others.later else self.post.receive(_TICK)
             if message is not None:
                 self.handle(message)
             if time.monotonic() - self._looked > _TICK:
@@ -151,7 +141,11 @@ class Coordinator:
         if message.kind not in ("hello", "ready", "failed") and message.peer not in self.members:
             self._answer(message.peer, "refused", {"why": "this worker was given up; its batches went to others"})
             return
-        getattr(self, f"_on_{message.kind}")(message)
+        do = getattr(self, f"_on_{message.kind}", None)
+        if do is None:
+            self._refuse(message.peer, f"it said '{message.kind}', which means nothing here")
+        else:
+            do(message)
 
     def tick(self) -> None:
         """Look around: who is gone, what is due."""
@@ -162,7 +156,7 @@ class Coordinator:
             self._lose(peer, f"no progress in {self.config.central.lease_seconds:g} s")
         self.book.record(self.leases.done, self.members)
         self.book.listen()
-        self._judge()
+        self.book.advance()
         if self.stop.wanted and not self._stopping and not self.leases.over:
             self._stopping, self._saving = True, self._want_states()
         elif self._saving is None and self.book.save_due():
@@ -170,8 +164,6 @@ class Coordinator:
         if self._saving is not None and (self._looked > self._saving or self._all_states()):
             self._save()
         self._maybe_end()
-
-    # -- messages of workers
 
     def _on_hello(self, message: Message) -> None:
         version = message.facts.get("clew")
@@ -243,8 +235,6 @@ class Coordinator:
         self._told_apart[0] += int(message.facts["sent"])
         self._told_apart[1] += int(message.facts["received"])
         self._lose(message.peer, "")
-
-    # -- updates
 
     def _current(self, message: Message) -> bool:
         """Whether an update is still wanted: its batches are its sender's, and of this round where that counts."""
@@ -334,8 +324,6 @@ class Coordinator:
         self.holder.take(message.tensor, message.facts)
         self._answer(message.peer, "weights", {"version": self.holder.version}, self.holder.values)
 
-    # -- leases and orders
-
     def _report(self, message: Message) -> bool:
         """Count what a worker has done; False if its lease was not its any more."""
         facts, member = message.facts, self.members[message.peer]
@@ -367,7 +355,7 @@ class Coordinator:
             if lease is not None:
                 told["lease"] = [lease.number, lease.epoch, lease.first, lease.stop]
             elif self._round:
-                self._later.append(Message(peer, "idle", {}))
+                self.others.later.append(Message(peer, "idle", {}))
         if member.asked:
             told["state"] = True
         if member.restore is not None:
@@ -381,8 +369,6 @@ class Coordinator:
     def _may_work(self, peer: int) -> bool:
         self._enough = self._enough or len(self.members) >= self.config.central.wait_for or self.leases.done > 0
         return self._enough and (self.leases.done >= self.config.central.warmup or peer == min(self.members))
-
-    # -- who is there
 
     def _silent(self) -> list[int]:
         heard: dict[int, float] | None = getattr(self.post, "heard", None)
@@ -417,11 +403,6 @@ class Coordinator:
         except LostPeerError as error:
             self._lose(peer, str(error))
 
-    # -- judging, saving, ending
-
-    def _judge(self) -> None:
-        self.book.advance(self.leases.done)
-
     def _facts(self) -> dict[str, Any]:
         """How the workers are doing, for the records."""
         members = {**self.lost, **self.members}
@@ -445,11 +426,11 @@ class Coordinator:
         self._saving = None
         self.vector.fill(self._gathered())
         states = [member.state for member in self.members.values() if member.state is not None]
-        optimizers = [to_bytes(self.holder.optimizer.state_dict()), *self._shard_states()]
+        optimizers = [to_bytes(self.holder.optimizer.state_dict()), *self.others.states()]
         self.book.save(
             self.leases.done,
             {
-                "model": self.vector_state(),
+                "model": self.book.model.state_dict(),
                 "workers": states,
                 "masters": optimizers,
                 "leases": self.leases.state(),
@@ -457,21 +438,15 @@ class Coordinator:
             },
         )
 
-    def vector_state(self) -> dict[str, Tensor]:
-        """The central weights by name."""
-        return self.book.model.state_dict()
-
     def restore(self) -> None:
         """Go on from the newest state."""
         state = self.book.restore()
-        self.vector.fill(self.vector.whole())  # the book has put the weights into the model
-        self.values.copy_(self.vector.whole())
+        self.values.copy_(self.vector.whole())  # the book has put the weights into the model
         self.holder.optimizer.load_state_dict(from_bytes(state["masters"][0]))
         self.holder.version = int(state["version"])
         self.leases.restore(state["leases"])
         self._states = list(state["workers"])
-        for shard, packed in zip(self.cluster.shards, state["masters"][1:], strict=False):
-            self.post.send(shard.peer, "optimizer", {}, packed)
+        self.others.optimizers = list(state["masters"][1:])
 
     def close(self) -> None:
         """Let what was begun end."""
@@ -479,40 +454,8 @@ class Coordinator:
 
     def _gathered(self) -> Tensor:
         """A copy of the central weights, of all masters."""
-        whole = self.values
-        for peer in self.cluster.heads:
-            self.post.send(peer, "flush")
-            self._await(peer, "push", flush=True)
-        for peer, first, stop in self.cluster.shards:
-            self.post.send(peer, "collect")
-            tensor = self._await(peer, "part").tensor
-            assert tensor is not None
-            whole[first:stop].copy_(tensor)
-        return whole.clone()
-
-    def _shard_states(self) -> list[Tensor]:
-        found = []
-        for shard in self.cluster.shards:
-            self.post.send(shard.peer, "collect", {"optimizer": True})
-            tensor = self._await(shard.peer, "part").tensor
-            assert tensor is not None
-            found.append(tensor.clone())
-        return found
-
-    def _await(self, peer: int, kind: str, *, flush: bool = False) -> Message:
-        """The next such message of a master; what workers say meanwhile is dealt with afterwards. Heads of groups that
-        wait for an answer get it: they could not answer otherwise."""
-        while True:
-            message = self.post.receive()
-            assert message is not None
-            if message.kind == "push" and message.peer in self.cluster.heads:
-                self._take_from_head(message)
-                if message.peer == peer and flush and message.facts.get("flush"):
-                    return message
-            elif message.peer == peer and message.kind == kind:
-                return message
-            else:
-                self._later.append(message)
+        self.others.gather(self.values)
+        return self.values.clone()
 
     def _over(self) -> bool:
         done = (self.leases.over or bool(self.book.over)) and not self.book.busy
@@ -526,8 +469,7 @@ class Coordinator:
             self._farewell = now + _FAREWELL
         missing = len(self.members) or len(self.lost) < self.cluster.workers
         if not missing or now > self._farewell:
-            for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
-                self.post.send(peer, "end")
+            self.others.end()
             self.book.close(self.leases.done, self._facts(), self.members)
             self.finished = True
 
