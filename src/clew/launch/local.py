@@ -142,7 +142,7 @@ def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], r
 
 
 def _leave_with(report: Any) -> None:
-    """End when nobody is left to report to: a killed parent must not leave workers that wait for each other for ever."""
+    """End when nobody is left to report to: workers of a killed parent would wait for each other for ever."""
     watch = select.poll()
     watch.register(report.fileno(), 0)  # an error is told without being asked for
     watch.poll()
