@@ -20,7 +20,8 @@ LAYERS = (
     {"dataset", "launch", "template"},
     {"prepare"},
     {"train"},
-    {"spec", "tune", "distributed"},
+    {"tune", "distributed"},
+    {"spec"},
     {"service", "bench"},
     {"cli"},
 )

@@ -1,0 +1,120 @@
+"""Optuna, made from settings: where trials are kept, who proposes them, who prunes them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalStorage
+
+from clew.errors import ConfigError
+from clew.tune import space
+from clew.tune.config import PrunerConfig, TuneConfig
+from clew.tune.lock import FileLock
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+_NEEDS = {"cmaes": ("cmaes",), "gp": ("scipy", "torch"), "qmc": ("scipy",), "wilcoxon": ("scipy",)}
+"""Packages that Optuna loads for some."""
+
+
+def storage(where: str, folder: Path) -> BaseStorage:
+    """Where trials are kept: `journal`, `sqlite`, `memory` or a URL.
+
+    Raises:
+        ConfigError: a database cannot be reached.
+    """
+    if where == "memory":
+        return InMemoryStorage()
+    if where == "journal":
+        path = folder / "journal.log"
+        lock = FileLock(folder / "journal.lock")
+        _mend(path, lock)
+        return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))  # type: ignore[arg-type]
+    url = f"sqlite:///{(folder / 'study.db').absolute()}" if where == "sqlite" else where
+    if "://" not in url:
+        raise ConfigError(f"tune.storage '{where}': choose journal, sqlite or a URL, as postgresql://user@host/name")
+    try:
+        return RDBStorage(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    except Exception as error:  # of SQLAlchemy and of whatever driver it found
+        raise ConfigError(f"tune.storage {url}: {str(error).splitlines()[0]}") from error
+
+
+def _mend(path: Path, lock: FileLock) -> None:
+    """Remove a line that a full disk or a kill cut short: Optuna would stumble over what comes behind it."""
+    if not path.exists():
+        return
+    with lock.held(), path.open("rb+") as file:
+        size = file.seek(0, os.SEEK_END)
+        while size and (file.seek(size - 1), file.read(1))[1] != b"\n":
+            size -= 1
+        file.truncate(size)
+
+
+def sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
+    """Who proposes values.
+
+    Raises:
+        ConfigError: it does not fit the objectives, or needs a package that is not there.
+    """
+    chosen, several = config.sampler, len(config.objectives) > 1
+    _check(chosen.name, "tune.sampler")
+    if several and chosen.name == "cmaes":
+        raise ConfigError("tune.sampler: cmaes takes one objective; for several choose tpe, gp or nsga2")
+    seed, kinds = chosen.seed, optuna.samplers
+    startup: dict[str, Any] = {} if chosen.startup is None else {"n_startup_trials": chosen.startup}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        match chosen.name:
+            case "tpe":
+                # one joint fit: with 10,000 trials a quarter of the time of one fit a parameter
+                conditions = any(each.when for each in config.space.values())
+                return kinds.TPESampler(
+                    seed=seed, multivariate=True, group=conditions, warn_independent_sampling=False, **startup
+                )
+            case "cmaes":
+                size: dict[str, Any] = {} if chosen.population is None else {"popsize": chosen.population}
+                return kinds.CmaEsSampler(seed=seed, warn_independent_sampling=False, **startup, **size)
+            case "gp":
+                return kinds.GPSampler(seed=seed, warn_independent_sampling=False, **startup)
+            case "nsga2":
+                return kinds.NSGAIISampler(seed=seed, population_size=chosen.population or 50)
+            case "grid":
+                return kinds.GridSampler(space.grid(config.space), seed=seed)
+            case "qmc":
+                return kinds.QMCSampler(
+                    seed=seed, scramble=True, warn_asynchronous_seeding=False, warn_independent_sampling=False
+                )
+    return kinds.RandomSampler(seed=seed)
+
+
+def pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner:
+    """Who stops trials; `steps` is how many a whole one has."""
+    _check(config.name, "tune.pruner")
+    kinds = optuna.pruners
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        match config.name:
+            case "asha":
+                return kinds.SuccessiveHalvingPruner(
+                    min_resource=max(1, config.warmup), reduction_factor=config.reduction
+                )
+            case "hyperband":
+                return kinds.HyperbandPruner(
+                    min_resource=max(1, config.warmup), max_resource=max(1, steps), reduction_factor=config.reduction
+                )
+            case "median":
+                return kinds.MedianPruner(n_startup_trials=config.startup, n_warmup_steps=config.warmup)
+            case "wilcoxon":
+                return kinds.WilcoxonPruner(p_threshold=config.threshold, n_startup_steps=config.warmup)
+    return kinds.NopPruner()
+
+
+def _check(name: str, setting: str) -> None:
+    for package in _NEEDS.get(name, ()):
+        if importlib.util.find_spec(package) is None:
+            raise ConfigError(f"{setting}: {name} needs the package {package}: pip install {package}")
