@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import cache, config, data, demo, evaluate, init, predict, prepare, runs, trace, train
+from clew.cli import cache, config, data, demo, evaluate, init, predict, prepare, runs, trace, train, tune
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -34,6 +34,7 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(trace.trace)
+app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")

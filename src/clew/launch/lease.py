@@ -10,7 +10,7 @@ from pathlib import Path
 from clew.errors import RunError
 from clew.files import write_text
 
-_BEAT = 1.0
+_BEAT = 0.5
 """Seconds between two signs of life."""
 
 

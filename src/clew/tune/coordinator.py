@@ -20,7 +20,7 @@ import psutil
 from clew.errors import RunError, StoppedError
 from clew.files import write_text
 from clew.tune.lock import alive, identity
-from clew.tune.study import Asked, Study
+from clew.tune.study import OUTSIDE, Asked, Study
 from clew.tune.work import End, Executor, Piece, Report
 
 _PAUSE = 0.1
@@ -50,7 +50,7 @@ class Coordinator:
         self._shown = shown or (lambda: None)
         self._under: dict[int, _Under] = {}
         self._queue: list[Piece] = []
-        self._failed = 0
+        self._failed, self._halted = 0, False
         self._others: dict[str, tuple[float, float]] = {}
         self._looked = 0.0
 
@@ -64,11 +64,11 @@ class Coordinator:
         try:
             with self._present():
                 while not self._over():
+                    self._look_round()
                     busy = self._hand_out()
                     for event in self.executor.poll():
                         busy = True
                         self._heard(event)
-                    self._look_round()
                     self._shown()
                     if not busy:
                         time.sleep(_PAUSE)
@@ -83,7 +83,9 @@ class Coordinator:
         if self.stopping:
             return True
         counts = self.study.count()
-        return not counts["waiting"] and not counts["running"]
+        if counts["waiting"]:
+            return False
+        return not counts["running"] or self.study.all_outside()
 
     def _hand_out(self) -> bool:
         """Begin as many pieces as there is room for; whether there were any."""
@@ -166,7 +168,9 @@ class Coordinator:
 
     def halt(self) -> None:
         """Have everything stop, ready to be gone on with."""
-        self.stopping = True
+        self.stopping = self._halted = True
+        for piece in self._queue:
+            self._under.pop(piece.trial, None)
         self._queue.clear()
         self.executor.stop()
 
@@ -179,19 +183,21 @@ class Coordinator:
                 self.executor.drop(piece)
 
     def _look_round(self) -> None:
-        """Every now and then: take over what dead coordinators had."""
+        """Every now and then: take over what dead coordinators had. At once: stop where that is wanted."""
+        if self.stopping:
+            if not self._halted:
+                self.halt()
+            return
         if time.monotonic() < self._looked:
             return
         self._looked = time.monotonic() + _BEAT
-        if self.stopping:
-            return
         for asked in self.study.take_over(self.me, self._lives):
             if asked.number not in self._under:
                 self._begin(asked)
 
     def _lives(self, owner: str) -> bool:
         """Whether a coordinator gives signs of life; whoever asks from outside is waited for."""
-        if owner == self.me or owner.startswith("outside"):
+        if owner == self.me or owner.startswith(OUTSIDE):
             return True
         return lives(self.study.folder.coordinators / owner, self._others, self.study.config.lease_seconds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,8 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
+OUTSIDE = "outside"
+"""How the names of owners begin who are no coordinators."""
 _FACTS = "clew"
 """The one attribute of a trial that is ours."""
 
@@ -151,6 +154,10 @@ class Study:
         except FileNotFoundError:
             return ""
 
+    def all_outside(self) -> bool:
+        """Whether every trial that runs was asked for from outside."""
+        return all(record["owner"].startswith(OUTSIDE) for _, record in self._handed())
+
     def report(self, number: int, step: int, value: float) -> bool:
         """A first look at the objective after a step (counted from 1); whether the trial should be pruned.
 
@@ -237,6 +244,11 @@ class Study:
             return {}
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         target = None if len(self.config.objectives) == 1 else lambda each: each.values[0]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._importances(evaluator, target)
+
+    def _importances(self, evaluator: Any, target: Any) -> dict[str, float]:
         try:
             return dict(optuna.importance.get_param_importances(self._optuna, evaluator=evaluator, target=target))
         except (ValueError, RuntimeError):  # no parameter that all trials share
