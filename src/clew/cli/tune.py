@@ -239,3 +239,61 @@ def _told(study: Study, each: Any) -> dict[str, Any]:
         "settings": each.settings,
         "run": str(study.folder.trials / each.name),
     }
+
+
+@app.command()
+def steer(
+    given: Annotated[Path, typer.Option("--in", help="JSON with points, their losses, and opt_space (%IN).")],
+    output: Annotated[Path, typer.Option("--out", help="Where the new points go (%OUT).")],
+    number: Annotated[int, typer.Option("--n", help="How many are wanted (%NUM_POINTS).")],
+    most: Annotated[int, typer.Option("--max", help="How many there may be altogether (%MAX_POINTS).")],
+) -> None:
+    """Propose points to PanDA's hyper-parameter optimisation: the steering command of phpo.
+
+    \b
+    Example:
+      clew tune steer --in input.json --out output.json --n 4 --max 40
+      phpo --steeringExec 'run --rm IMAGE clew tune steer --in %IN --out %OUT --n %NUM_POINTS --max %MAX_POINTS' ...
+    """
+    from clew.tune import panda
+
+    panda.write(output, panda.steer(panda.read(given), number=number, most=most))
+
+
+@app.command()
+def evaluate(
+    recipe: Annotated[str, typer.Argument(help="The YAML with the settings and `tune.objective`.")],
+    given: Annotated[Path, typer.Option("--in", help="JSON with the point.")] = Path("input.json"),
+    files: Annotated[Path, typer.Option("--data", help="JSON with the list of input files.")] = Path("input_ds.json"),
+    output: Annotated[Path, typer.Option("--out", help="Where status and loss go.")] = Path("output.json"),
+    name: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=KEY", help="What a name of the point stands for. Repeatable.")
+    ] = None,
+    settings: Settings = None,
+) -> None:
+    """Judge one point for PanDA: the evaluation command of phpo. All files go to the working folder.
+
+    \b
+    Example:
+      clew tune evaluate my.yaml --in input.json --out output.json --name lr=train.optimizer.lr
+      phpo --evaluationExec 'clew tune evaluate my.yaml' --evaluationInput input.json --evaluationOutput output.json ...
+
+    What fails gets a status other than 0 and a loss of 1e30; the command itself then ends with 0, as the grid wants it.
+    """
+    from clew import spec
+    from clew.errors import ClewError, ConfigError
+    from clew.tune import panda
+
+    named = [each.partition("=")[::2] for each in name or ()]
+    if not all(key for _, key in named):
+        raise ConfigError("--name: expected NAME=KEY, for example --name lr=train.optimizer.lr")
+    try:
+        inputs = panda.read(files) if files.exists() else []
+        found = panda.evaluate(
+            spec.load(recipe, settings or ()), panda.read(given), inputs, folder=Path.cwd(), names=dict(named)
+        )
+    except ClewError as error:
+        panda.write(output, {"status": error.exit_code, "loss": panda.WORST, "message": str(error)})
+        raise
+    panda.write(output, found)
+    console.print(f"{bold(output)}: status {found['status']}, loss {found['loss']:.6g}  {found['message']}")

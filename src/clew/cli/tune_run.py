@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.live import Live
@@ -12,9 +14,14 @@ from rich.text import Text
 
 from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
+from clew.launch.launcher import Room
+from clew.launch.place import Place, meet
+from clew.launch.place import find as launched
 
 if TYPE_CHECKING:
+    from clew.tune.space import Template
     from clew.tune.study import Outcome, Study
+    from clew.tune.work import Executor
 
 _LINES = 12
 """Trials in the live table."""
@@ -30,17 +37,66 @@ def run(
     oversubscribe: bool,
 ) -> None:
     """Make or open the study, run it, say what was found."""
+    if (recipe is None) == (resume is None):
+        raise ConfigError("name settings with a section `tune` (clew tune run my.yaml), or a study (--resume STUDY)")
+    source = str(recipe or f"{resume}/config.yaml")
+    place = launched()
+    if place.ranks > 1:
+        _in_blocks(place, source, settings, output=output, resume=resume, join=join)
+    else:
+        _coordinate(source, settings, resume or output, join=join, oversubscribe=oversubscribe)
+
+
+def _coordinate(
+    source: str,
+    settings: Sequence[str],
+    folder: str | None,
+    *,
+    join: bool,
+    oversubscribe: bool = False,
+    executor: Callable[[Template, Study], Executor] | None = None,
+) -> None:
     from clew import spec
     from clew.tune.api import prepared, tune
 
-    if (recipe is None) == (resume is None):
-        raise ConfigError("name settings with a section `tune` (clew tune run my.yaml), or a study (--resume STUDY)")
-    template = spec.load(str(recipe or f"{resume}/config.yaml"), settings)
-    study = prepared(template, resume or output)
+    template = spec.load(source, settings)
+    study = prepared(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.wanted} trials, {study.config.sampler.name}")
+    doing = None if executor is None else partial(executor, template)
     with watching() as shown:
-        tune(template, study, join=join, oversubscribe=oversubscribe, shown=shown)
+        tune(template, study, executor=doing, join=join, oversubscribe=oversubscribe, shown=shown)
     tell_end(study)
+
+
+def _in_blocks(
+    place: Place, source: str, settings: Sequence[str], *, output: str | None, resume: str | None, join: bool
+) -> None:
+    """Under mpiexec or srun: rank 0 coordinates, the others form blocks that train."""
+    from clew import spec
+    from clew.launch.blocks import Blocks, serve
+    from clew.tune.jobs import Jobs
+
+    config = spec.load(source, settings).tune
+    size = config.ranks if config is not None else 1
+    if place.ranks <= size:
+        raise ConfigError(f"{place.launcher} started {place.ranks} processes: one that coordinates and {size} a trial")
+    root = Path(resume or output or "studies").absolute().parent
+    root.mkdir(parents=True, exist_ok=True)
+    store = meet(place, root)
+    if place.rank:
+        serve(place, store, size)
+        return
+    blocks = Blocks(store, place.ranks, size)
+
+    def executor(template: Template, study: Study) -> Executor:
+        rooms = [Room()] * min(blocks.count, study.config.parallel or blocks.count)
+        return Jobs(study.folder, template, rooms, blocks)
+
+    try:
+        _coordinate(source, settings, resume or output, join=join, executor=executor)
+    finally:
+        blocks.dismiss()
+        time.sleep(1)  # the store goes with this process: the others must hear of it before
 
 
 def tell_end(study: Study) -> None:

@@ -28,6 +28,13 @@ class Room:
     """Numbers of accelerators; None: all."""
 
 
+def portion(cores: Sequence[int], place: int, slots: int) -> tuple[int, ...]:
+    """Neighbouring cores for one of several slots, all of them dealt out; some share where there are too few."""
+    if slots > len(cores):
+        return (cores[place % len(cores)],)
+    return tuple(cores[len(cores) * place // slots : len(cores) * (place + 1) // slots])
+
+
 @dataclass(frozen=True)
 class Job:
     """A command that a launcher has started. It can be written down and taken up by another process."""

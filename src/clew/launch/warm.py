@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from clew.launch.launcher import Job, Room
 
 # torch._dynamo: building an optimiser imports it, which takes two seconds
 _PRELOAD = ("torch", "torch._dynamo", "torch.distributed", "clew.train.loop", "clew.cli.main", "clew.spec")
+_FOREIGN = ("PMI_", "PMIX_", "MPI_LOCAL", "OMPI_COMM_WORLD_", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_LOCALID")
 _servers: list[subprocess.Popen[bytes]] = []
 """At most one: it serves this process, and ends with it."""
 
@@ -31,19 +32,28 @@ class Warm(Detached):
 
     def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
         here = room or Room()
-        request = {
-            "arguments": list(arguments),
-            "folder": str(folder.absolute()),
-            "cwd": str(Path.cwd()),
-            "cores": here.cores,
-            "environment": visible(here),
-        }
-        try:
-            folder.mkdir(parents=True)
-            pid = _ask(request)
-        except OSError as error:
-            raise RunError(f"{folder}: cannot start a job there ({error})") from error
-        return Job("warm", named(pid), str(folder))
+        return fork(arguments, folder=folder, cores=here.cores, environment=visible(here))
+
+
+def fork(arguments: Sequence[str], *, folder: Path, cores: Sequence[int], environment: Mapping[str, str]) -> Job:
+    """Begin `clew ARGUMENTS` on some cores, with more in its environment.
+
+    Raises:
+        RunError: it cannot be started.
+    """
+    request = {
+        "arguments": list(arguments),
+        "folder": str(folder.absolute()),
+        "cwd": str(Path.cwd()),
+        "cores": list(cores),
+        "environment": dict(environment),
+    }
+    try:
+        folder.mkdir(parents=True)
+        pid = _ask(request)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot start a job there ({error})") from error
+    return Job("warm", named(pid), str(folder))
 
 
 def _ask(request: dict[str, Any]) -> int:
@@ -131,6 +141,8 @@ def _run(request: dict[str, Any]) -> None:
     code: Any = 1
     try:
         bind(request["cores"])
+        for name in [each for each in os.environ if each.startswith(_FOREIGN)]:
+            del os.environ[name]  # of the allocation around us: this is a job of its own
         os.environ.update(request["environment"])
         os.chdir(request["cwd"])
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)

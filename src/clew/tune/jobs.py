@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import shutil
+import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ class _Attempt:
     """None: it ended before it began."""
     failed: str = ""
     """Why it did."""
+    away: bool = False
+    """Begun on another host: only its files can be seen."""
     stamp: float | None = None
     moment: float = field(default_factory=time.monotonic)
     """When its holder was last seen to be alive, by our clock."""
@@ -76,7 +79,9 @@ class Jobs:
         attempt = self._attempt(piece, number)
         known = self._job_file(attempt)
         if number and attempt.lease.seen() is not None and known.exists():
-            attempt.job = Job(**json.loads(known.read_text()))  # somebody began it: it is watched from now on
+            told = json.loads(known.read_text())  # somebody began it: it is watched from now on
+            attempt.away = told.pop("host") != socket.gethostname()
+            attempt.job = Job(**told)
         elif attempt.run.config_file.exists() and attempt.run.state == "finished":
             attempt.job = None
         else:
@@ -138,7 +143,8 @@ class Jobs:
             attempt.job = self._launcher.start(
                 [*arguments, "--lease", str(attempt.lease.path)], folder=folder, room=self._rooms[attempt.slot]
             )
-            write_text(self._job_file(attempt), json.dumps(dataclasses.asdict(attempt.job)))
+            told = {**dataclasses.asdict(attempt.job), "host": socket.gethostname()}
+            write_text(self._job_file(attempt), json.dumps(told))
         except ConfigError as error:  # a combination that cannot be: this trial's end, not the study's
             attempt.failed = str(error)
         return attempt
@@ -171,10 +177,16 @@ class Jobs:
             return self._end(attempt, "failed", attempt.failed)
         if attempt.job is None:
             return self._finished(attempt)
-        state = self._of(attempt.job).state(attempt.job)
+        state = self._state(attempt, attempt.job)
         if state not in ENDS:
             return self._silent(attempt)
         return self._ended(attempt, state)
+
+    def _state(self, attempt: _Attempt, job: Job) -> State:
+        if not attempt.away:
+            return self._of(job).state(job)
+        ended = attempt.run.config_file.exists() and attempt.run.end() is not None
+        return "failed" if ended else "running"
 
     def _silent(self, attempt: _Attempt) -> End | None:
         stamp = attempt.lease.seen()
@@ -206,7 +218,7 @@ class Jobs:
 
     def _retry(self, attempt: _Attempt, why: str) -> End | None:
         attempt.lease.revoke()
-        if attempt.job is not None:
+        if attempt.job is not None and not attempt.away:
             self._of(attempt.job).kill(attempt.job)
         if self._stopping:
             return self._end(attempt, "stopped")
@@ -258,17 +270,15 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
 
 def _killed(job: Job | None) -> bool:
     """Whether a signal ended it."""
-    try:
-        return job is None or int((Path(job.folder) / "exit").read_text()) < 0
-    except (OSError, ValueError):
+    if job is None:
         return True
+    codes = [int(file.read_text()) for file in Path(job.folder).glob("**/exit")]
+    return not codes or any(code < 0 for code in codes)
 
 
 def _last_words(job: Job | None) -> str:
     """The last line that a job printed."""
-    try:
-        lines = [] if job is None else job.log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
+    logs = [] if job is None else sorted(Path(job.folder).glob("**/log.txt"))
+    lines = [line for log in reversed(logs) for line in log.read_text(errors="replace").strip().splitlines()]
     told = [line for line in lines if not line.startswith("Run it again with --debug")]
     return told[-1].removeprefix("clew: ") if told else "it ended without a word"

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from clew.errors import ConfigError
-from clew.launch.launcher import Room
+from clew.launch.launcher import Room, portion
 from clew.ledger.environment import allowed_cores
 
 
@@ -25,14 +25,7 @@ def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> l
         there = f"{len(cores)} cores" + (f" and {devices} devices" if devices else "")
         told = f"{wanted} trials of {ranks} ranks do not fit on {there}"
         raise ConfigError(f"{told}; lower --parallel or --ranks-per-trial, or say --oversubscribe")
-    return [Room(_share(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
-
-
-def _share(cores: list[int], place: int, slots: int) -> tuple[int, ...]:
-    """Neighbouring cores, all of them dealt out; where there are fewer than slots, several slots share one."""
-    if slots > len(cores):
-        return (cores[place % len(cores)],)
-    return tuple(cores[len(cores) * place // slots : len(cores) * (place + 1) // slots])
+    return [Room(portion(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
 
 
 def _dealt(devices: int, place: int, slots: int, ranks: int) -> tuple[int, ...] | None:
