@@ -18,6 +18,7 @@ from typing import Any
 from clew.launch.detached import Detached, exit_file
 from clew.launch.launcher import Job, Room, State, portion
 from clew.launch.place import Place
+from clew.launch.ranks import ended, environment, folder_of, free_port
 from clew.launch.warm import fork, ready
 
 _PAUSE = 0.05
@@ -47,11 +48,7 @@ class Blocks:
         return job
 
     def state(self, job: Job) -> State:
-        ends = [exit_file(Path(job.folder) / f"rank-{rank}") for rank in range(self.size)]
-        if not all(end.exists() for end in ends):
-            return "running"
-        codes = {end.read_text().strip() for end in ends}
-        return "finished" if codes == {"0"} else "stopped" if codes <= {"0", "75"} else "failed"
+        return ended(Path(job.folder), self.size) or "running"
 
     def stop(self, job: Job) -> None:
         self._store.set(f"stop-{job.id}", "")
@@ -95,7 +92,7 @@ class _Member:
         note = json.loads(self.store.get(f"work-{name}"))
         job = fork(
             note["arguments"],
-            folder=Path(note["folder"]) / f"rank-{self.rank}",
+            folder=folder_of(Path(note["folder"]), self.rank),
             cores=self._cores,
             environment=self._environment(name),
         )
@@ -117,28 +114,15 @@ class _Member:
         if self.size == 1:
             return {}
         if self.rank == 0:
-            self.store.set(f"port-{name}", f"{_address(self._hosts())} {_free_port()}")
+            self.store.set(f"port-{name}", f"{_address(self._hosts())} {free_port()}")
         address, port = self.store.get(f"port-{name}").decode().split()
         hosts = self._hosts()
         here = [each for each, host in enumerate(hosts) if host == hosts[self.rank]]
-        return {
-            "RANK": str(self.rank),
-            "WORLD_SIZE": str(self.size),
-            "LOCAL_RANK": str(here.index(self.rank)),
-            "LOCAL_WORLD_SIZE": str(len(here)),
-            "MASTER_ADDR": address,
-            "MASTER_PORT": port,
-        }
+        return environment(self.rank, self.size, here.index(self.rank), len(here), address, int(port))
 
 
 def _address(hosts: Sequence[str]) -> str:
     return "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 def _own_cores(place: Place) -> tuple[int, ...]:

@@ -14,7 +14,11 @@ from clew.errors import ConfigError, nearest
 State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost"]
 """`stopped` can be resumed; `lost` ended without leaving an exit code."""
 ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost")
-LAUNCHERS = {"local": "clew.launch.detached:Detached", "warm": "clew.launch.warm:Warm"}
+LAUNCHERS = {
+    "local": "clew.launch.detached:Detached",
+    "warm": "clew.launch.warm:Warm",
+    "ranks": "clew.launch.ranks:Ranks",
+}
 """Names and where they lead."""
 
 

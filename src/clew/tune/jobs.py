@@ -17,8 +17,9 @@ from typing import Any, Literal
 from clew.config import to_yaml
 from clew.errors import ClewError, ConfigError
 from clew.files import write_text
-from clew.launch.launcher import ENDS, Job, Launcher, Room, State, find
+from clew.launch.launcher import ENDS, LAUNCHERS, Job, Launcher, Room, State, find
 from clew.launch.lease import Lease
+from clew.launch.ranks import Ranks
 from clew.ledger import Run
 from clew.tune import measure, space
 from clew.tune.config import TuneConfig
@@ -61,12 +62,12 @@ class Jobs:
     """
 
     def __init__(
-        self, folder: StudyFolder, template: Template, rooms: Sequence[Room], launcher: str | Launcher = "warm"
+        self, folder: StudyFolder, template: Template, rooms: Sequence[Room], launcher: Launcher | None = None
     ) -> None:
         config = template.tune
         assert config is not None, "a study has settings"
         self._folder, self._template, self._rooms, self._config = folder, template, list(rooms), config
-        self._launcher = find(launcher) if isinstance(launcher, str) else launcher
+        self._launcher = launcher or (find("warm") if config.ranks == 1 else Ranks(config.ranks))
         self._active: dict[str, _Attempt] = {}
         self._free = list(range(len(self._rooms)))
         self._stopping = False
@@ -160,7 +161,7 @@ class Jobs:
         return ["train", str(file), "--output", str(run.path)]
 
     def _of(self, job: Job) -> Launcher:
-        return self._launcher if job.launcher not in ("local", "warm") else find(job.launcher)
+        return find(job.launcher) if job.launcher in LAUNCHERS else self._launcher
 
     def _reports(self, attempt: _Attempt) -> Iterator[Report]:
         name = self._config.objectives[0].validated
@@ -199,11 +200,12 @@ class Jobs:
     def _ended(self, attempt: _Attempt, state: State) -> End | None:
         run = attempt.run
         end = run.end() if run.config_file.exists() else None
-        if end is None:  # it never began, or died without a word
-            begun = run.config_file.exists()
-            if state == "failed" and not begun and not _killed(attempt.job):
-                return self._end(attempt, "failed", _last_words(attempt.job))
+        if _killed(attempt.job) and (end is None or end["status"] != "finished"):
             return self._retry(attempt, "its processes were killed")
+        if end is None:  # it never began, or died without a word
+            if state == "failed" and not run.config_file.exists():
+                return self._end(attempt, "failed", _last_words(attempt.job))
+            return self._retry(attempt, f"it ended without a word ({_last_words(attempt.job)})")
         if end["status"] == "finished":
             return self._finished(attempt)
         if end["status"] == "stopped":
@@ -269,11 +271,8 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
 
 
 def _killed(job: Job | None) -> bool:
-    """Whether a signal ended it."""
-    if job is None:
-        return True
-    codes = [int(file.read_text()) for file in Path(job.folder).glob("**/exit")]
-    return not codes or any(code < 0 for code in codes)
+    """Whether a signal ended one of its processes."""
+    return job is not None and any(int(file.read_text()) < 0 for file in Path(job.folder).glob("**/exit"))
 
 
 def _last_words(job: Job | None) -> str:

@@ -162,7 +162,7 @@ def _candidates(segment: _Segment, seed: int | None) -> Iterator[dict[str, Any]]
         names = list(segment.space)
         for values in itertools.product(*(segment.space[name].choice or () for name in names)):
             yield dict(zip(names, values, strict=True))
-    config = TuneConfig(space=segment.space, sampler={"name": "tpe", "seed": seed})  # type: ignore[arg-type]
+    config = TuneConfig(space=segment.space, sampler={"name": "tpe", "seed": seed})
     study = optuna.create_study(sampler=search.sampler(config))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,7 +190,8 @@ def _add(study: optuna.Study, known: space.Space, point: Mapping[str, Any], loss
 def evaluate(
     template: Template, point: Any, files: Sequence[str], *, folder: Path, names: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Prepare the files and train at a point, in `folder` alone; the contents of output.json.
+    """Prepare the files and train at a point, in `folder` alone; the contents of output.json. The run is in `run`,
+    more about it in metadata.json and metrics.tgz.
 
     A run that is there already is gone on with: the grid brings back checkpoints of a job that it tries again. Mistakes
     and failures come out as a status other than 0 with the loss `WORST`.
@@ -201,7 +202,8 @@ def evaluate(
         return {"status": getattr(error, "exit_code", 1) or 1, "loss": WORST, "message": str(error)}
     if not math.isfinite(loss):
         return {"status": 1, "loss": WORST, "message": f"the objective is {loss}"}
-    return {"status": 0, "loss": loss, "message": "ok", **facts}
+    write(folder / "metadata.json", facts)
+    return {"status": 0, "loss": loss, "message": "ok"}
 
 
 def _judged(
@@ -229,7 +231,8 @@ def _judged(
     value = measure.value(run, [goal])[0]
     _pack(run, folder / "metrics.tgz")
     sign = 1 if goal.direction == "minimize" else -1
-    return sign * value, {goal.metric: value}
+    spent = measure.cost(run)
+    return sign * value, {goal.metric: value, "seconds": spent.seconds, "cpu_seconds": spent.cpu, "settings": values}
 
 
 def _keys(template: Template, point: Any, names: Mapping[str, str]) -> dict[str, Any]:
