@@ -109,12 +109,19 @@ def sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
             case "nsga2":
                 return kinds.NSGAIISampler(seed=seed, population_size=chosen.population or 50)
             case "grid":
-                return kinds.GridSampler(space.grid(config.space), seed=seed)
+                return _Grid(space.grid(config.space), seed=seed)
             case "qmc":
                 return kinds.QMCSampler(
                     seed=seed, scramble=True, warn_asynchronous_seeding=False, warn_independent_sampling=False
                 )
     return kinds.RandomSampler(seed=seed)
+
+
+class _Grid(optuna.samplers.GridSampler):
+    """Optuna's, which stops a loop of Optuna's when it has been everywhere; ours counts by itself."""
+
+    def after_trial(self, *_: Any) -> None:
+        pass
 
 
 def pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner:
