@@ -2,7 +2,7 @@
 
     python ray_tune.py SETTINGS RECIPE TRIALS FOLDER RESULT.json
 
-Writes when the search began, and for each trial when its function was entered, how long its imports took, when it ended.
+Writes when the search began, and for each trial when its function was entered, its imports were done, it ended.
 """
 
 from __future__ import annotations

@@ -58,8 +58,11 @@ def _coordinate(
 ) -> None:
     from clew import spec
     from clew.tune.api import prepared, tune
+    from clew.tune.slots import slots
 
     template = spec.load(source, settings)
+    if executor is None and template.tune is not None:  # before anything is made
+        slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
     study = prepared(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.wanted} trials, {study.config.sampler.name}")
     doing = None if executor is None else partial(executor, template)

@@ -26,13 +26,14 @@ def write_report(study: Study) -> Path:
     """Write the page and return where it is."""
     found, spent = study.outcomes(), costs(study)
     done = [each for each in found if each.state == "complete"]
+    cut = [each for each in found if each.state == "pruned" and each.reports]
     page = Page(study.folder.path.resolve().name)
     state = "running" if any(each.state == "running" for each in found) else "finished"
     page.header(state, _facts(study, found, spent), _notes(found))
     page.add(_cards(study, spent))
     page.section("Best", _best(study))
     page.section("Search", figures=[*_history(study, found), *_front(study, done), *_importances(study)])
-    page.section("Parameters", figures=[*_parallel(study, done), *_slices(study, done)])
+    page.section("Parameters", figures=[*_parallel(study, done), *_slices(study, done, cut)])
     page.section("Training", figures=_curves(study, found))
     page.section("Cost", figures=_costs(found))
     page.section("Trials", _table(study, found))
@@ -205,38 +206,54 @@ def _dimension(study: Study, key: str, done: Sequence[Outcome]) -> dict[str, Any
         places = [names.index(str(each)) if str(each) in names else -1 for each in given]
         ticks = [*range(len(names)), *([-1] if -1 in places else [])]
         texts = [*names, *(["–"] if -1 in places else [])]
-        return {"label": label, "values": places, "tickvals": ticks, "ticktext": texts}
+        return {
+            "label": label,
+            "values": places,
+            "tickvals": ticks,
+            "ticktext": texts,
+            "range": [min(ticks), max(ticks)],
+        }
     if parameter.log is not None:
         low, high = (math.log10(each) for each in parameter.log)
         logs = [math.log10(each) if each is not None else low for each in given]
         ticks_at = [low + (high - low) * place / 4 for place in range(5)]
-        shown = [f"{10**each:.2g}" for each in ticks_at]
+        shown = [f"{10**each:.3g}" for each in ticks_at]
         return {"label": label, "values": logs, "range": [low, high], "tickvals": ticks_at, "ticktext": shown}
     bounds = parameter.bounds
     assert bounds is not None
     return {"label": label, "values": [bounds[0] if e is None else e for e in given], "range": list(bounds)}
 
 
-def _slices(study: Study, done: Sequence[Outcome]) -> Iterator[Figure]:
-    """The objective against each parameter."""
+def _slices(study: Study, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
+    """The objective against each parameter; of those that were pruned as it was at their end."""
     goal = study.config.objectives[0]
     for key, parameter in study.config.space.items():
         some = [each for each in done if key in each.settings]
         if not some:
             continue
-        x = [each.settings[key] for each in some]
-        shown = [str(each) for each in x] if parameter.choice is not None else x
         marker = {
             "color": [each.number for each in some],
             "colorscale": [[0, "#c9dff0"], [1, "#003f66"]],
             "size": 8,
             "line": {"width": 0.5, "color": "#444"},
         }
-        trace = points([], [], "complete")
-        trace |= {"x": shown, "y": [each.values[0] for each in some], "marker": marker, "showlegend": False}
-        trace["text"] = [each.name for each in some]
-        scale = _scale([each.values[0] for each in some])
-        yield figure([trace], title=f"{key} (darker: later)", x=key, y=goal.metric, xaxis=_axis(parameter), yaxis=scale)
+        traces = [_slice(key, parameter, some, [each.values[0] for each in some], marker, "complete")]
+        rest = [each for each in cut if key in each.settings]
+        if rest:
+            faint = {"color": _LOOKS["pruned"], "size": 6, "opacity": 0.5}
+            traces.append(_slice(key, parameter, rest, [_last(each) for each in rest], faint, "pruned"))
+        scale = _scale([value for trace in traces for value in trace["y"]])
+        layout = {"xaxis": _axis(parameter), "yaxis": scale, "showlegend": bool(rest)}
+        yield figure(traces, title=f"{key} (darker: later)", x=key, y=goal.metric, **layout)
+
+
+def _slice(
+    key: str, parameter: Parameter, some: Sequence[Outcome], y: list[float], marker: dict[str, Any], name: str
+) -> dict[str, Any]:
+    x = [each.settings[key] for each in some]
+    shown = [str(each) for each in x] if parameter.choice is not None else x
+    told = {"x": shown, "y": y, "marker": marker, "name": name, "text": [each.name for each in some]}
+    return {"type": "scatter", "mode": "markers", **told}
 
 
 def _axis(parameter: Parameter) -> dict[str, Any]:
@@ -246,7 +263,8 @@ def _axis(parameter: Parameter) -> dict[str, Any]:
         return {"type": "category", "categoryarray": [str(each) for each in parameter.choice or ()]}
     ends = [math.log10(each) if parameter.log is not None else each for each in bounds]
     margin = 0.04 * (ends[1] - ends[0])
-    return {"type": "log" if parameter.log is not None else "linear", "range": [ends[0] - margin, ends[1] + margin]}
+    kind = {"type": "log", "exponentformat": "power"} if parameter.log is not None else {"type": "linear"}
+    return {**kind, "range": [ends[0] - margin, ends[1] + margin]}
 
 
 def _curves(study: Study, found: Sequence[Outcome]) -> list[Figure]:
@@ -311,7 +329,7 @@ def _table(study: Study, found: Sequence[Outcome]) -> str:
     for each in found:
         number, *rest = _row(study, each)
         state = f'<span class="state {_badge(each.state)}">{each.state}</span>'
-        why = f'<span style="white-space:nowrap">{escape(each.reason[:90])}</span>'
+        why = f"<small>{escape(each.reason.removeprefix('pruned: ')[:120])}</small>"
         rows.append((number, state, *rest, f"{each.seconds:.1f}", str(each.attempts), why))
     opened = " open" if len(rows) <= 50 else ""
     return f"<details{opened}><summary>{len(rows)} trials</summary>{table(head, rows)}</details>" if rows else ""

@@ -6,8 +6,10 @@ none asks for more than was wanted, and whatever runs has a file in `handed` tha
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -107,7 +109,14 @@ class Study:
             ConfigError: sampler, pruner or storage cannot be had.
         """
         search.sampler(config), search.pruner(config.pruner, 1)
-        return cls(StudyFolder.create(Path(path), data), config)
+        folder = StudyFolder.create(Path(path), data)
+        try:
+            return cls(folder, config)
+        except ConfigError:
+            shutil.rmtree(folder.path)
+            with contextlib.suppress(OSError):
+                folder.path.parent.rmdir()  # if it was made for this study
+            raise
 
     @classmethod
     def open(cls, path: Path | str) -> Study:
