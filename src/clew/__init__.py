@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from clew.train.api import train
     from clew.train.evaluate import evaluate
     from clew.train.predict import predict
+    from clew.tune.api import tune
 
-_MODULES = ("distributed", "errors", "figure", "prepare", "readers", "tally", "train", "transforms")
+_MODULES = ("distributed", "errors", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
 _NAMES = {
     "Batch": "clew.dataset",
     "Dataset": "clew.dataset",
@@ -58,6 +59,7 @@ __all__ = [
     "tally",
     "train",
     "transforms",
+    "tune",
 ]
 
 
