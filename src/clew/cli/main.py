@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -57,6 +58,12 @@ def _root(
     pass
 
 
+@functools.cache
+def command() -> Any:
+    """All verbs as one command of click's. Made once: a process that many jobs are forked from has it ready."""
+    return typer.main.get_command(app)
+
+
 def run() -> None:
     """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
     # torch's threads would spin while they wait: where anything else runs, small steps then take five times longer
@@ -65,7 +72,7 @@ def run() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        app(arguments, standalone_mode=True)
+        command()(arguments, standalone_mode=True)
     except ClewError as error:
         if debug:
             raise

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
+from clew.launch import warm
 from clew.launch.launcher import Room
 from clew.launch.place import Place, meet
 from clew.launch.place import find as launched
@@ -63,6 +64,7 @@ def _coordinate(
     template = spec.load(source, settings)
     if executor is None and template.tune is not None:  # before anything is made
         slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
+        warm.ready(template.recipe.location)
     study = prepared(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.wanted} trials, {study.config.sampler.name}")
     doing = None if executor is None else partial(executor, template)
@@ -79,15 +81,15 @@ def _in_blocks(
     from clew.launch.blocks import Blocks, serve
     from clew.tune.jobs import Jobs
 
-    config = spec.load(source, settings).tune
-    size = config.ranks if config is not None else 1
+    template = spec.load(source, settings)
+    size = template.tune.ranks if template.tune is not None else 1
     if place.ranks <= size:
         raise ConfigError(f"{place.launcher} started {place.ranks} processes: one that coordinates and {size} a trial")
     root = Path(resume or output or "studies").absolute().parent
     root.mkdir(parents=True, exist_ok=True)
     store = meet(place, root)
     if place.rank:
-        serve(place, store, size)
+        serve(place, store, size, template.recipe.location)
         return
     blocks = Blocks(store, place.ranks, size)
 

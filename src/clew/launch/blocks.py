@@ -61,12 +61,12 @@ class Blocks:
         self._store.set(_OVER, "")
 
 
-def serve(place: Place, store: Any, size: int) -> None:
+def serve(place: Place, store: Any, size: int, recipe: str) -> None:
     """The side of every other rank: do the jobs of one's block until rank 0 says that it is over, or is gone."""
     block, rank = divmod(place.rank - 1, size)
     if block >= (place.ranks - 1) // size:
         return  # left over
-    ready()
+    ready(recipe)
     member = _Member(place, store, block, rank, size)
     number = 0
     with contextlib.suppress(RuntimeError):  # rank 0, who kept the store, is gone

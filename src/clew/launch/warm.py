@@ -15,13 +15,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.errors import RunError
+from clew.errors import ClewError, RunError
 from clew.files import write_text
 from clew.launch.detached import Detached, bind, exit_file, named, pass_on, visible
 from clew.launch.launcher import Job, Room
+from clew.ledger.environment import versions
+from clew.recipe import find
 
 # torch._dynamo: building an optimiser imports it, which takes two seconds
-_PRELOAD = ("torch", "torch._dynamo", "torch.distributed", "clew.train.loop", "clew.cli.main", "clew.spec")
+_PRELOAD = (
+    "torch",
+    "torch._dynamo",
+    "torch.distributed",
+    "clew.train.loop",
+    "clew.train.api",
+    "clew.spec",
+    "clew.cli.follow",
+)
+_MAIN = "clew.cli.main"
+"""The command line, by name: it stands above this."""
 _FOREIGN = ("PMI_", "PMIX_", "MPI_LOCAL", "OMPI_COMM_WORLD_", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_LOCALID")
 _servers: list[subprocess.Popen[bytes]] = []
 """At most one: it serves this process, and ends with it."""
@@ -67,17 +79,17 @@ def _ask(request: dict[str, Any]) -> int:
     return int(answer)
 
 
-def ready() -> None:
-    """Have the server loaded before the first job needs it; returns at once."""
-    _server()
+def ready(*recipes: str) -> None:
+    """Have the server loaded before the first job needs it, with recipes (their names or files); returns at once."""
+    _server(*recipes)
 
 
-def _server() -> subprocess.Popen[bytes]:
+def _server(*recipes: str) -> subprocess.Popen[bytes]:
     while _servers and _servers[0].poll() is not None:
         _servers.pop()
     if not _servers:
         _servers.append(
-            subprocess.Popen([sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            subprocess.Popen([sys.executable, "-m", __name__, *recipes], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         )
         atexit.register(_dismiss)
     return _servers[0]
@@ -89,6 +101,7 @@ def _dismiss() -> None:
             with contextlib.suppress(OSError):
                 if pipe is not None:
                     pipe.close()
+        server.kill()  # jobs do not need it, and it may still be loading
         server.wait()
     _servers.clear()
 
@@ -98,6 +111,11 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for name in _PRELOAD:
         importlib.import_module(name)
+    importlib.import_module(_MAIN).command()
+    versions()  # remembered
+    for name in sys.argv[1:]:
+        with contextlib.suppress(ClewError):  # a job that needs it will say so
+            find(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
     answers = os.fdopen(os.dup(1), "w")
@@ -148,9 +166,7 @@ def _run(request: dict[str, Any]) -> None:
         sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         sys.argv = ["clew", *request["arguments"]]
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        from clew.cli.main import run
-
-        run()
+        importlib.import_module(_MAIN).run()
     except SystemExit as end:
         code = end.code or 0
     except BaseException:

@@ -14,6 +14,7 @@ from clew.config import to_data, to_yaml
 from clew.dataset import Dataset
 from clew.errors import ConfigError, RunError
 from clew.files import write_text
+from clew.launch import warm
 from clew.ledger.folder import next_name
 from clew.tune import folds, space
 from clew.tune.config import TuneConfig
@@ -65,6 +66,7 @@ def tune(
     else:
         assert not isinstance(template, TuneConfig), "a study of runs needs settings to run with"
         rooms = slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
+        warm.ready(template.recipe.location)
         doing = Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
     with _stoppable(coordinator):

@@ -23,8 +23,10 @@ from clew.tune.lock import alive, identity
 from clew.tune.study import OUTSIDE, Asked, Study
 from clew.tune.work import End, Executor, Piece, Report
 
-_PAUSE = 0.1
+_PAUSE = 0.05
 """Seconds between two looks at trials where nothing happens."""
+_SHOW = 0.5
+"""Seconds between two times at which those who watch are told."""
 _BEAT = 2.0
 """Seconds between two signs of life, and two looks for trials that lost their coordinator."""
 
@@ -52,7 +54,7 @@ class Coordinator:
         self._queue: list[Piece] = []
         self._failed, self._halted = 0, False
         self._others: dict[str, tuple[float, float]] = {}
-        self._looked = 0.0
+        self._looked = self._told = 0.0
 
     def run(self) -> None:
         """Until the last trial is told.
@@ -69,13 +71,19 @@ class Coordinator:
                     for event in self.executor.poll():
                         busy = True
                         self._heard(event)
-                    self._shown()
+                    self._show()
                     if not busy:
                         time.sleep(_PAUSE)
         finally:
             self.executor.close()
+        self._show(now=True)
         if self.stopping:
             raise StoppedError(f"stopped; go on with: clew tune run --resume {self.study.folder.path}")
+
+    def _show(self, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._told > _SHOW:
+            self._told = time.monotonic()
+            self._shown()
 
     def _over(self) -> bool:
         if self._under:

@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import json
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from clew.tune.config import PrunerConfig, TuneConfig
 from clew.tune.lock import FileLock
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+_SYNC = 1.0
 _NEEDS = {"cmaes": ("cmaes",), "gp": ("scipy", "torch"), "qmc": ("scipy",), "wilcoxon": ("scipy",)}
 """Packages that Optuna loads for some."""
 
@@ -48,12 +50,13 @@ def storage(where: str, folder: Path) -> BaseStorage:
 
 
 class _Journal(JournalFileBackend):
-    """Optuna's, which forces every line to the disk before it goes on; here only the end of a trial is. A process that
-    is killed loses nothing either way, and a machine that loses power loses trials that had not ended."""
+    """Optuna's, which forces every line to the disk before it goes on; here only ends of trials are, at most once a
+    second. A process that is killed loses nothing either way. A machine that loses power loses what the last second
+    told; a trial that is a run is then told again from its records."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         super().__init__(str(path))
-        self._path, self._held = path, lock
+        self._path, self._held, self._synced = path, lock, 0.0
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in logs)
@@ -65,8 +68,10 @@ class _Journal(JournalFileBackend):
             except OSError:
                 file.truncate(size)  # half a line would spoil those behind it
                 raise
-            if any(each["op_code"] == JournalOperation.SET_TRIAL_STATE_VALUES for each in logs):
+            ends = any(each["op_code"] == JournalOperation.SET_TRIAL_STATE_VALUES for each in logs)
+            if ends and time.monotonic() - self._synced > _SYNC:
                 os.fsync(file.fileno())
+                self._synced = time.monotonic()
 
 
 def _mend(path: Path, lock: FileLock) -> None:
