@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +129,24 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
         assert len(trained.streams()) == 2 and len(steps) == 1
         assert trained.state == "stopped" and max(each.reports) < 40
         assert each.reason.startswith("pruned:")
+
+
+def test_being_stopped_is_no_death(flat: Dataset, tmp_path: Path) -> None:
+    """With no retries at all, a trial that is stopped from outside goes on."""
+    given = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
+    stopped = threading.Event()
+
+    def stop() -> None:
+        trained = Run(tmp_path / "s" / "trials" / "trial-0000")
+        until(lambda: trained.last("step") is not None)
+        os.kill((trained.last("start") or {})["pid"], signal.SIGTERM)
+        stopped.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    study = run(given, tmp_path / "s")
+    thread.join()
+    assert stopped.is_set() and (only(study).state, attempts(study)) == ("complete", 2)
 
 
 def slow(flat: Dataset, path: Path, **tuned: Any) -> Path:

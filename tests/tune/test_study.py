@@ -178,6 +178,17 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
     assert next(iter(made.importances())) == "x"
 
 
+def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clew.tune.coordinator._BEAT", 0.1)
+    made = study(tmp_path / "study", trials=2)
+    (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
+    assert made.ask("gone") is not None
+    tune(made.config.model_copy(update={"lease_seconds": 0.5}), made, function=lambda values: 1.0)
+    assert made.count()["complete"] == 2
+
+
 def asker(body: str) -> Callable[[Path], subprocess.Popen[str]]:
     """A process that opens a study as `made` and does something with it."""
     code = "import sys\nfrom clew.tune.study import Study\nmade = Study.open(sys.argv[1])\n" + textwrap.dedent(body)

@@ -244,13 +244,24 @@ def lives(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> 
 
 
 def others(study: Study) -> list[str]:
-    """Processes that coordinate a study now, as `pid N on HOST`."""
+    """Processes that coordinate a study now, as `pid N on HOST`. For those of other hosts a sign of life is waited for:
+    whoever was taken for dead in error is only helped."""
     found = []
     for file in sorted(study.folder.coordinators.iterdir()):
         with contextlib.suppress(FileNotFoundError, psutil.Error):
-            if lives(file, {}, study.config.lease_seconds):
-                host, pid, _ = json.loads(file.read_text())["process"].split()
+            host, pid, _ = json.loads(file.read_text())["process"].split()
+            if lives(file, {}, 0.0) or (host != socket.gethostname() and _stirs(file)):
                 found.append(f"pid {pid} on {host}")
             else:
                 file.unlink(missing_ok=True)
     return found
+
+
+def _stirs(file: Path) -> bool:
+    """Whether a file is touched within three beats."""
+    before, end = file.stat().st_mtime, time.monotonic() + 3 * _BEAT
+    while time.monotonic() < end:
+        if file.stat().st_mtime != before:
+            return True
+        time.sleep(0.2)
+    return False

@@ -44,6 +44,8 @@ class _Attempt:
     """None: it ended before it began."""
     failed: str = ""
     """Why it did."""
+    deaths: int = 0
+    """Attempts before it that ended without being asked to."""
     away: bool = False
     """Begun on another host: only its files can be seen."""
     stamp: float | None = None
@@ -137,6 +139,7 @@ class Jobs:
         """The next try at a piece: from its checkpoint, where there is one."""
         self._free.insert(0, before.slot)
         attempt = self._attempt(before.piece, max(before.number, self._newest(before.piece)) + 1)
+        attempt.deaths = before.deaths
         try:
             arguments = self._arguments(attempt)
             attempt.lease.grant()
@@ -213,7 +216,7 @@ class Jobs:
                 told = attempt.lease.path.read_text()
                 if told.startswith(_PRUNED):
                     return self._end(attempt, "pruned", told)
-            return self._end(attempt, "stopped") if self._stopping else self._retry(attempt, "stopped from outside")
+            return self._end(attempt, "stopped") if self._stopping else self._go_on(attempt)
         if end.get("error") == "LostWorkerError" or end["status"] == "interrupted":
             return self._retry(attempt, str(end["message"]))
         return self._end(attempt, "failed", str(end["message"]))
@@ -224,8 +227,13 @@ class Jobs:
             self._of(attempt.job).kill(attempt.job)
         if self._stopping:
             return self._end(attempt, "stopped")
-        if attempt.number > self._config.retries:
-            return self._end(attempt, "failed", f"given up after {attempt.number} attempts: {why}")
+        attempt.deaths += 1
+        if attempt.deaths > self._config.retries:
+            return self._end(attempt, "failed", f"given up after {attempt.deaths} attempts: {why}")
+        return self._go_on(attempt)
+
+    def _go_on(self, attempt: _Attempt) -> End | None:
+        attempt.lease.revoke()
         self._active[attempt.piece.name] = self._again(attempt)
         return None
 
