@@ -23,8 +23,10 @@ from clew.tune.lock import alive, identity
 from clew.tune.study import OUTSIDE, Asked, Study
 from clew.tune.work import End, Executor, Piece, Report
 
-_PAUSE = 0.05
+_PAUSE = 0.02
 """Seconds between two looks at trials where nothing happens."""
+_BRIEF = 10.0
+"""Seconds below which a trial is brief: the next is then asked for before there is room for it."""
 _SHOW = 0.5
 """Seconds between two times at which those who watch are told."""
 _BEAT = 2.0
@@ -52,7 +54,7 @@ class Coordinator:
         self._shown = shown or (lambda: None)
         self._under: dict[int, _Under] = {}
         self._queue: list[Piece] = []
-        self._failed, self._halted = 0, False
+        self._failed, self._halted, self._brief = 0, False, False
         self._others: dict[str, tuple[float, float]] = {}
         self._looked = self._told = 0.0
 
@@ -72,7 +74,7 @@ class Coordinator:
                         busy = True
                         self._heard(event)
                     self._show()
-                    if not busy:
+                    if not busy and not self._ask_ahead():
                         time.sleep(_PAUSE)
         finally:
             self.executor.close()
@@ -108,6 +110,16 @@ class Coordinator:
             busy = True
         return busy
 
+    def _ask_ahead(self) -> bool:
+        """Where trials are brief, have one ready for the next slot that is free; whether one was asked for now."""
+        if not self._brief or self._queue or self.stopping:
+            return False
+        asked = self.study.ask(self.me)
+        self._brief = asked is not None
+        if asked is not None:
+            self._begin(asked)
+        return asked is not None
+
     def _begin(self, asked: Asked) -> None:
         folds = self.study.config.folds
         places = [None] if folds is None else list(range(folds.count))
@@ -134,6 +146,7 @@ class Coordinator:
         if end.state == "stopped":
             self._leave(trial, keep=True)
             return
+        self._brief = end.seconds < _BRIEF
         place = trial.pieces.index(end.piece)
         trial.ends[place] = end
         folds = len(trial.pieces) > 1
