@@ -30,7 +30,7 @@ def show(study: Study, *, most: int | None = None) -> None:
 
 
 def _saved(spent: Any) -> str:
-    return f"[dim], about {length(spent.saved)} saved by pruning[/]" if spent.saved else ""
+    return f"[dim], about {length(spent.saved)} saved by pruning[/]" if spent.saved >= 1 else ""
 
 
 def ranked(study: Study, found: Sequence[Outcome]) -> list[Outcome]:
