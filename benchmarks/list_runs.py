@@ -12,12 +12,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import psutil
+from _contest import Sheet, main, options
 
 from clew import spec
 from clew.config import to_data
@@ -80,30 +80,14 @@ def listed(root: Path, *options: str) -> tuple[float, float]:
     return time.perf_counter() - begun, spent
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    bars: list[dict[str, Any]] = []
-    cpu: dict[str, float] = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        root = Path(temporary)
-        make(root, 1000)
-        for name, options in {
-            "1,000 runs listed": (),
-            "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1"),
-        }.items():
-            taken = [listed(root, *options) for _ in range(3 if arguments.quick else 9)]
-            value, cpu[name] = min(wall for wall, _ in taken), min(spent for _, spent in taken)
-            bars.append({"name": name, "value": value, "bar": 1.0, "unit": "s", "ok": value < 1.0})
-            print(f"{name:58} {value:12,.2f} s  <  1  {'ok' if value < 1.0 else 'MISSED'}  (CPU {cpu[name]:.2f} s)")
-    if arguments.json:
-        conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "load": os.getloadavg()[0]}
-        conditions |= {"step_records": STEPS, "cpu_seconds": cpu, "environment": capture()}
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(each["ok"] for each in bars))
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    make(folder, 1000)
+    for name, words in {"1,000 runs listed": (), "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1")}.items():
+        taken = [listed(folder, *words) for _ in range(3 if arguments.quick else 9)]
+        sheet.bar(name, min(wall for wall, _ in taken), 1, "s", lower=True)
+        sheet.state(f"{name}: CPU", min(spent for _, spent in taken), "s")
+    return {"step_records": STEPS}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__, "fewer repetitions")))

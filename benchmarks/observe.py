@@ -9,22 +9,19 @@ validation 28% of the inline one; they alternate, and the medians of their wall 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
 import sys
-import tempfile
-import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from train import Contestant, FlatTask, Sheet, Task, alternate, flat_data, quartile, with_clew
+from _contest import Sheet, in_turns, main, options, quartile
+from _tasks import FlatTask, Task, flat_data, with_clew
 
 import clew
 from clew import Dataset, Run
-from clew.ledger.environment import capture
 from clew.recipe import find
 
 SHARE = 0.28
@@ -94,12 +91,7 @@ def watched(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
         "unwatched again": partial(with_clew, FlatTask(task.dataset), folder / "b", **NOTHING),
         "watched": partial(with_clew, FlatTask(task.dataset), folder / "c", **ALL),
     }
-    contestants = {name: Contestant(loop, task.steps) for name, loop in loops.items()}
-    try:
-        times = alternate({name: each.block for name, each in contestants.items()}, rounds)
-    finally:
-        for each in contestants.values():
-            each.end()
+    times = in_turns(loops, task.steps, rounds)
     plain = quartile([*times["unwatched"], *times["unwatched again"]])
     control = quartile(times["unwatched"]) / quartile(times["unwatched again"])
     sheet.state("watching: control, unwatched against itself", control, "times")
@@ -107,23 +99,13 @@ def watched(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
     sheet.bar("watching: throughput lost on an MLP", 100 * (1 - plain / quartile(times["watched"])), 2, "%", lower=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer events and repetitions")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     torch.set_num_threads(1)
-    sheet, begun = Sheet(), time.monotonic()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        watched(sheet, FlatTask(flat_data(folder)), folder / "watched", 100 if arguments.quick else 400)
-        beside(sheet, folder, quick=arguments.quick)
-    if arguments.json:
-        facts = {"quick": arguments.quick, "seconds": time.monotonic() - begun, "load_average": os.getloadavg()}
-        facts |= {"environment": capture(), "stated": sheet.stated}
-        arguments.json.write_text(json.dumps({"bars": sheet.bars, "conditions": facts}, indent=1) + "\n")
-    return int(not all(each["ok"] for each in sheet.bars))
+    rounds = 100 if arguments.quick else 400
+    watched(sheet, FlatTask(flat_data(folder)), folder / "watched", rounds)
+    beside(sheet, folder, quick=arguments.quick)
+    return {"threads": 1, "blocks": rounds}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__)))

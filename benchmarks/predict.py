@@ -12,26 +12,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
-import random
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import torch
+from _contest import Sheet, alternate, main, options, quartile, seconds
 from torch import nn
 
 import clew
 from clew import Batch, Dataset, Recipe, Run, Table
 from clew.launch.place import Place
-from clew.ledger.environment import capture
 from clew.recipes.tracking import Tracking
 from clew.train.deal import Task, work
 from clew.train.inference import Inference, Portion
@@ -115,18 +110,13 @@ def ours(task: Task, engine: Inference, portions: list[Portion]) -> Table:
     return clew.concat([task.work.one(engine, portion) for portion in portions])
 
 
-def blocks(contestants: Contestants, rounds: int, seed: int = 0) -> dict[str, float]:
-    """25th percentile of each contestant's seconds a block, over rounds in which all take turns."""
-    times: dict[str, list[float]] = {name: [] for name in contestants}
-    order, rng = list(contestants), random.Random(seed)
-    for number in range(rounds + 1):
-        rng.shuffle(order)
-        for name in order:
-            begun = time.perf_counter()
-            contestants[name]()
-            if number:  # the first round warms up
-                times[name].append(time.perf_counter() - begun)
-    return {name: float(np.percentile(found, 25)) for name, found in times.items()}
+def compare(sheet: Sheet, title: str, contestants: Contestants, rounds: int) -> None:
+    """clew's speed over the bare loop's, by 25th percentiles."""
+    times = alternate({name: partial(seconds, work) for name, work in contestants.items()}, rounds)
+    found = {name: quartile(each) for name, each in times.items()}
+    sheet.bar(f"{title}: clew against a bare loop", found["bare"] / found["clew"], BAR, "times")
+    sheet.state(f"{title}: control, the bare loop against itself", found["bare"] / found["again"], "times")
+    sheet.state(f"{title}: from a table, batches cut by clew", found["bare"] / found["table"], "times")
 
 
 def flat_table(events: int) -> Table:
@@ -142,46 +132,23 @@ def graphs(events: int, folder: Path) -> Dataset:
     return clew.prepare("tracking", input=source, output=str(folder / "dataset"), split=share, cache=str(folder / "c"))
 
 
-def on_disk(dataset: Dataset, folder: Path) -> dict[str, float]:
+def on_disk(sheet: Sheet, dataset: Dataset, folder: Path) -> None:
     """Events a second of the whole of `clew.predict`, by the kind of file."""
     run = clew.train("tracking", dataset, epochs=1, steps=2, output=folder / "run")
-    found = {}
     for ending in ("h5", "parquet", "root"):
-        begun = time.perf_counter()
-        clew.predict(run, output=folder / f"out.{ending}")
-        found[ending] = dataset.splits["test"] / (time.perf_counter() - begun)
-    return found
+        taken = seconds(partial(clew.predict, run, output=folder / f"out.{ending}"))
+        sheet.state(f"clew.predict, dataset to .{ending}", dataset.splits["test"] / taken, "events/s")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    quick = arguments.quick
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     torch.set_num_threads(1)
-    bars: list[dict[str, Any]] = []
-
-    def compare(title: str, found: dict[str, float]) -> None:
-        value, ok = found["bare"] / found["clew"], found["bare"] / found["clew"] >= 0.95
-        bars.append(
-            {"name": f"{title}: clew against a bare loop", "value": value, "bar": 0.95, "unit": "times", "ok": ok}
-        )
-        print(f"{bars[-1]['name']:58} {value:12,.3f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")
-        print(f"{'  control: the bare loop against itself':58} {found['bare'] / found['again']:12,.3f} times")
-        print(f"{'  from a table, batches cut by clew':58} {found['bare'] / found['table']:12,.3f} times", flush=True)
-
-    with tempfile.TemporaryDirectory() as temporary:
-        compare("MLP", blocks(contestants(Flat(), flat_table(SIZE * 512), 128), 20 if quick else 60))
-        dataset = graphs(700 if quick else 1600, Path(temporary))
-        compare("GraphNet", blocks(contestants(Tracking(), dataset.read("test"), 2), 5 if quick else 15))
-        for ending, speed in on_disk(dataset, Path(temporary)).items():
-            print(f"{f'  clew.predict, dataset to .{ending}':58} {speed:12,.0f} events/s")
-    if arguments.json:
-        conditions = {"quick": quick, "cores": psutil.cpu_count(), "threads": 1, "environment": capture()}
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(each["ok"] for each in bars))
+    quick = arguments.quick
+    compare(sheet, "MLP", contestants(Flat(), flat_table(SIZE * 512), 128), 20 if quick else 60)
+    dataset = graphs(700 if quick else 1600, folder)
+    compare(sheet, "GraphNet", contestants(Tracking(), dataset.read("test"), 2), 5 if quick else 15)
+    on_disk(sheet, dataset, folder)
+    return {"threads": 1}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__, "fewer repetitions")))

@@ -9,26 +9,25 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
+from _contest import Sheet, alternate, main, options, quartile, seconds
 
 import clew
 from clew import readers
-from clew.ledger.environment import capture
-from clew.recipe import find
+from clew.recipe import Recipe, find
 from clew.recipes.tracking.simulate import simulate, write_text
 
 SAMPLE = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "tracking/ariadne/cgem_50_events.txt"
@@ -117,70 +116,50 @@ def root_ratio(folder: Path, events: int, blocks: int) -> tuple[float, float]:
         for table in readers.read(f"{path}:tree", columns=names, chunk=events):
             assert len(table)
 
-    def block(work: Any) -> float:
-        begun = time.perf_counter()
-        for _ in range(3):
-            work()
-        return time.perf_counter() - begun
+    def thrice(work: Callable[[], None]) -> float:
+        return sum(seconds(work) for _ in range(3))
 
-    block(alone), block(ours)
-    times: dict[str, list[float]] = {"alone": [], "ours": [], "again": []}
-    for _ in range(blocks):
-        for name, work in (("alone", alone), ("ours", ours), ("again", alone)):
-            times[name].append(block(work))
-    quartile = {name: float(np.percentile(values, 25)) for name, values in times.items()}
-    return quartile["ours"] / quartile["alone"], quartile["again"] / quartile["alone"]
+    works = {"alone": alone, "ours": ours, "again": alone}
+    times = alternate({name: partial(thrice, work) for name, work in works.items()}, blocks)
+    taken = {name: quartile(each) for name, each in times.items()}
+    return taken["ours"] / taken["alone"], taken["again"] / taken["alone"]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer events and repetitions")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     quick = arguments.quick
-    bars: list[dict[str, Any]] = []
+    tiled(folder / "small.txt", 10_000)
+    runs = [prepare(folder / "small.txt", folder, 1) for _ in range(2 if quick else 6)][1:]
+    speed = statistics.median(events / cpu for events, cpu, _ in runs)
+    sheet.bar("whole prepare, one process", speed, 3000, "events/CPU-second")
+    sheet.bar("against Ariadne's recorded figure (19)", speed / ARIADNE, 150, "times")
+    recipe = find("tracking")()
+    for _ in recipe.generate(10_000 if quick else 100_000, 1, folder / "many"):
+        pass
+    pairs = [
+        [prepare(folder / "many", folder, workers, verify=False)[2] for workers in (1, 2)]
+        for _ in range(1 if quick else 3)
+    ]
+    gain = statistics.median(one / two for one, two in pairs)
+    sheet.bar("two processes against one, wall", gain, 1.8, "times")
+    cached = min(warm(folder / "many", folder) for _ in range(3))
+    sheet.bar("all cached, the whole command", cached, 1.0, "s", lower=True)
+    shutil.rmtree(folder / "many")
+    memory(sheet, recipe, folder, 20_000 if quick else 1_000_000)
+    ratio, control = root_ratio(folder, 20_000 if quick else 100_000, 3 if quick else 9)
+    sheet.bar("ROOT input against uproot alone", ratio, 1.3, "times", lower=True)
+    sheet.state("control: uproot against itself", control, "times")
+    return {"sample": SAMPLE.name if SAMPLE.is_file() else "synthetic"}
 
-    def bar(name: str, value: float, limit: float, unit: str, *, lower: bool = False) -> None:
-        ok = value <= limit if lower else value >= limit
-        bars.append({"name": name, "value": value, "bar": limit, "unit": unit, "ok": ok})
-        print(f"{name:58} {value:12,.2f} {unit:22} {'<=' if lower else '>='} {limit:<10,g} {'ok' if ok else 'MISSED'}")
 
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        tiled(folder / "small.txt", 10_000)
-        runs = [prepare(folder / "small.txt", folder, 1) for _ in range(2 if quick else 6)][1:]
-        speed = statistics.median(events / cpu for events, cpu, _ in runs)
-        bar("whole prepare, one process", speed, 3000, "events/CPU-second")
-        bar("against Ariadne's recorded figure (19)", speed / ARIADNE, 150, "times")
-
-        recipe = find("tracking")()
-        for _ in recipe.generate(10_000 if quick else 100_000, 1, folder / "many"):
-            pass
-        pairs = [
-            [prepare(folder / "many", folder, workers, verify=False)[2] for workers in (1, 2)]
-            for _ in range(1 if quick else 3)
-        ]
-        gain = statistics.median(one / two for one, two in pairs)
-        bar("two processes against one, wall", gain, 1.8, "times")
-        bar("all cached, the whole command", min(warm(folder / "many", folder) for _ in range(3)), 1.0, "s", lower=True)
-
-        count = 20_000 if quick else 1_000_000
-        shutil.rmtree(folder / "many")
-        for _ in recipe.generate(count, 2, folder / "huge"):
-            pass
-        with peak_of_children() as peak:
-            prepare(folder / "huge", folder, 2)
-        bar(f"peak memory of a worker, {count:,} events", peak[0], 500, "MB", lower=True)
-        shutil.rmtree(folder / "huge")
-
-        ratio, control = root_ratio(folder, 20_000 if quick else 100_000, 3 if quick else 9)
-        bar("ROOT input against uproot alone", ratio, 1.3, "times", lower=True)
-        print(f"{'  control: uproot against itself':58} {control:12,.2f} times")
-    if arguments.json:
-        conditions = {"quick": quick, "cores": psutil.cpu_count(), "environment": capture()}
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(each["ok"] for each in bars))
+def memory(sheet: Sheet, recipe: Recipe, folder: Path, count: int) -> None:
+    """The largest worker on many events."""
+    for _ in recipe.generate(count, 2, folder / "huge"):
+        pass
+    with peak_of_children() as peak:
+        prepare(folder / "huge", folder, 2)
+    sheet.bar(f"peak memory of a worker, {count:,} events", peak[0], 500, "MB", lower=True)
+    shutil.rmtree(folder / "huge")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__)))

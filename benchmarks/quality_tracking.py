@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import math
 import os
 import statistics
@@ -22,12 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from _contest import Sheet, main, options
 
 import clew
 from clew import Table
 from clew.dataset.batch import to_batch
 from clew.ledger import Run
-from clew.ledger.environment import capture
 from clew.ledger.summary import summarize
 from clew.recipes.tracking import Tracking, trackml, tracks, yardstick
 from clew.recipes.tracking.base import sigmoid
@@ -62,6 +61,8 @@ ACTS_EVENTS, ACTS_UNSEEN = 400, 100
 OTHER = 1000
 """Added to a seed: the unseen ACTS events are of a sample of their own."""
 Figures = dict[tuple[str, str], dict[str, float]]
+Found = dict[tuple[str, str], list[dict[str, float]]]
+"""Figures of every seed."""
 
 
 class PlainCut(Tracking):
@@ -69,8 +70,8 @@ class PlainCut(Tracking):
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         scores = sigmoid(outputs["output"])
-        found = tracks.find(samples, scores, 0.5, "components")
-        return Table({"found": samples.ragged("x").share(found), "score": samples.ragged("edge").share(scores)})
+        found = tracks.in_event(samples.ragged("x"), tracks.find(samples, scores, 0.5, "components"))
+        return Table({"found": found, "score": samples.ragged("edge").share(scores)})
 
 
 def train(name: str, folder: Path, seed: int, settings: list[str], *, events: int = 0, input: str = "") -> Run:
@@ -175,49 +176,42 @@ def missing(part: str) -> str:
     return ""
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", choices=list(PARTS), action="append", help="some of the parts")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    seeds = range(1, 2 if arguments.quick else 1 + arguments.seeds)
-    parts = [name for name in arguments.only or PARTS if not missing(name)]
-    for name in (name for name in arguments.only or PARTS if missing(name)):
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """Every part for every seed, then means and spreads."""
+    seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
+    wanted = arguments.only or list(PARTS)
+    for name in filter(missing, wanted):
         print(f"{name}: skipped, {missing(name)}", flush=True)
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    found: Found = {}
     for seed in seeds:
-        for name in parts:
+        for name in (name for name in wanted if not missing(name)):
             begun = time.perf_counter()
-            with tempfile.TemporaryDirectory() as folder:
-                for key, values in PARTS[name](seed, Path(folder)).items():
+            with tempfile.TemporaryDirectory(dir=folder) as place:
+                for key, values in PARTS[name](seed, Path(place)).items():
                     found.setdefault(key, []).append(values)
                     print(", ".join(key), *(f"{metric} {value:.4f}" for metric, value in values.items()), sep="; ")
             print(f"seed {seed}, {name}: {time.perf_counter() - begun:.0f} s", flush=True)
-    bars = shown(found)
-    conditions = {"seeds": list(seeds), "workers": 1, "threads": 1, "environment": capture()}
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(bar["ok"] for bar in bars))
+    shown(sheet, found)
+    every = {", ".join(key): each for key, each in found.items()}
+    return {"seeds": seeds, "workers": 1, "threads": 1, "figures": every}
 
 
-def shown(found: dict[tuple[str, str], list[dict[str, float]]]) -> list[dict[str, Any]]:
-    """Print means and spreads; the bars are on means."""
-    bars: list[dict[str, Any]] = []
-    print(f"\n{'what':34} {'events':14} {'figure':24} {'mean':>9} {'spread':>9}  bar")
-    for (title, sample), each in found.items():
+def shown(sheet: Sheet, found: Found) -> None:
+    """Means and, where there are several seeds, spreads; the bars are on means."""
+    for key, each in found.items():
         for metric in each[0]:
-            values = [one[metric] for one in each]
-            mean, spread = statistics.mean(values), statistics.stdev(values) if len(values) > 1 else math.nan
-            limit = BARS.get((title, sample, metric))
-            note = "" if limit is None else f">= {limit:g} {'ok' if mean >= limit else 'MISSED'}"
-            print(f"{title:34} {sample:14} {metric:24} {mean:9.4f} {spread:9.4f}  {note}")
-            if limit is not None:
-                name = f"{title}, {sample}, {metric}"
-                bars.append({"name": name, "value": mean, "bar": limit, "unit": "", "ok": mean >= limit})
-    return bars
+            values, name = [one[metric] for one in each], ", ".join((*key, metric))
+            limit = BARS.get((*key, metric))
+            if limit is None:
+                sheet.state(name, statistics.mean(values), "")
+            else:
+                sheet.bar(name, statistics.mean(values), limit, "")
+            if len(values) > 1:
+                sheet.state(f"{name}, spread", statistics.stdev(values), "")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = options(__doc__, "one seed")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--only", choices=list(PARTS), action="append", help="some of the parts")
+    sys.exit(main(measure, parser))

@@ -10,22 +10,22 @@ The largest events (see LARGEST) are left out of the comparison, which helps bot
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from _contest import Sheet, main, options
 from torch import Tensor, nn
 
 from clew import Batch, Ragged, Table, spec
 from clew.dataset.batch import to_batch
-from clew.ledger.environment import capture
 from clew.recipe import Recipe
 from clew.recipes.tracking.network import GraphNet, edge_loss
 from clew.recipes.tracking.simulate import simulate
@@ -36,6 +36,13 @@ BATCH = 32
 """The recipe's own; with the published 128 the rival was killed for memory on a machine of 23 GB."""
 LARGEST = 1000
 """Edges: events with more are left out of the comparison in training, in the rival's favour and for the same reason."""
+BUILDERS = {
+    "tracking": ("segment graphs, builder alone", 8000),
+    "hitgraph": ("hit graphs", 40_000),
+    "tracknet": ("sequences", 30_000),
+}
+"""Least events per CPU-second. Nobody asks for the last two: four fifths of what was measured first, to notice when
+they become slower."""
 
 
 def events(count: int, recipe: Recipe) -> Table:
@@ -187,65 +194,44 @@ def _resident(field: str) -> float:
 
 def trained(kind: str, count: int) -> tuple[float, float]:
     """`train_once` in a process of its own, so that peaks of memory do not mix."""
-    command = [sys.executable, __file__, "--train", kind, "--events", str(count)]
-    ended = subprocess.run(command, check=True, capture_output=True, text=True)
-    speed, memory = json.loads(ended.stdout.splitlines()[-1])
-    return speed, memory
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+        return alone.submit(train_alone, kind, count).result()
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer events and repetitions")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--train", choices=KINDS, help=argparse.SUPPRESS)
-    parser.add_argument("--events", type=int, default=512, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def train_alone(kind: str, count: int) -> tuple[float, float]:
     torch.set_num_threads(1)
-    tracking = spec.load("tracking").recipe
-    if arguments.train:
-        samples = tracking.prepare(events(arguments.events, tracking))
-        print(json.dumps(train_once(arguments.train, samples.filter(samples.ragged("edge").lengths <= LARGEST))))
-        return 0
-    bars = measured(tracking, quick=arguments.quick)
-    conditions = {"chunk": CHUNK, "batch": BATCH, "threads": 1, "environment": capture()}
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(bar["ok"] for bar in bars))
+    recipe = spec.load("tracking").recipe
+    samples = recipe.prepare(events(count, recipe))
+    return train_once(kind, samples.filter(samples.ragged("edge").lengths <= LARGEST))
 
 
-def measured(tracking: Recipe, *, quick: bool) -> list[dict[str, Any]]:
-    bars: list[dict[str, Any]] = []
-
-    def bar(name: str, value: float, limit: float, unit: str, *, lower: bool = False) -> None:
-        ok = value <= limit if lower else value >= limit
-        bars.append({"name": name, "value": value, "bar": limit, "unit": unit, "ok": ok})
-        sign = "<=" if lower else ">="
-        print(f"{name:52} {value:12,.3f} {unit:18} {sign} {limit:<8,g} {'ok' if ok else 'MISSED'}", flush=True)
-
-    table, repeat = events(2 * CHUNK if quick else 8 * CHUNK, tracking), 2 if quick else 7
-    for name, title, limit in (
-        ("tracking", "segment graphs, builder alone", 8000),
-        ("hitgraph", "hit graphs", HIT_GRAPHS),
-        ("tracknet", "sequences", SEQUENCES),
-    ):
-        bar(title, rate(_builder(name), table, repeat), limit, "events/CPU-second")
+def builders(sheet: Sheet, table: Table, repeat: int) -> None:
+    """From hits to samples, and from outputs to tracks."""
+    for name, (title, limit) in BUILDERS.items():
+        sheet.bar(title, rate(_builder(name), table, repeat), limit, "events/CPU-second")
     for name, title in (
         ("tracking", "tracks from segment graphs"),
         ("hitgraph", "tracks from hit graphs"),
         ("tracknet", "tracks from ellipses, with the network"),
     ):
-        bar(title, building(name, table, repeat), 1000, "events/CPU-second")
-    samples = tracking.prepare(table)
-    bar("rival's scores differ from ours by", same_scores(samples), 1e-4, "", lower=True)
-    pairs = [[trained(kind, 128 if quick else 512) for kind in KINDS] for _ in range(1 if quick else 3)]
-    for place, kind in enumerate(KINDS):
-        speed, memory = (statistics.median(each[place][what] for each in pairs) for what in (0, 1))
-        print(f"{f'training, {kind}':52} {speed:12,.1f} events/s, {memory:,.0f} MB above what was there")
-    bar("training, ragged against dense", statistics.median(p[0][0] / p[1][0] for p in pairs), 5, "times the events/s")
-    memory = statistics.median(p[0][1] / p[1][1] for p in pairs)
-    bar("training, memory of ragged against dense", memory, 0.1, "of the peak", lower=True)
-    bar("training, ragged against sorted dense", statistics.median(p[0][0] / p[2][0] for p in pairs), 1, "times")
-    return bars
+        sheet.bar(title, building(name, table, repeat), 1000, "events/CPU-second")
+
+
+def training(sheet: Sheet, samples: Table, *, quick: bool) -> None:
+    """Ragged batches against dense ones: speed, and memory above what was there."""
+    sheet.bar("rival's scores differ from ours by", same_scores(samples), 1e-4, "", lower=True)
+    runs = [{kind: trained(kind, 128 if quick else 512) for kind in KINDS} for _ in range(1 if quick else 3)]
+    for kind in KINDS:
+        speed, memory = (statistics.median(run[kind][what] for run in runs) for what in (0, 1))
+        sheet.state(f"training, {kind}", speed, "events/s")
+        sheet.state(f"training, {kind}: memory above what was there", memory, "MB")
+
+    def over(rival: str, what: int) -> float:
+        return statistics.median(run["ragged"][what] / run[rival][what] for run in runs)
+
+    sheet.bar("training, ragged against dense", over("dense", 0), 5, "times the events/s")
+    sheet.bar("training, memory of ragged against dense", over("dense", 1), 0.1, "of the peak", lower=True)
+    sheet.bar("training, ragged against sorted dense", over("sorted", 0), 1, "times the events/s")
 
 
 def _builder(name: str) -> Callable[[Table], Table]:
@@ -259,8 +245,14 @@ def _builder(name: str) -> Callable[[Table], Table]:
     return lambda chunk: sequences.build(chunk, config.detector, config.seeds)
 
 
-HIT_GRAPHS, SEQUENCES = 40_000.0, 30_000.0
-"""Not asked for by anyone: four fifths of what was measured first, to notice when they become slower."""
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    torch.set_num_threads(1)
+    recipe, quick = spec.load("tracking").recipe, arguments.quick
+    table = events(2 * CHUNK if quick else 8 * CHUNK, recipe)
+    builders(sheet, table, 2 if quick else 7)
+    training(sheet, recipe.prepare(table), quick=quick)
+    return {"chunk": CHUNK, "batch": BATCH, "threads": 1}
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__)))

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _contest import Sheet, main, options
 
 from clew import Table
-from clew.ledger.environment import capture
 from clew.recipes.tracking import yardstick
 from clew.recipes.tracking.acts import simulate_acts
 from clew.recipes.tracking.gun import KINDS, Gun
@@ -47,25 +47,21 @@ def _size(sample: Table) -> dict[str, float]:
     }
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one seed, 50 events of each kind")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     seeds, events = (SEEDS[:1], 50) if arguments.quick else (SEEDS, 300)
-    bars: list[dict[str, Any]] = []
-    for kind in sorted(KINDS) if importlib.util.find_spec("acts") else ():
+    if not importlib.util.find_spec("acts"):
+        print("skipped: pyacts is not installed: pip install 'clew[hep]'")
+        return {}
+    for kind in sorted(KINDS):
         found = [one(Gun.model_validate({"particles": kind}), seed, events) for seed in seeds]
         for name in (name for name in found[0] if not name.endswith("_error")):
             values = [figures[name] for figures in found]
-            print(f"{kind:12} {name:28} {np.mean(values):10.4f} spread {np.std(values):.4f}", flush=True)
-        least = min(figures["efficiency_50"] for figures in found)
-        bars.append({"name": f"{kind}, efficiency", "value": least, "bar": BAR, "unit": "", "ok": least >= BAR})
-    conditions = {"seeds": seeds, "events": events, "threads": 1, "environment": capture()}
-    if arguments.json:
-        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
-    return int(not all(bar["ok"] for bar in bars))
+            sheet.state(f"{kind}: {name}", float(np.mean(values)), "")
+            if len(values) > 1:
+                sheet.state(f"{kind}: {name}, spread", float(np.std(values)), "")
+        sheet.bar(f"{kind}, efficiency", min(figures["efficiency_50"] for figures in found), BAR, "")
+    return {"seeds": seeds, "events": events, "threads": 1}
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(measure, options(__doc__, "one seed, 50 events of each kind")))

@@ -20,14 +20,14 @@ LAYERS = (
     {"dataset", "launch", "template"},
     {"prepare"},
     {"train"},
-    {"tune", "distributed"},
+    {"tune", "distributed", "export"},
     {"spec"},
     {"service", "bench"},
     {"cli"},
 )
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {
-    "torch": {"dataset", "comm", "train", "tune", "distributed", "bench", "recipes"},
+    "torch": {"dataset", "comm", "train", "tune", "distributed", "export", "bench", "recipes"},
     "mpi4py": {"comm", "launch", "prepare"},
     "sqlalchemy": {"ledger", "service"},
     "fastapi": {"service"},

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from clew import distributed, errors, figure, readers, tally, transforms
     from clew.config import Section
     from clew.dataset import Batch, Dataset
+    from clew.export.api import export
     from clew.ledger import Run
     from clew.prepare.api import prepare
     from clew.recipe import Loss, Recipe
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from clew.train.predict import predict
     from clew.tune.api import tune
 
-_MODULES = ("distributed", "errors", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
+_MODULES = ("distributed", "errors", "export", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
 _NAMES = {
     "Batch": "clew.dataset",
     "Dataset": "clew.dataset",
@@ -52,6 +53,7 @@ __all__ = [
     "distributed",
     "errors",
     "evaluate",
+    "export",
     "figure",
     "predict",
     "prepare",

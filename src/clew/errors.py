@@ -7,7 +7,8 @@
     │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
     │   └── RunError          a run folder that is missing, taken or half-written
     ├── WorkerError           a process of ours failed: exit code 1
-    │   └── LostWorkerError   it died without a word: killed, or out of memory
+    │   ├── LostWorkerError   it died without a word: killed, or out of memory
+    │   └── LostPeerError     another process of an asynchronous training is gone
     └── StoppedError          told to stop before the end, ready to go on: exit code 75
         └── LeaseError        the work was taken back and given to another
 
@@ -57,6 +58,10 @@ class WorkerError(ClewError):
 
 class LostWorkerError(WorkerError):
     """A worker process died without a word; trying again may help."""
+
+
+class LostPeerError(WorkerError):
+    """A process that takes part in an asynchronous training cannot be reached."""
 
 
 class StoppedError(ClewError):

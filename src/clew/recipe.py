@@ -101,6 +101,13 @@ class Recipe:
         """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
+    def unchanged(self) -> Mapping[str, Sequence[str]]:
+        """The columns of samples that `prepare` takes over from the events as they are, alone or several scalars side
+        by side: `{"features": ("pt", "eta")}`. An exported model scales those itself, as the transforms did. The
+        default names none.
+        """
+        return {}
+
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Write synthetic raw events that `read` takes, in files under `folder`; yield each and its events.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -306,3 +306,15 @@ def add(tallies: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
 def values(tallies: Mapping[str, Tally]) -> dict[str, float]:
     """The numbers for tables and curves."""
     return {name: tally.value for name, tally in tallies.items() if tally.scalar}
+
+
+def to_data(tally: Tally) -> dict[str, Any]:
+    """What of a tally adds up, as plain numbers and lists."""
+    found = {part.name: getattr(tally, part.name) for part in fields(tally) if not part.metadata.get("label")}
+    return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in found.items() if not isinstance(v, str)}
+
+
+def from_data(data: Mapping[str, Any], like: T) -> T:
+    """A tally of the same kind, with the same labels, from what `to_data` gave."""
+    given = {name: np.asarray(value, float) if isinstance(value, list) else value for name, value in data.items()}
+    return replace(like, **given)

@@ -100,11 +100,13 @@ def _show(run: Run, done: threading.Event, known: int) -> None:
                 console.print(
                     f"  batches of {record['chosen']} [dim]({tried} sizes tried in {record['seconds']:.0f} s)[/]"
                 )
+            elif record["kind"] == "note":
+                console.print(f"  [dim]{record['message']}[/]")
             elif record["kind"] == "step":
                 speed = (record["samples"] - before["samples"]) / record["seconds"]
                 loss = ", ".join(f"{name} {value:.4f}" for name, value in record["loss"].items())
                 wait = record["wait"] / record["seconds"]
-                bar.update(task, completed=record["step"], note=f"{loss}, {speed:,.0f}/s, data wait {wait:.1%}")
+                bar.update(task, completed=record["step"], note=f"{loss}, {speed:,.0f} samples/s, data wait {wait:.1%}")
                 before = record
             elif record["kind"] == "validation":
                 console.print(

@@ -13,7 +13,22 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import cache, config, data, demo, evaluate, init, predict, prepare, runs, trace, train, tune
+from clew.cli import (
+    cache,
+    config,
+    data,
+    demo,
+    evaluate,
+    export,
+    init,
+    predict,
+    prepare,
+    runs,
+    trace,
+    train,
+    tune,
+    worker,
+)
 from clew.errors import ClewError
 from clew.version import __version__
 
@@ -32,8 +47,10 @@ app.command()(demo.demo)
 app.command()(init.init)
 app.command()(prepare.prepare)
 app.command()(train.train)
+app.command()(worker.worker)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(export.export)
 app.command()(trace.trace)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")

@@ -10,12 +10,16 @@ import typer
 
 from clew.cli.follow import counting
 from clew.cli.options import bold, console
+from clew.errors import ConfigError
 from clew.launch.place import find as launched
 
 
 def predict(
-    run: Annotated[str, typer.Argument(help="The run's folder.")],
-    output: Annotated[Path, typer.Option(help="The file to write: .h5, .parquet or .root.")],
+    run: Annotated[str, typer.Argument(help="The run's folder, or a file that `clew export` wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .h5, .parquet or .root.")],
+    events: Annotated[
+        list[str] | None, typer.Argument(help="A dataset, or files of raw events, as --data and --input take them.")
+    ] = None,
     data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None,
     split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
@@ -30,7 +34,7 @@ def predict(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of an existing file.")] = False,
 ) -> None:
-    """Write what a run's model says of events: one row an event, in their order.
+    """Write what a run's model, or an exported one, says of events: one row an event, in their order.
 
     \b
     Examples:
@@ -38,12 +42,19 @@ def predict(
       clew predict runs/tracking-001 --input real_events.txt --output tracks.root
       clew predict runs/top_tagger-001 --split val --output scores.parquet --columns event,top --workers 4
       mpiexec -n 4 clew predict runs/tracking-001 --output tracks.h5
+      clew predict tracking-001.onnx dataset -o tracks.parquet
     """
     from clew import writers
     from clew.ledger import Run
 
     writers.find(output)
-    opened = Run.open(run)
+    opened = run if Path(run).is_file() else Run.open(run)
+    if events and (data is not None or input):
+        raise ConfigError("events are named once: behind the model, by --data, or by --input")
+    if events and len(events) == 1 and (Path(events[0]) / "manifest.json").is_file():
+        data = events[0]
+    elif events:
+        input = events
     from clew.train.predict import predict as work  # loads torch: a wrong name is told before that
 
     begun, seen = time.perf_counter(), [0]

@@ -30,9 +30,20 @@ def train(
     dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="allreduce, sharded, pipeline; downpour, easgd, gem, diloco, backup (with masters)."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="With a master: where `clew worker` may join and leave meanwhile."),
+    ] = None,
     output: Annotated[str | None, typer.Option(help="The run's folder (default: the next under runs/).")] = None,
     model: Annotated[
-        str | None, typer.Option(metavar="FILE:NAME", help="Without a recipe: what builds the model.", **_PLAIN)
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="Without a recipe: file.py:name, a .keras, .h5, Keras .json or .pt2 file.", **_PLAIN
+        ),
     ] = None,
     train_files: Annotated[
         list[str] | None, typer.Option("--train", metavar="FILES", help="Files or globs to learn from.", **_PLAIN)
@@ -49,6 +60,7 @@ def train(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="Event weights: an expression of columns.", **_PLAIN)] = None,
     select: Annotated[str | None, typer.Option(help="Which events: 'pt > 20 && abs(eta) < 2.5'.", **_PLAIN)] = None,
+    scale: Annotated[str | None, typer.Option(help="Scale each feature: standard or min_max.", **_PLAIN)] = None,
     settings: Settings = None,
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that did not finish.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
@@ -64,8 +76,11 @@ def train(
       clew train runs/first --output runs/again
       clew train tracking --time-limit 2h
       clew train tracking --workers 2 --detach
+      clew train tracking --workers 4 --strategy downpour
+      clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train --resume runs/tracking-001
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
+      clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
       torchrun --nproc-per-node 4 --no-python clew train tracking
 
     Under torchrun, mpiexec or srun every process becomes a worker; otherwise --workers starts them here.
@@ -80,14 +95,17 @@ def train(
 
     minutes = None if time_limit is None else seconds_in(time_limit, "--time-limit") / 60
     if sum(given is not None for given in (recipe, resume, model)) != 1:
-        raise ConfigError("name a recipe to train, a run to go on with (--resume RUN), or a model (--model FILE:NAME)")
+        raise ConfigError("name a recipe to train, a run to go on with (--resume RUN), or a model (--model)")
     columns = {"features": features, "labels": labels, "loss": loss, "weight": weight, "select": select}
+    columns["scale"] = scale
     if model is None and any(given is not None for given in (*columns.values(), train_files, val_files)):
-        raise ConfigError("--train, --val, --features, --labels, --loss, --weight and --select go with --model")
+        raise ConfigError(
+            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
+        )
     held = None if lease is None else Lease(Path(lease))
     with following() as begun:
         if resume is not None:
-            others = [dataset, epochs, output, *(settings or ())]
+            others = [dataset, epochs, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others)
         else:
             from clew import spec
@@ -99,11 +117,14 @@ def train(
                 "epochs": epochs,
                 "time_limit_minutes": minutes,
             }
+            options |= {"strategy": strategy, "central__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = spec.load("columns", chosen)
                 asked: dict[str, Any] = {name: value for name, value in columns.items() if value is not None}
-                own = {**to_data(given.train), "arguments": given.recipe.config.model.arguments}
+                chosen_model = given.recipe.config.model
+                own = {**to_data(given.train), "arguments": chosen_model.arguments}
+                own |= {"outputs": chosen_model.outputs, "penalties": chosen_model.penalties}
                 del own["dataset"]
                 with preparing() as show:
                     run = work(model, train_files, val_files, output=output, begun=begun, prepared=show, **own, **asked)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -159,46 +159,91 @@ def _parts(whole: Tensor, size: int) -> list[Tensor]:
 
 
 class Batches:
-    """Batches of a table's events by number: what `to_batch(table.take(numbers))` gives, sooner.
+    """Batches of a table's events by number: what `to_batch(table.take(numbers))` gives for each, sooner.
 
-    Columns are tensors over the table's own memory; a batch gathers rows of them and nothing else.
+    Columns are tensors over the table's own memory. Rows of several batches are gathered together, and a batch is a
+    look at them: the cost of a call is shared.
     """
 
     def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
         names = list(table) if columns is None else list(columns)
         self._fixed = {n: torch.from_numpy(_plain(table.fixed(n))) for n in names if not isinstance(table[n], Ragged)}
-        self._ragged = {name: table.ragged(name) for name in names if name not in self._fixed}
-        self._values = {name: torch.from_numpy(_plain(column.values)) for name, column in self._ragged.items()}
+        self._offsets = {name: table.ragged(name).offsets for name in names if name not in self._fixed}
+        self._values = {name: torch.from_numpy(_plain(table.ragged(name).values)) for name in self._offsets}
         self._targets = {
-            name: table.ragged(table.index_of[name]).offsets for name in self._ragged if name in table.index_of
+            name: table.ragged(table.index_of[name]).offsets for name in self._offsets if name in table.index_of
         }
         self._order = names
         self._weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
+        self.event_bytes = table.nbytes / max(len(table), 1)
+        """Of an event, on average."""
 
     def take(self, numbers: NDArray[np.int64]) -> Batch:
         """The events with these numbers, in this order."""
-        index = torch.from_numpy(numbers)
-        columns: dict[str, TensorColumn] = {name: t.index_select(0, index) for name, t in self._fixed.items()}
-        if self._ragged:
-            self._gather(numbers, columns)
-            columns = {name: columns[name] for name in self._order}
-        return Batch(len(numbers), columns, None if self._weights is None else self._weights.index_select(0, index))
+        return next(self.each([numbers]))
 
-    def _gather(self, numbers: NDArray[np.int64], columns: dict[str, TensorColumn]) -> None:
+    def each(self, pieces: Sequence[NDArray[np.int64]]) -> Iterator[Batch]:
+        """A batch of each list of numbers."""
+        numbers = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        index, sizes = torch.from_numpy(numbers), [len(piece) for piece in pieces]
+        columns: dict[str, Sequence[TensorColumn]] = {
+            name: _split(tensor.index_select(0, index), sizes) for name, tensor in self._fixed.items()
+        }
+        if self._offsets:
+            self._gather(numbers, sizes, columns)
+        weights = None if self._weights is None else _split(self._weights.index_select(0, index), sizes)
+        for place, size in enumerate(sizes):
+            own = {name: columns[name][place] for name in self._order}
+            yield Batch(size, own, None if weights is None else weights[place])
+
+    def _gather(self, numbers: NDArray[np.int64], sizes: list[int], columns: dict[str, Sequence[TensorColumn]]) -> None:
         """The ragged columns; rows and offsets once for every set of items."""
-        done: dict[int, tuple[Tensor, NDArray[np.int64], Tensor]] = {}
-        for name, column in self._ragged.items():
-            if id(column.offsets) not in done:
-                rows, new = gather(column.offsets, numbers)
-                done[id(column.offsets)] = torch.from_numpy(rows), new, torch.from_numpy(new)
-            rows_at, own, offsets = done[id(column.offsets)]
-            values = self._values[name].index_select(0, rows_at)
+        done: dict[int, _Items] = {}
+        for name, offsets in self._offsets.items():
+            if id(offsets) not in done:
+                done[id(offsets)] = _Items(offsets, numbers, sizes)
+            items = done[id(offsets)]
+            values = self._values[name].index_select(0, items.rows)
             target = self._targets.get(name)
             if target is not None:
-                starts = offsets_of(target[numbers + 1] - target[numbers])[:-1]
-                shift = torch.from_numpy(np.repeat(starts, np.diff(own)))
+                if id(target) not in done:
+                    done[id(target)] = _Items(target, numbers, sizes)
+                shift = torch.from_numpy(np.repeat(done[id(target)].starts, items.lengths))
                 values = values.to(torch.int64) + shift.view(-1, *[1] * (values.ndim - 1))
-            columns[name] = RaggedTensor(values, offsets)
+            columns[name] = [
+                RaggedTensor(part, own) for part, own in zip(_split(values, items.totals), items.offsets, strict=True)
+            ]
+
+
+class _Items:
+    """The items of some events in batches of `sizes`: where they lie, and the offsets of every batch."""
+
+    def __init__(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64], sizes: list[int]) -> None:
+        rows, new = gather(offsets, numbers)
+        self.rows, self.lengths = torch.from_numpy(rows), new[1:] - new[:-1]
+        if len(sizes) == 1:
+            self.starts, self.totals, self.offsets = new[:-1], [len(rows)], [torch.from_numpy(new)]
+            return
+        ends = offsets_of(sizes)
+        first = new[ends]
+        self.starts = new[:-1] - np.repeat(first[:-1], sizes)
+        """Where an event's items begin within its batch."""
+        self.totals = (first[1:] - first[:-1]).tolist()
+        places = ends.tolist()
+        self.offsets = [
+            torch.from_numpy(new[a : b + 1] - start)
+            for a, b, start in zip(places, places[1:], first.tolist(), strict=False)
+        ]
+
+
+def _split(whole: Tensor, sizes: list[int]) -> Sequence[Tensor]:
+    """Parts one after the other; those that do not begin on a whole line of memory are copies, where that matters."""
+    if len(sizes) == 1:
+        return (whole,)
+    parts: tuple[Tensor, ...] = torch.split(whole, sizes)
+    if not whole.is_floating_point():
+        return parts
+    return [part if part.data_ptr() % _LINE == 0 else part.clone() for part in parts]
 
 
 def _plain(values: NDArray[Any]) -> NDArray[Any]:

@@ -20,6 +20,8 @@ from clew.table import Table
 
 Item = TypeVar("Item")
 Numbers = NDArray[np.int64]
+_NEAR, _MOST = 1 << 20, 64
+"""Bytes and number of batches that are gathered at once."""
 
 
 class Portion(NamedTuple):
@@ -51,14 +53,16 @@ class Loader:
     waited: float = field(default=0.0, init=False)
     """Seconds that `epoch` kept its caller waiting so far."""
     _next: tuple[int, Generator[Portion, None, None]] | None = field(default=None, init=False)
+    _listed: tuple[int, list[Numbers]] = field(default=(-1, []), init=False)
+    """The batches of an epoch: asked for again and again where it is dealt out in pieces."""
     on_wait: Callable[[int, int], None] | None = field(default=None, init=False)
     """Told, in the caller's thread, between which `perf_counter_ns` it was kept waiting."""
     on_read: Callable[[int, int], None] | None = field(default=None, init=False)
     """Told, in the thread that reads, between which a window was read and decompressed."""
 
-    def epoch(self, epoch: int, start: int = 0) -> Generator[Portion, None, None]:
-        """The portions of an epoch from batch `start` on."""
-        portions = self._portions(epoch, start)
+    def epoch(self, epoch: int, start: int = 0, stop: int | None = None) -> Generator[Portion, None, None]:
+        """The portions of an epoch from batch `start` on (to `stop`)."""
+        portions = self._portions(epoch, start, stop)
         whole = False
         try:
             while True:
@@ -74,8 +78,8 @@ class Loader:
                 yield portion
         finally:
             portions.close()
-        if whole and self.goes_on and self.sampler.streamed:
-            self._next = (epoch + 1, self._begun(epoch + 1, 0))
+        if whole and self.goes_on and self.sampler.streamed and stop is None:
+            self._next = (epoch + 1, self._begun(epoch + 1, 0, None))
 
     def close(self) -> None:
         """End the threads."""
@@ -83,32 +87,38 @@ class Loader:
             self._next[1].close()
             self._next = None
 
-    def _portions(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+    def _portions(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         """Those begun already behind the epoch before, where they are what is asked for."""
         early, self._next = self._next, None
-        if early is not None and early[0] == epoch and start == 0:
+        if early is not None and early[0] == epoch and start == 0 and stop is None:
             return early[1]
         if early is not None:
             early[1].close()
-        return self._begun(epoch, start)
+        return self._begun(epoch, start, stop)
 
-    def _begun(self, epoch: int, start: int) -> Generator[Portion, None, None]:
-        made = self._windowed(epoch, start) if self.sampler.streamed else self._plain(epoch, start)
+    def _begun(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
+        made = self._windowed(epoch, start, stop) if self.sampler.streamed else self._plain(epoch, start, stop)
         return ahead_of(made, self.ahead) if self.ahead else made
 
-    def _plain(self, epoch: int, start: int) -> Generator[Portion, None, None]:
+    def _plain(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
         batches = Batches(self.store.table, self.columns)
-        share, simple = self.sampler.share, self.parts == 1 and self.device.type == "cpu"
-        for batch in self.sampler.batches(epoch)[start:]:
-            own = share(batch)
-            if simple and len(own):
-                yield Portion([batches.take(own)], own, len(batch))
+        simple = self.parts == 1 and self.device.type == "cpu"
+        if self._listed[0] != epoch:
+            self._listed = (epoch, self.sampler.batches(epoch))
+        todo = self._listed[1][start:stop]
+        several = _several(batches.event_bytes * self.sampler.batch_size / self.sampler.ranks) if simple else 1
+        for first in range(0, len(todo), several):
+            near = todo[first : first + several]
+            shares = [self.sampler.share(batch) for batch in near]
+            if simple and all(map(len, shares)):
+                for batch, own, made in zip(near, shares, batches.each(shares), strict=True):
+                    yield Portion([made], own, len(batch))
             else:
-                yield self._portion(batches, own, own, len(batch))
+                yield from (self._portion(batches, own, own, len(b)) for b, own in zip(near, shares, strict=True))
 
-    def _windowed(self, epoch: int, start: int) -> Generator[Portion, None, None]:
-        windows = ahead_of(self._windows(epoch, start), 1)
+    def _windowed(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
+        windows = ahead_of(self._windows(epoch, start, stop), 1)
         try:
             for table, held, batches in windows:
                 near = Batches(table, self.columns)
@@ -118,10 +128,15 @@ class Loader:
         finally:
             windows.close()
 
-    def _windows(self, epoch: int, start: int) -> Generator[tuple[Table, Numbers, list[Numbers]], None, None]:
+    def _windows(
+        self, epoch: int, start: int, stop: int | None
+    ) -> Generator[tuple[Table, Numbers, list[Numbers]], None, None]:
         """This rank's samples of each window, their numbers (sorted), and the window's batches."""
+        before = 0
         for batches in self.sampler.windows(epoch):
-            wanted, start = batches[start:], max(0, start - len(batches))
+            end = None if stop is None else max(0, stop - before)
+            wanted = batches[max(0, start - before) : end]
+            before += len(batches)
             if wanted:
                 held = np.unique(np.concatenate([self._borrowed, *map(self.sampler.share, wanted)]))
                 begun = time.perf_counter_ns()
@@ -145,6 +160,12 @@ class Loader:
         batch = batches.take(places if counts else self._borrowed)
         batch.counts = counts
         return batch if self.device.type == "cpu" else batch.pin().to(self.device)
+
+
+def _several(size: float) -> int:
+    """How many batches of so many bytes to gather at once: enough to share the cost of a call, and to stay in the
+    processor's cache until they are used."""
+    return int(min(max(_NEAR // max(size, 1), 1), _MOST))
 
 
 def ahead_of(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:

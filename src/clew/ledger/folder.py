@@ -95,6 +95,16 @@ class Run:
         return self.path / ".meeting"
 
     @property
+    def token_file(self) -> Path:
+        """What workers must know to join, where they may: for the owner alone."""
+        return self.path / "token"
+
+    @property
+    def address_file(self) -> Path:
+        """Where they reach the master."""
+        return self.path / "address"
+
+    @property
     def checkpoints(self) -> Path:
         """Weights."""
         return self.path / "checkpoints"

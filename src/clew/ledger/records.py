@@ -26,6 +26,8 @@ KINDS: dict[str, frozenset[str]] = {
     "plan": frozenset({"epochs", "steps", "samples", "parameters", "device"}),
     "step": frozenset({"epoch", "step", "samples", "loss", "seconds", "wait", "communicate"}),
     "validation": frozenset({"epoch", "step", "metrics", "seconds"}),
+    "workers": frozenset({"epoch", "step", "workers", "staleness", "bytes", "returned"}),
+    "note": frozenset({"message"}),
     "batch_size": frozenset({"chosen", "tried", "seconds"}),
     "usage": frozenset({"cpu", "memory", "energy"}),
     "resume": frozenset({"epoch", "step", "file", "damaged"}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,11 @@ def train(
     without one, over what the recipe would rather have.
 
     Without one: `clew.train(model, train, val, features="X", labels="Y", loss="cross_entropy", workers=2)`. `model` is
-    an `nn.Module` or `"net.py:build"`; `train` and `val` are files, a table, arrays by name, a data frame or (X, y);
-    without `val` a fifth of `train` is held out. `weight` and `select` are expressions of columns, `arguments` those of
-    the function that builds the model.
+    an `nn.Module` or a Keras model, a function that makes one, `"net.py:build"`, a Keras file (.keras, .h5, .json) or
+    an exported program (.pt2); `train` and `val` are files, a table, arrays by name, a data frame or (X, y); without
+    `val` a fifth of `train` is held out. `weight` and `select` are expressions of columns, `scale` is "standard" or
+    "min_max", `arguments` those of the function that builds the model, `outputs` "logits" or "probabilities" where its
+    last layer does not tell.
 
     `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
     its folder is there, before any work. Where the work is on `lease`, the run gives it signs of life and stops when
@@ -86,12 +89,13 @@ def _without_recipe(
     model: Any, train: Any, val: Any, settings: dict[str, Any], team: Team
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """A model and data as a recipe and a dataset; and the settings that are left for training."""
-    columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select")}
+    columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
+    more = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
     prepared = settings.pop("prepared", None)
     if train is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
-    recipe = recipe_for(model, train, columns=columns, loss=loss, arguments=arguments)
+    recipe = recipe_for(model, train, columns=columns, loss=loss, arguments=arguments, **more)
 
     def make() -> str:
         found = dataset_for(recipe, train, val, root=team.root, progress=prepared)
@@ -172,10 +176,10 @@ def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool, lease
     """Do, or go on with, the training that a run folder describes, in processes of this machine."""
     run.meeting_file.unlink(missing_ok=True)
     arguments = (run, recipe, config, resume, lease)
-    if config.workers == 1:
+    if config.processes == 1:
         _enter(*arguments, 0, 1)
     else:
-        _in_processes(run, arguments, config.workers)
+        _in_processes(run, arguments, config.processes)
     run.meeting_file.unlink(missing_ok=True)
 
 
@@ -187,7 +191,8 @@ def document(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
 def _in_processes(run: Run, arguments: tuple[Any, ...], workers: int) -> None:
     try:
         # torch._dynamo: building an optimiser imports it, two seconds that the workers need not spend each
-        run_local(_enter, arguments, workers, preload=["torch._dynamo", "torch.distributed", "clew.train.loop"])
+        heavy = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else [])]
+        run_local(_enter, arguments, workers, preload=[*heavy, "torch.distributed", "clew.train.loop"])
     except StoppedError:
         raise
     except Exception as error:
@@ -229,7 +234,7 @@ def _work(
 ) -> None:
     import torch
 
-    from clew.train.loop import run_rank
+    from clew.train.strategies import runner
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    run_rank(run, recipe, config, place, store=store, resume=resume, lease=lease)
+    runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)

@@ -5,9 +5,8 @@ This is a recipe like any other, made from settings; `clew train --model` and `c
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -15,9 +14,10 @@ from clew import readers, tally
 from clew.config import Section
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.expression import Expression
-from clew.recipe import Recipe, load_code
+from clew.recipe import Recipe
 from clew.table import Column, Ragged, Table
-from clew.transforms import Compute, Select, Transform
+from clew.train import bring
+from clew.transforms import Compute, MinMax, Select, Standard, Transform
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FEATURES, LABELS = "features", "labels"
 USUAL = ((FEATURES, LABELS), ("X", "Y"), ("X", "y"), ("x", "y"))
 """Names of columns that need not be told."""
+SCALES: dict[str, type[Standard | MinMax]] = {"standard": Standard, "min_max": MinMax}
 MOST_CLASSES = 50
 """For which a confusion is drawn."""
 
@@ -42,14 +43,23 @@ class ColumnSettings(Section):
     """Event weights: a column, or an expression of columns."""
     select: str | None = None
     """Which events: `pt > 20 && abs(eta) < 2.5`."""
+    scale: Literal["none", "standard", "min_max"] = "none"
+    """What is done to each feature first, with numbers found in the training data: mean 0 and deviation 1, or into
+    [-1, 1]. An exported model does it itself."""
 
 
 class ModelSettings(Section):
     """Where the model comes from."""
 
     build: str = ""
-    """`file.py:name` or `module:name` of a function or class that makes it; empty for one handed over in Python."""
+    """`file.py:name` or `module:name` of a function or class that makes it, a `.keras`, `.h5` or Keras `.json` file, or
+    a `.pt2` that `torch.export.save` wrote; empty for one handed over in Python."""
     arguments: dict[str, Any] = {}
+    outputs: Literal["auto", "logits", "probabilities"] = "auto"
+    """What cross-entropies and metrics take its outputs for. auto: probabilities where its last layer is a softmax or a
+    sigmoid, else logits."""
+    penalties: Literal["refuse", "ignore"] = "refuse"
+    """Of a Keras model with regularizers or constraints, which clew does not apply."""
 
 
 class Settings(Section):
@@ -58,8 +68,8 @@ class Settings(Section):
     columns: ColumnSettings = ColumnSettings()
     model: ModelSettings = ModelSettings()
     loss: str = "auto"
-    """cross_entropy, binary_cross_entropy (of logits), mse, mae, huber, or `file.py:name` of a function of outputs and
-    labels with one value an event. auto: by the labels, cross-entropy for integers and mse for others."""
+    """cross_entropy, binary_cross_entropy, mse, mae, huber, or `file.py:name` of a function of outputs and labels with
+    one value an event. auto: by the labels, cross-entropy for integers and mse for others."""
 
 
 class Columns(Recipe):
@@ -68,9 +78,11 @@ class Columns(Recipe):
     Config = Settings
     defaults: ClassVar[Mapping[str, Any]] = {"train": {"batch_size": 128}}
 
-    def __init__(self, config: Section | None = None, *, model: nn.Module | None = None) -> None:
+    def __init__(self, config: Section | None = None, *, model: Any = None) -> None:
+        """`model`: an `nn.Module` or a Keras model, for one that is not built from its place."""
         super().__init__(config)
         self._model = model
+        self._probable: bool | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A model typed into a notebook travels as code and weights."""
@@ -78,7 +90,12 @@ class Columns(Recipe):
             return super().__reduce__()
         import cloudpickle
 
-        return _unpacked, (self.config.model_dump(mode="json"), cloudpickle.dumps(self._model))
+        config = self.config.model_dump(mode="json")
+        if bring.is_keras(self._model):
+            from clew.train import keras
+
+            return _unpacked, (config, keras.packed(self._model), True)
+        return _unpacked, (config, cloudpickle.dumps(self._model), False)
 
     def read(self, path: str) -> Iterable[Table]:
         if readers.kind_of(path) in ("text", "trackml"):
@@ -88,7 +105,12 @@ class Columns(Recipe):
     def transforms(self) -> Sequence[Transform]:
         chosen = self.config.columns
         select = [Select(where=chosen.select)] if chosen.select else []
-        return [*select, *([Compute(column="weight", expression=chosen.weight)] if chosen.weight else [])]
+        weight = [Compute(column="weight", expression=chosen.weight)] if chosen.weight else []
+        scale = [SCALES[chosen.scale](columns=chosen.features)] if chosen.scale != "none" else []
+        return [*select, *weight, *scale]
+
+    def unchanged(self) -> Mapping[str, Sequence[str]]:
+        return {FEATURES: self.config.columns.features}
 
     def prepare(self, events: Table) -> Table:
         chosen = self.config.columns
@@ -97,21 +119,28 @@ class Columns(Recipe):
         return Table({**features, **_joined(events, chosen.labels, LABELS, alone=True), **weight})
 
     def model(self) -> nn.Module:
-        from torch import nn
-
         settings = self.config.model
         if self._model is not None:
-            return copy.deepcopy(self._model)
-        if not settings.build:
+            made = bring.module_of(self._model, penalties=settings.penalties)
+        elif settings.build:
+            made = bring.model_at(settings.build, settings.arguments, penalties=settings.penalties)
+        else:
             raise RecipeError("the model was handed over in Python; hand it over again, as recipe=model")
-        build = load_code(settings.build)
-        try:
-            made = build(**settings.arguments) if not isinstance(build, nn.Module) else copy.deepcopy(build)
-        except TypeError as error:
-            raise ConfigError(f"{settings.build} cannot be called with {settings.arguments}: {error}") from error
-        if not isinstance(made, nn.Module):
-            raise RecipeError(f"{settings.build} gave a {type(made).__name__}, not a torch.nn.Module")
+        self._probable = bring.gives_probabilities(made)
         return made
+
+    @property
+    def handed(self) -> Any:
+        """The model that was handed over in Python, if one was."""
+        return self._model
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether outputs are probabilities: told, or seen when the model was made."""
+        told = self.config.model.outputs
+        if told == "auto" and self._probable is None:
+            self.model()
+        return told == "probabilities" or (told == "auto" and bool(self._probable))
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(*_inputs(batch))
@@ -119,24 +148,38 @@ class Columns(Recipe):
     def loss(self, outputs: Any, batch: Batch) -> Tensor:
         from clew.train.losses import named
 
-        return named(self.config.loss)(outputs, batch[LABELS])
+        return named(self.config.loss, probabilities=self.probabilities)(outputs, batch[LABELS])
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        """Accuracy, confusion (and the ROC of two classes) for integer labels, the mean absolute error for others."""
+        """Accuracy, confusion (and the ROC of two classes) for classes, the mean absolute error for other labels."""
         said, true, weights = outputs.get("output"), samples[LABELS], samples.weights
         if said is None or isinstance(true, Ragged) or len(said) != len(true):
             return {}
-        if true.dtype.kind in "iub" and true.ndim == 1:
+        classes = self._classes(true, said)
+        if classes is not None:
+            said = _logits(said) if self.probabilities else said
             flat = said[:, 0] if said.ndim == 2 and said.shape[1] == 1 else said
             if flat.ndim == 1:
-                right = (flat > 0) == (true > 0)
-                score = 1 / (1 + np.exp(-flat.astype(np.float64)))
-                return {"accuracy": tally.Ratio.of(right, weights), "auc": tally.Roc.of(score, true > 0, weights)}
-            return _of_classes(flat, true, weights) if flat.ndim == 2 else {}
+                right = (flat > 0) == (classes > 0)
+                score = 1 / (1 + np.exp(-np.clip(flat.astype(np.float64), -60, 60)))
+                return {"accuracy": tally.Ratio.of(right, weights), "auc": tally.Roc.of(score, classes > 0, weights)}
+            return _of_classes(flat, classes, weights) if flat.ndim == 2 else {}
         if true.size != said.size:
             return {}
         errors = np.abs(said.reshape(len(true), -1) - true.reshape(len(true), -1)).mean(1)
         return {"mae": tally.Mean(float((errors * weights).sum()), float(weights.sum()))}
+
+    def _classes(self, true: Any, said: Any) -> Any:
+        """Labels as numbers of classes, or None where they are something else."""
+        columned = true.ndim == 2 and true.shape == said.shape
+        told = true.dtype.kind in "iub" or "crossentropy" in self.config.loss.replace("_", "")
+        if not told and not (columned and self.config.loss == "auto" and self.probabilities):
+            return None
+        if columned:
+            return true.argmax(1) if true.shape[1] > 1 else (true[:, 0] > 0.5).astype(np.int64)
+        if true.ndim != 1:
+            return None
+        return true if true.dtype.kind in "iub" else (true > 0.5).astype(np.int64)
 
     def _needed(self) -> list[str]:
         chosen = self.config.columns
@@ -144,6 +187,13 @@ class Columns(Recipe):
             raise ConfigError("say which columns the model gets and which it learns: --features X --labels Y")
         asked = [Expression(text).names for text in (chosen.select, chosen.weight) if text]
         return list(dict.fromkeys([*chosen.features, *chosen.labels, *(name for names in asked for name in names)]))
+
+
+def _logits(probabilities: Any) -> Any:
+    """What would have given these."""
+    kept = np.clip(probabilities.astype(np.float64), 1e-30, 1.0)
+    one = kept.ndim == 1 or kept.shape[1] == 1
+    return np.log(kept) - np.log(np.maximum(1 - kept, 1e-16)) if one else np.log(kept)
 
 
 def _of_classes(scores: Any, true: Any, weights: Any) -> dict[str, tally.Tally]:
@@ -170,10 +220,12 @@ def guess(table: Table) -> tuple[str, str]:
     raise ConfigError(f"say which columns are features= and which are labels=; there are {', '.join(table)}")
 
 
-def _unpacked(config: dict[str, Any], model: bytes) -> Columns:
+def _unpacked(config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:
     import cloudpickle
 
-    return Columns(Settings.model_validate(config), model=cloudpickle.loads(model))
+    from clew.train import keras
+
+    return Columns(Settings.model_validate(config), model=(keras.unpacked if of_keras else cloudpickle.loads)(model))
 
 
 def _joined(events: Table, names: Sequence[str], together: str, *, alone: bool = False) -> dict[str, Any]:

@@ -103,6 +103,50 @@ class Target(Section):
     direction: Direction = "maximize"
 
 
+class CentralConfig(Section):
+    """How the asynchronous strategies exchange: workers with masters that hold the central weights."""
+
+    masters: Annotated[int, Field(ge=0)] = 1
+    """Processes besides the workers that hold a part of the weights each; 0: the only worker is its own master."""
+    groups: Annotated[int, Field(ge=0)] = 0
+    """Sub-masters, each with a group of workers, that exchange with the master themselves."""
+    sync_every: Count | None = None
+    """Batches between two exchanges; default: 1, for easgd 4, for diloco 20."""
+    optimizer: OptimizerConfig | None = None
+    """The master's. Default: downpour and backup use `train.optimizer` there, on gradients that workers send; diloco
+    sgd with Nesterov momentum 0.9 and rate 0.7; downpour with `sync_every` above 1 adds what workers have learned."""
+    overlap: bool = False
+    """downpour and easgd: go on with the next batches while an exchange is under way."""
+    transfer: Literal["float32", "bf16"] = "float32"
+    """Number format in which updates and weights travel."""
+    staleness: Count | None = None
+    """Most updates between the weights an update was made from and those it changes: others wait for the slow."""
+    warmup: Annotated[int, Field(ge=0)] = 0
+    """Batches that one worker learns from alone before the others begin."""
+    elasticity: Positive = 0.9
+    """easgd: how strongly workers together pull at the centre."""
+    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    """gem: of the steps whose energy is matched."""
+    kappa: Positive = 2.0
+    """gem: how much energy they may have together."""
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.95
+    """backup: the share of workers whose updates are waited for."""
+    lease_seconds: Positive = 120.0
+    """Without progress, after which a worker's batches go to another."""
+    comm: Literal["auto", "mpi", "tcp"] = "auto"
+    """How processes talk; auto: mpi where mpiexec or srun started them and mpi4py is there, else tcp."""
+    listen: str | None = None
+    """host:port at which workers may join and leave (`clew worker`) while the training goes on."""
+
+    def every(self, strategy: str) -> int:
+        """Batches between two exchanges."""
+        return self.sync_every or {"easgd": 4, "diloco": 20}.get(strategy, 1)
+
+
+CENTRAL = ("downpour", "easgd", "gem", "diloco", "backup")
+"""The asynchronous strategies (backup waits for all but the slowest, by the same means)."""
+
+
 class TrainConfig(Section):
     """How a run trains."""
 
@@ -118,9 +162,14 @@ class TrainConfig(Section):
     auto: the fastest, found in under a minute before the first step; largest: the largest that fits into memory."""
     accumulate: Count = 1
     """Parts in which a worker computes its share of a batch, one after the other: less memory, the same result."""
-    workers: Count = 1
-    strategy: Literal["single", "allreduce", "sharded", "pipeline"] = "allreduce"
+    workers: Annotated[int, Field(ge=0)] = 1
+    """Processes that learn; none but where others may join (`central.listen`)."""
+    strategy: Literal["single", "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"] = (
+        "allreduce"
+    )
     """How workers agree; one worker alone needs no agreement."""
+    central: CentralConfig = CentralConfig()
+    """For downpour, easgd, gem, diloco and backup. There a batch is one worker's."""
     buffers: Literal["average", "synchronize"] = "average"
     """Batch-norm statistics: each worker's own, averaged for validation; or those of the whole batch in every step."""
     compress: Literal["none", "bf16", "fp16"] = "none"
@@ -144,8 +193,9 @@ class TrainConfig(Section):
     target: Target | None = None
     threads: Count | None = None
     """Per worker; default: the cores there are, shared among the workers of this machine."""
-    validation: Literal["shared", "background"] = "shared"
-    """All workers validate together at the end of an epoch; or a spare process does, while training goes on."""
+    validation: Literal["shared", "background", "thread"] = "shared"
+    """All workers validate together at the end of an epoch; or a spare process does, or (asynchronous strategies) a
+    thread of the master, while training goes on."""
     trace: bool = True
     """Keep a timeline of every worker (`clew trace RUN`)."""
     monitor_seconds: Positive | None = 5.0
@@ -160,8 +210,55 @@ class TrainConfig(Section):
     log_every: Count | None = None
     """Steps between two records; default: as many as half a second takes."""
 
+    @model_validator(mode="after")
+    def _fits(self) -> TrainConfig:
+        told = _misfit(self) if self.strategy in CENTRAL else _misfit_plain(self)
+        if told:
+            raise ValueError(told)
+        return self
+
+    @property
+    def processes(self) -> int:
+        """Workers, and masters besides; one master alone where workers come by themselves."""
+        if self.strategy in CENTRAL and self.central.listen:
+            return 1
+        return self.workers + (self.central.masters + self.central.groups if self.strategy in CENTRAL else 0)
+
     @property
     def size(self) -> int:
         """The batch size, once it is known."""
         assert isinstance(self.batch_size, int), "found before anything is made from it"
         return self.batch_size
+
+
+def _misfit_plain(config: TrainConfig) -> str:
+    """Why settings do not go together, where workers need no master."""
+    if config.workers == 0:
+        return "workers must be at least 1"
+    if config.validation == "thread":
+        return f"validation thread goes with {', '.join(CENTRAL)}; use background"
+    if config.central != CentralConfig():
+        return f"central is for {', '.join(CENTRAL)}; strategy is {config.strategy}"
+    return ""
+
+
+def _misfit(config: TrainConfig) -> str:
+    """Why settings do not go together, where a master holds the weights."""
+    central, strategy = config.central, config.strategy
+    rules = {
+        "central.masters 0 is for one worker alone": central.masters == 0
+        and (config.workers != 1 or central.groups or central.listen),
+        "workers 0 needs central.listen: an address at which others may join": config.workers == 0
+        and not central.listen,
+        "central.overlap goes with downpour and easgd": central.overlap and strategy not in ("downpour", "easgd"),
+        "central.groups goes with downpour, easgd and gem, and with one master": central.groups
+        and (strategy in ("diloco", "backup") or central.masters != 1),
+        f"central.groups is {central.groups}, but there are {config.workers} workers": central.groups > config.workers,
+        "central.staleness goes with downpour and easgd, one master and no groups": central.staleness
+        and (strategy not in ("downpour", "easgd") or central.masters != 1 or central.groups),
+        "central.listen needs one master and no groups": central.listen and (central.masters != 1 or central.groups),
+        f"ema cannot be used with {strategy}": config.ema,
+        "buffers synchronize goes with allreduce and sharded": config.buffers == "synchronize",
+        f"precision fp16 cannot be used with {strategy}; use bf16": config.precision == "fp16",
+    }
+    return next((told for told, wrong in rules.items() if wrong), "")

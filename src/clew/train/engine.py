@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,13 +33,16 @@ class Engine:
         strategy: Strategy,
         device: torch.device,
         trace: Trace | None = None,
+        *,
+        build: Callable[[list[nn.Parameter], TrainConfig], Optimizer] | None = None,
     ) -> None:
+        """`build`: makes the optimisers of named parameters, instead of the settings."""
         self.trace = trace or Trace(None)
         self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
         self.optimizers: dict[str, Optimizer] = {}
         self.parameters: dict[str, list[nn.Parameter]] = {}
         for name, given in recipe.optimizers(model).items():
-            optimizer = given if isinstance(given, Optimizer) else make_optimizer(list(given), config)
+            optimizer = given if isinstance(given, Optimizer) else (build or make_optimizer)(list(given), config)
             self.optimizers[name] = optimizer
             self.parameters[name] = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
         self._lr = {n: [g["lr"] for g in o.param_groups] for n, o in self.optimizers.items()}

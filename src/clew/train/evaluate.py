@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -102,10 +102,20 @@ def batch_size_of(given: int | None, config: TrainConfig) -> int:
 
 def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
     """The recipe (found again, unless it or its model is given) and the settings a run was made with."""
-    document = run.config()
-    place = str(document.data.get("recipe", ""))
-    if given is None and not place:
+    if given is None and not run.config().data.get("recipe"):
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be found again; hand it over as recipe=")
+    return _built(run.config(), given)
+
+
+def recipe_from(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:
+    """The same from the settings of a run that is elsewhere."""
+    if not data.get("recipe"):
+        raise RecipeError("the master's recipe was typed in; put it into a file, and start the master with that")
+    return _built(Document(dict(data), source="the master"))
+
+
+def _built(document: Document, given: Any = None) -> tuple[Recipe, TrainConfig]:
+    place = str(document.data.get("recipe", ""))
     model = given if isinstance(given, nn.Module) else None
     found = find(place) if given is None or model is not None else type(resolve(given))
     own = {name: value for name, value in document.data.items() if name in found.Config.model_fields}

@@ -62,6 +62,10 @@ class Inference:
         batches = cut(samples, self.size, names)
         return Portion(samples, batches if self.device.type == "cpu" else [b.pin().to(self.device) for b in batches])
 
+    def outputs(self, batch: Batch) -> Any:
+        """What the network gives for a batch."""
+        return self.recipe.forward(self.model, batch)
+
     def answers(self, portion: Portion) -> Iterator[Answer]:
         """What the network says, batch by batch."""
         return self._apart(portion, map(self._ask, portion.batches))
@@ -69,7 +73,7 @@ class Inference:
     def together(self, portion: Portion) -> Iterator[Answer]:
         """The same without losses and in one, where every output has one row an event."""
         with self._mode(portion.batches[0]):
-            outputs = [judge.named(self.recipe.forward(self.model, batch)) for batch in portion.batches]
+            outputs = [judge.named(self.outputs(batch)) for batch in portion.batches]
         joined = _joined(outputs, portion.batches)
         if joined is None:
             return self._apart(portion, ((each, {}) for each in outputs))
@@ -85,7 +89,7 @@ class Inference:
             return self._forward(batch)
 
     def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Tally]]:
-        outputs = self.recipe.forward(self.model, batch)
+        outputs = self.outputs(batch)
         return judge.named(outputs), judge.tallied(self.recipe, outputs, batch) if self.losses else {}
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:

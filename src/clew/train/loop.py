@@ -75,7 +75,7 @@ def run_rank(
                 config = _sized(run, recipe, config, strategy, writer, device)
                 with (
                     contextlib.closing(_Loop(run, recipe, config, strategy, writer, stop, device)) as loop,
-                    _monitored(run, config, place, device),
+                    monitored(run, config, place, device),
                 ):
                     loop.rehearse()
                     if resume:
@@ -110,7 +110,7 @@ def _sized(
     return config.model_copy(update={"batch_size": size})
 
 
-def _monitored(
+def monitored(
     run: Run, config: TrainConfig, place: Place, device: torch.device
 ) -> contextlib.AbstractContextManager[Any]:
     if config.monitor_seconds is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+import torch
 from torch import Tensor
 from torch.nn import functional as f
 
@@ -14,14 +15,16 @@ from clew.recipe import load_code
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
-def named(name: str) -> LossFunction:
-    """The loss of that name, or the function at `file.py:name`.
+def named(name: str, *, probabilities: bool = False) -> LossFunction:
+    """The loss of that name, or the function at `file.py:name`; `probabilities`: cross-entropies are of those, not of
+    logits.
 
     Raises:
         ConfigError: there is none.
     """
+    name = KERAS_NAMES.get(name, name)
     if name in LOSSES:
-        return LOSSES[name]
+        return _OF_PROBABILITIES.get(name, LOSSES[name]) if probabilities else LOSSES[name]
     if ":" not in name:
         raise ConfigError(f"no loss '{name}'{nearest(name, LOSSES)}; there are {', '.join(LOSSES)}, or file.py:name")
     found: LossFunction = load_code(name)
@@ -42,17 +45,41 @@ def _elementwise(loss: Callable[..., Tensor]) -> LossFunction:
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Of logits: of classes in the second dimension, or of two classes where there is one number an event."""
+    """Of logits: of classes in the second dimension, or of two classes where there is one number an event. Labels are
+    numbers of classes, or one probability a class."""
     if outputs.ndim < 2 or outputs.shape[1] == 1:
         return LOSSES["binary_cross_entropy"](outputs, labels)
-    if labels.is_floating_point():
-        return _an_event(f.cross_entropy(outputs, labels, reduction="none"))
+    if labels.is_floating_point() or labels.shape == outputs.shape:
+        return _an_event(f.cross_entropy(outputs, labels.to(outputs.dtype), reduction="none"))
     highest = int(labels.max()) if labels.numel() else 0
     if highest >= outputs.shape[1] or int(labels.min()) < 0:
         raise DataError(
             f"labels reach from {int(labels.min())} to {highest}, the model gives {outputs.shape[1]} classes"
         )
     return _an_event(f.cross_entropy(outputs, labels.long(), reduction="none"))
+
+
+def _cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor) -> Tensor:
+    if outputs.ndim < 2 or outputs.shape[1] == 1:
+        return _OF_PROBABILITIES["binary_cross_entropy"](outputs, labels)
+    return _cross_entropy(_log(outputs), labels)  # logarithms of probabilities are logits
+
+
+def _binary_of_probabilities(outputs: Tensor, labels: Tensor, *, reduction: str) -> Tensor:
+    assert reduction == "none"
+    return -(labels * _log(outputs) + (1 - labels) * _log(1 - outputs))
+
+
+def _log(values: Tensor) -> Tensor:
+    """Kept finite where a probability has been rounded to 0."""
+    values = values.float()
+    return torch.log(values.clamp(min=torch.finfo(values.dtype).tiny))
+
+
+def _auto_of_probabilities(outputs: Tensor, labels: Tensor) -> Tensor:
+    if labels.is_floating_point() and labels.shape != outputs.shape:
+        return LOSSES["mse"](outputs, labels)
+    return _cross_entropy_of_probabilities(outputs, labels)
 
 
 def _auto(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -71,3 +98,16 @@ LOSSES: dict[str, LossFunction] = {
     "mae": _elementwise(f.l1_loss),
     "huber": _elementwise(f.huber_loss),
 }
+_OF_PROBABILITIES: dict[str, LossFunction] = {
+    "auto": _auto_of_probabilities,
+    "cross_entropy": _cross_entropy_of_probabilities,
+    "binary_cross_entropy": _elementwise(_binary_of_probabilities),
+}
+KERAS_NAMES = {
+    "categorical_crossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "mean_squared_error": "mse",
+    "mean_absolute_error": "mae",
+}
+"""What Keras calls some of them."""

@@ -67,6 +67,15 @@ class Meter:
             found[name] = sum(totals) / sum(weights)
         return found
 
+    def sums(self) -> dict[str, list[float]]:
+        """The total and the weight of each loss."""
+        return {name: [sum(totals), sum(weights)] for name, (totals, weights) in self._read().items()}
+
+    @property
+    def samples(self) -> int:
+        """This rank's samples."""
+        return sum(map(len, self._numbers))
+
     def times(self) -> dict[str, float]:
         """Seconds: all, waiting for data, communicating."""
         return {

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -16,25 +16,30 @@ from clew.files import sha256
 from clew.prepare import api as prepare
 from clew.prepare.cache import default_folder
 from clew.prepare.inputs import locations
-from clew.recipe import load_code, resolve
+from clew.recipe import Recipe, load_code, resolve
 from clew.table import Table
+from clew.train import bring
 from clew.train.columns import FEATURES, LABELS, Columns, Settings, guess
 
 
 def is_model(given: Any) -> bool:
     """Whether this is a model or the place of one, rather than a recipe."""
-    if isinstance(given, str):
-        return ".py:" in given
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return False
-    return isinstance(given, torch.nn.Module) or (isinstance(given, type) and issubclass(given, torch.nn.Module))
+    if isinstance(given, (str, Path)):
+        return ".py:" in str(given) or Path(given).suffix in bring.FILES
+    if isinstance(given, (FunctionType, type)):
+        return not (isinstance(given, type) and issubclass(given, Recipe))
+    return bring.is_keras(given) or bring.is_module(given)
 
 
 def recipe_for(
-    model: Any, train: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any]
+    model: Any, train: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any], **more: Any
 ) -> Columns:
-    """The recipe for a model; features and labels that are not told are those of the usual names."""
+    """The recipe for a model; features and labels that are not told are those of the usual names. `more` are other
+    settings of the model.
+
+    Raises:
+        ConfigError, RecipeError: model or loss cannot be found or made.
+    """
     chosen = {name: value for name, value in columns.items() if value}
     for name in ("features", "labels"):
         if isinstance(chosen.get(name), str):
@@ -42,19 +47,37 @@ def recipe_for(
     if "features" not in chosen or "labels" not in chosen:
         features, labels = guess(_first(train))
         chosen = {"features": (features,), "labels": (labels,), **chosen}
-    build = _absolute(model) if isinstance(model, str) else ""
-    for place in (build, _absolute(loss)):
-        if ":" in place:
-            load_code(place)  # what is not there is told before anything is made
-    settings = {"columns": chosen, "model": {"build": build, "arguments": dict(arguments)}, "loss": _absolute(loss)}
-    handed = None if isinstance(model, str) else model(**arguments) if isinstance(model, type) else model
-    made = Columns(Settings.model_validate(settings), model=handed)
+    build = _absolute(str(model)) if isinstance(model, (str, Path)) else ""
+    if ":" in _absolute(loss):
+        load_code(_absolute(loss))  # what is not there is told before anything is made
+    settings = {
+        "columns": chosen,
+        "model": {"build": build, "arguments": dict(arguments), **more},
+        "loss": _absolute(loss),
+    }
+    made = Columns(Settings.model_validate(settings), model=None if build else _handed(model, arguments))
+    if ":" in build:
+        load_code(build)
+    elif build or bring.is_keras(made.handed):
+        made.model()
     resolve(made)
     return made
 
 
+def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
+    """A model handed over in Python, or made by what was."""
+    if not isinstance(model, (FunctionType, type)):
+        return model
+    try:
+        made = model(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"{model.__name__} cannot be called with {dict(arguments)}: {error}") from error
+    return bring.checked(made, model.__name__)
+
+
 def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
     """The dataset of what was handed over: made now, or found under `root` from an earlier time."""
+    recipe = Columns(recipe.config)  # a model does not travel to processes that only prepare
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
@@ -112,11 +135,16 @@ def _written(table: Table) -> Path:
 
 def _absolute(place: str) -> str:
     """A place of code that is understood from any folder."""
+    if Path(place).suffix in bring.FILES:
+        return str(Path(place).resolve())
     where, colon, name = place.rpartition(":")
     return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else place
 
 
 def identity(recipe: Columns) -> str:
     """What a run of this recipe is called."""
-    place = recipe.config.model.build.rpartition(":")[0]
-    return Path(place).stem if place else type(recipe.model()).__name__.lower()
+    build = recipe.config.model.build
+    if build:
+        return Path(build.rpartition(":")[0] or build).stem
+    handed = recipe.handed
+    return str(handed.name if bring.is_keras(handed) else type(handed).__name__).lower()

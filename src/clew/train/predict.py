@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from clew.files import atomic
 from clew.launch.place import find as launched
 from clew.launch.worker import check_not_inside
 from clew.ledger import Run
-from clew.recipe import Recipe
+from clew.recipe import Recipe, resolve
 from clew.table import Table, concat
+from clew.train import portable
+from clew.train.config import TrainConfig
 from clew.train.deal import Progress, Task, perform
 from clew.train.evaluate import batch_size_of, recipe_of
 from clew.train.inference import Answer, Inference, Portion
@@ -44,7 +47,8 @@ def predict(
     replace: bool = False,
     progress: Progress | None = None,
 ) -> Path | Table:
-    """What a run's model says of events, one row an event, in their order.
+    """What a run's model says of events, one row an event, in their order. `run` may also be a file that `clew.export`
+    wrote (.onnx, .pt2, .keras); it needs `data` or `input`.
 
     A row has `columns` of the samples (default: those of `IDENTIFYING` that are there), the objects that the recipe
     reconstructs and, with `raw`, the network's outputs where they have one row an event. It is the same for any number
@@ -63,17 +67,44 @@ def predict(
     """
     check_not_inside("clew.predict")
     path = None if output is None else _free(Path(output), replace=replace)
-    run = run if isinstance(run, Run) else Run.open(run)
-    made, config = recipe_of(run, recipe)
-    samples = Events(run, made, tuple(input)) if input else Split.of(data or config.dataset, split)
+    task = _of_file if portable.is_portable(run) else _of_run
+    make = task(run, data=data, split=split, input=tuple(input), weights=weights, recipe=recipe, size=batch_size)
     rows = Rows(None if columns is None else tuple(columns), raw)
     # one process owns the unfinished file: not a worker, which may be stopped at any moment
     owned = path is not None and launched().rank == 0
     with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
-        work = Predicting(rows, path, temporary, samples if isinstance(samples, Events) else None)
-        task = Task(run, made, weights, samples, batch_size_of(batch_size, config), work)
-        found = perform(task, workers=workers, progress=progress)
+        found = perform(make(partial(Predicting, rows, path, temporary)), workers=workers, progress=progress)
     return path or found
+
+
+Make = Callable[[Callable[["Events | None"], "Predicting"]], Task]
+"""Gives the task, once it is known what makes the work."""
+
+
+def _of_run(
+    run: Any, *, data: Any, split: str | None, input: tuple[str, ...], weights: str, recipe: Any, size: int | None
+) -> Make:
+    run = run if isinstance(run, Run) else Run.open(run)
+    made, config = recipe_of(run, recipe)
+    events = Events(run, made, input) if input else None
+    samples = events or Split.of(data or config.dataset, split)
+    chosen = batch_size_of(size, config)
+    return lambda work: Task(run, made, weights, samples, chosen, work(events))
+
+
+def _of_file(
+    file: Any, *, data: Any, split: str | None, input: tuple[str, ...], weights: str, recipe: Any, size: int | None
+) -> Make:
+    """Of an exported model."""
+    path = Path(file).absolute()
+    facts, place = portable.facts_of(path), portable.place_of(path)
+    if data is None and not input:
+        raise ConfigError(f"{file}: say of which events: a dataset (--data), or raw ones (--input)")
+    made = portable.recipe_in(facts) if recipe is None else resolve(recipe)
+    events = portable.PortableEvents(place, made, input, facts.transforms) if input else None
+    samples = events or Split.of(data, split)
+    chosen = batch_size_of(size, TrainConfig())
+    return lambda work: portable.PortableTask(place, made, weights, samples, chosen, work(events), path)
 
 
 def _free(path: Path, *, replace: bool) -> Path:

@@ -20,19 +20,7 @@ def make_loader(
     recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy, device: torch.device
 ) -> Loader:
     """The training split as the settings want it."""
-    loading, (rank, ranks) = config.loading, strategy.share
-    lengths = None if loading.bucket is None else dataset.lengths("train", loading.bucket)
-    sampler = Sampler(
-        dataset.splits["train"],
-        config.size,
-        config.seed,
-        rank,
-        ranks,
-        lengths=lengths,
-        window=loading.window,
-        budget=loading.max_items,
-        streamed=loading.keep != "memory",
-    )
+    loading, sampler = config.loading, make_sampler(config, dataset, strategy.share)
     everything = np.arange(sampler.samples)
     own = everything[sampler.owned(everything) | (everything < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
@@ -40,6 +28,22 @@ def make_loader(
     plain = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
     return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True)
+
+
+def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:
+    """Which samples make which batch; `share`: of which of how many ranks."""
+    loading, (rank, ranks) = config.loading, share
+    return Sampler(
+        dataset.splits["train"],
+        config.size,
+        config.seed,
+        rank,
+        ranks,
+        lengths=None if loading.bucket is None else dataset.lengths("train", loading.bucket),
+        window=loading.window,
+        budget=loading.max_items,
+        streamed=loading.keep != "memory",
+    )
 
 
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:

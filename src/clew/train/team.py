@@ -41,7 +41,13 @@ class Team:
         """
         if self.here.ranks == 1:
             return config
-        return config.model_copy(update={"workers": self.size(config.workers, "train.workers")})
+        extra = config.processes - config.workers
+        ranks = self.size(1 if config.workers == 1 else config.processes, "train.workers with its masters")
+        if ranks <= extra:
+            raise ConfigError(
+                f"{self.here.launcher} started {ranks} processes, all of which would be masters; start more"
+            )
+        return config.model_copy(update={"workers": ranks - extra})
 
     def size(self, workers: int, called: str = "workers") -> int:
         """As many workers as there are, or as are asked for where no launcher started any.

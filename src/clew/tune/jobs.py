@@ -269,7 +269,7 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
     Raises:
         ConfigError: the values do not go together.
     """
-    fixed: dict[str, Any] = {"train.workers": config.ranks}
+    fixed: dict[str, Any] = {"train.workers": 1}  # as many as the launcher starts
     lead = next((each for each in config.objectives if each.validated), None)
     if lead is not None:  # the weights that are kept are those the objective speaks of
         fixed |= {"train.best.metric": lead.validated, "train.best.direction": lead.direction}

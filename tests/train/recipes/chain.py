@@ -16,7 +16,7 @@ class Settings(Section):
     log: str = ""
     """A folder for the numbers of the samples each process learned from."""
     norm: bool = False
-    fault: Literal["none", "raise"] = "none"
+    fault: Literal["none", "raise", "always", "nan"] = "none"
     wide: int = 8
 
 
@@ -43,6 +43,10 @@ class Chain(Recipe):
         if outputs.requires_grad and self.config.log and batch.counts:
             with (Path(self.config.log) / str(os.getpid())).open("a") as file:
                 file.writelines(f"{number}\n" for number in batch["number"].tolist())
+            if self.config.fault == "always":
+                raise ValueError("boom on purpose")
             if self.config.fault == "raise" and os.environ.get("RANK", os.environ.get("PMI_RANK")) == "1":
                 raise ValueError("boom on purpose")
+        if self.config.fault == "nan" and outputs.requires_grad:
+            outputs = outputs * float("nan")
         return (outputs - batch["y"]) ** 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -29,6 +30,8 @@ class Settings(Section):
     wide: int = 4
     unused: bool = False
     """A parameter that no loss depends on."""
+    slow: float = 0.0
+    """Seconds that a step takes besides."""
 
 
 def own_rank() -> int:
@@ -58,6 +61,8 @@ class Line(Recipe):
         return model(batch["x"]).squeeze(1)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor | Loss:
+        if outputs.requires_grad:
+            time.sleep(self.config.slow)
         each = (outputs - batch["y"]) ** 2
         if self.config.form == "nothing":
             return Loss(each.sum() * 0, 0.0)

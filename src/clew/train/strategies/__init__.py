@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
 from clew.errors import ConfigError
-from clew.train.config import TrainConfig
+from clew.train.config import CENTRAL, TrainConfig
 from clew.train.strategies.base import Strategy, Sum
 
 if TYPE_CHECKING:
@@ -21,7 +22,17 @@ STRATEGIES = {
 }
 """Where each is, and the settings it takes. `single` is `Strategy` itself."""
 
-__all__ = ["STRATEGIES", "Strategy", "Sum", "make"]
+RUNNERS = {"clew.train.central.start": CENTRAL, "clew.train.loop": ("single", *STRATEGIES)}
+"""Where a rank of each begins."""
+
+__all__ = ["STRATEGIES", "Strategy", "Sum", "make", "runner"]
+
+
+def runner(config: TrainConfig) -> Callable[..., None]:
+    """What every process of a training with these settings does."""
+    module = next(module for module, names in RUNNERS.items() if config.strategy in names)
+    found: Callable[..., None] = importlib.import_module(module).run_rank
+    return found
 
 
 def make(config: TrainConfig, *, rank: int, ranks: int, store: Store | None, device: torch.device) -> Strategy:

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from clew.train.keras import KerasModule
+
 if TYPE_CHECKING:
     from clew.train.strategies.base import Strategy
 
@@ -45,14 +47,7 @@ class GlobalBatchNorm(_BatchNorm):
         if not self.training:
             return super().forward(input)
         inner = [0, *range(2, input.ndim)]
-        counted = float(input.numel() // input.shape[1]) * self.strategy.counts
-        values = input * float(self.strategy.counts)
-        own = torch.cat([values.sum(inner), (values * values).sum(inner), values.new_tensor([counted])])
-        total: Tensor = _Summed.apply(own)  # type: ignore[no-untyped-call]
-        size = self.num_features
-        count = total[-1].clamp(min=1)
-        mean = total[:size] / count
-        variance = total[size : 2 * size] / count - mean * mean
+        mean, variance, count = moments(input, inner, float(input.numel() // input.shape[1]), self.strategy)
         self._remember(mean.detach(), variance.detach(), count.detach())
         shape = (1, -1, *[1] * (input.ndim - 2))
         out: Tensor = (input - mean.view(shape)) * torch.rsqrt(variance.view(shape) + self.eps)
@@ -68,11 +63,25 @@ class GlobalBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance * count / (count - 1).clamp(min=1), rate)
 
 
+def moments(input: Tensor, inner: list[int], counted: float, strategy: Strategy) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance over the dimensions `inner`, and the number of values, of all ranks together; `counted` is the
+    number of this one's."""
+    values = input * float(strategy.counts)
+    sums, squares = values.sum(inner), (values * values).sum(inner)
+    own = torch.cat([sums, squares, values.new_tensor([counted * strategy.counts])])
+    total: Tensor = _Summed.apply(own)  # type: ignore[no-untyped-call]
+    count = total[-1].clamp(min=1)
+    mean = total[: len(sums)] / count
+    return mean, total[len(sums) : 2 * len(sums)] / count - mean * mean, count
+
+
 def synchronize(model: nn.Module, strategy: Strategy) -> nn.Module:
     """The model with every batch norm in it turned into a global one, with the same parameters and buffers."""
     if isinstance(model, _BatchNorm) and not isinstance(model, GlobalBatchNorm):
         model.__class__ = GlobalBatchNorm  # in place: parameters stay the objects an optimiser may know
         object.__setattr__(model, "strategy", strategy)  # no submodule
+    elif isinstance(model, KerasModule):
+        model.synchronize(strategy)
     for child in model.children():
         synchronize(child, strategy)
     return model

@@ -1,0 +1,194 @@
+"""What benchmarks share: contestants that take turns, a sheet of what was found, and the command line.
+
+No torch at module level: `prepare.py` measures the memory of processes forked from its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.ledger.environment import capture
+
+WARM = 1
+"""Rounds that are not counted."""
+Turn = Callable[[], None]
+Times = dict[str, list[float]]
+
+
+class Over(Exception):  # noqa: N818
+    """Ends a contestant whose blocks are all done."""
+
+
+class Contestant:
+    """A loop in a thread that works only when it is its turn. `settle` waits for what a step left to a device."""
+
+    def __init__(self, loop: Callable[[Turn], None], steps: int, settle: Turn = lambda: None) -> None:
+        self._loop, self._steps, self._lead, self._settle = loop, steps, steps // 10, settle
+        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        self._count, self._begun, self._seconds, self._over = 0, 0.0, 0.0, False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+        self._wait()  # until it stands before its first step
+
+    def turn(self) -> None:
+        """Called by the loop at the begin of every step. The clock starts after a few steps, with warm caches: in a
+        training of its own, a loop does not begin anew every 20 steps."""
+        place = self._count % (self._lead + self._steps)
+        if place in (0, self._lead):
+            self._settle()
+        if place == 0:
+            self._seconds = time.perf_counter() - self._begun
+            self._back.release()
+            self._go.acquire()
+            if self._over:
+                raise Over
+        if place == self._lead:
+            self._begun = time.perf_counter()
+        self._count += 1
+
+    def block(self) -> float:
+        """Let it do one block; the seconds it took."""
+        self._go.release()
+        self._wait()
+        return self._seconds
+
+    def end(self) -> None:
+        self._over = True
+        self._go.release()
+        self._thread.join()
+
+    def _wait(self) -> None:
+        self._back.acquire()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        try:
+            self._loop(self.turn)
+        except Over:
+            pass
+        except BaseException as error:
+            self._error = error
+        self._back.release()
+
+
+def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
+    """Seconds of every block of every contestant, who go in another order every round."""
+    times: Times = {name: [] for name in blocks}
+    rng = np.random.default_rng(1)
+    for _ in range(rounds + WARM):
+        for name in rng.permutation(list(blocks)).tolist():
+            times[name].append(blocks[name]())
+    return {name: each[WARM:] for name, each in times.items()}
+
+
+def in_turns(
+    loops: Mapping[str, Callable[[Turn], None]], steps: int, rounds: int, settle: Turn = lambda: None
+) -> Times:
+    """The same of whole loops, in blocks of so many steps."""
+    contestants = {name: Contestant(loop, steps, settle) for name, loop in loops.items()}
+    try:
+        return alternate({name: each.block for name, each in contestants.items()}, rounds)
+    finally:
+        for each in contestants.values():
+            each.end()
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    """How long it takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
+def quartile(times: Sequence[float]) -> float:
+    return float(np.percentile(times, 25))
+
+
+@contextmanager
+def timed(owner: Any, name: str) -> Iterator[list[tuple[float, float]]]:
+    """Begin and end of every call of something within the block."""
+    whole, spans = getattr(owner, name), list[tuple[float, float]]()
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        begun = time.perf_counter()
+        try:
+            return whole(*arguments, **options)
+        finally:
+            spans.append((begun, time.perf_counter()))
+
+    setattr(owner, name, call)
+    try:
+        yield spans
+    finally:
+        setattr(owner, name, whole)
+
+
+class Sheet:
+    """What was found, printed as it comes."""
+
+    def __init__(self) -> None:
+        self.bars: list[dict[str, Any]] = []
+        self.stated: dict[str, float] = {}
+
+    def bar(self, name: str, value: float, limit: float, unit: str, *, lower: bool = False) -> None:
+        """A figure that must be reached; with `lower`, not be passed."""
+        ok = value <= limit if lower else value >= limit
+        self.bars.append({"name": name, "value": value, "bar": limit, "unit": unit, "ok": bool(ok)})
+        sign, word = "<=" if lower else ">=", "ok" if ok else "MISSED"
+        print(f"{name:58} {value:12,.3f} {unit:18} {sign} {limit:<8,g} {word}", flush=True)
+
+    def state(self, name: str, value: float, unit: str) -> None:
+        """A figure that nothing is asked of."""
+        self.stated[f"{name} [{unit}]" if unit else name] = value
+        print(f"  {name:56} {value:12,.3f} {unit}", flush=True)
+
+    @property
+    def ok(self) -> bool:
+        return all(each["ok"] for each in self.bars)
+
+
+Measure = Callable[[Sheet, Path, argparse.Namespace], Mapping[str, Any]]
+"""Fills the sheet, with a folder to work in; returns conditions beyond those of every benchmark."""
+
+
+def options(about: str | None, quick: str = "fewer events and repetitions") -> argparse.ArgumentParser:
+    """The two options of every benchmark; its own may be added."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--json", type=Path, help="write bars and conditions to this file")
+    return parser
+
+
+def main(measure: Measure, parser: argparse.ArgumentParser) -> int:
+    """Measure and write down; 0 when all bars are met."""
+    arguments = parser.parse_args()
+    sheet, begun, load = Sheet(), time.monotonic(), os.getloadavg()
+    with tempfile.TemporaryDirectory() as folder:
+        more = measure(sheet, Path(folder), arguments)
+    if arguments.json:
+        conditions = {
+            "quick": arguments.quick,
+            **more,
+            "seconds": round(time.monotonic() - begun),
+            "load_average": {"before": load, "after": os.getloadavg()},
+            "environment": capture(),
+            "stated": sheet.stated,
+        }
+        arguments.json.write_text(json.dumps({"bars": sheet.bars, "conditions": conditions}, indent=1) + "\n")
+    return int(not sheet.ok)

@@ -1,0 +1,50 @@
+"""Rank 0 and 1 of `mpiexec`: blocks of bare flat ping-pongs and of exchanges through clew's post, in turns."""
+
+import json
+import sys
+import time
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from clew.comm.mpi import Mpi, library
+
+SIZE, BLOCK = 1_244_060, 10
+rounds = int(sys.argv[1])
+world, post = MPI.COMM_WORLD, Mpi()
+mine, theirs = torch.ones(SIZE), torch.ones(SIZE)
+sent, room = mine.numpy(), theirs.numpy()
+
+
+def bare() -> None:
+    if world.rank:
+        world.Send(sent, 0)
+        world.Recv(room, 0)
+    else:
+        world.Recv(room, 1)
+        world.Send(sent, 1)
+
+
+def clew() -> None:
+    if world.rank:
+        post.send(0, "push", {"done": [[1, 1]], "version": 3}, mine, lent=True)
+        post.receive()
+    else:
+        message = post.receive()
+        assert message is not None
+        post.send(1, "weights", {"version": 4, "step": 5}, theirs)
+
+
+times: dict[str, list[float]] = {"bare": [], "clew": [], "again": []}
+works = {"bare": bare, "clew": clew, "again": bare}
+order = np.random.default_rng(1)
+for _ in range(rounds):
+    for name in order.permutation(list(works)).tolist():
+        world.Barrier()
+        begun = time.perf_counter()
+        for _ in range(BLOCK):
+            works[name]()
+        times[name].append((time.perf_counter() - begun) / BLOCK)
+if world.rank == 0:
+    print(json.dumps({"times": times, "library": library()}))

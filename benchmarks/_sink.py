@@ -1,0 +1,36 @@
+"""The receiving side of `async.py`: a raw socket read into one buffer, and a server of clew's; both answer a block."""
+
+import socket
+import threading
+
+from clew.comm.tcp import Server, Token
+
+SIZE, BLOCK = 4 * 1_244_060, 10
+
+
+def raw(listening: socket.socket) -> None:
+    line, _ = listening.accept()
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    room = memoryview(bytearray(SIZE))
+    while True:
+        for _ in range(BLOCK):
+            got = 0
+            while got < SIZE:
+                count = line.recv_into(room[got:])
+                if not count:
+                    return
+                got += count
+        line.sendall(b"k")
+
+
+def main() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))
+    token = Token.new(encrypted=False)
+    server = Server(token=token)
+    print(listening.getsockname()[1], server.address, token, flush=True)
+    threading.Thread(target=raw, args=(listening,), daemon=True).start()
+    while True:
+        message = server.receive()
+        assert message is not None
+        if message.facts.get("last"):
+            server.send(message.peer, "told")

@@ -1,0 +1,233 @@
+"""What asynchronous training costs: the master's apply, an exchange over MPI and over TCP, whole trainings.
+
+Ratios come from blocks that take turns in one process (or one pair of processes) and compare 25th percentiles, with a
+control of one side against itself. Whole trainings, real processes with one thread each, alternate with a plain loop;
+their speed is that of the records after the first epoch, and the best of the repetitions of each is compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _contest import Sheet, alternate, main, options, quartile, seconds
+from _pictures import wide
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import clew
+from clew import Run
+from clew.comm.base import as_bytes
+from clew.comm.tcp import Client, Token
+from clew.train.central.holder import Holder
+from clew.train.config import TrainConfig
+
+HERE = Path(__file__).parent
+SIZE = 1_244_060
+"""Parameters of 784-1200-250-10."""
+BATCH = 100
+
+
+def apply(sheet: Sheet, rounds: int) -> None:
+    """One update at the master, against torch's fused Adam on a flat tensor."""
+    torch.set_num_threads(1)
+    update = 1e-3 * torch.randn(SIZE)
+    holder = Holder(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
+
+    def fused() -> Callable[[], float]:
+        weights = nn.Parameter(torch.randn(SIZE))
+        optimizer = torch.optim.Adam([weights], fused=True)
+        weights.grad = update
+        return lambda: seconds(lambda: [optimizer.step() for _ in range(10)])
+
+    mine = lambda: seconds(lambda: [holder.take(update, {"version": holder.version}) for _ in range(10)])  # noqa: E731
+    times = alternate({"clew": mine, "torch": fused(), "control": fused()}, rounds)
+    found = {name: quartile(each) / 10 for name, each in times.items()}
+    sheet.state("torch's fused Adam, 1.24 million parameters", 1e3 * found["torch"], "ms")
+    sheet.state("master's apply", 1e3 * found["clew"], "ms")
+    sheet.state("fused Adam against itself", found["control"] / found["torch"], "ratio")
+    sheet.bar("master's apply against fused Adam", found["clew"] / found["torch"], 1.2, "ratio", lower=True)
+
+
+def over_mpi(sheet: Sheet, rounds: int) -> str:
+    beside = Path(sys.executable).parent / "mpiexec"
+    starter = str(beside) if beside.exists() else "mpiexec"
+    command = [starter, "-n", "2", sys.executable, str(HERE / "_pingpong.py")]
+    done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=True)
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    found = {name: quartile(each[1:]) for name, each in told["times"].items()}
+    sheet.state("bare flat ping-pong over MPI, 4.98 MB each way", 1e3 * found["bare"], "ms")
+    sheet.state("ping-pong against itself", found["again"] / found["bare"], "ratio")
+    sheet.bar("exchange over MPI against bare ping-pong", found["clew"] / found["bare"], 1.3, "ratio", lower=True)
+    return str(told["library"])
+
+
+class _Sink:
+    """The far side of raw sockets and of a clew server, in a process of its own, so that no lock is shared."""
+
+    def __init__(self) -> None:
+        code = f"import sys; sys.path.insert(0, {str(HERE)!r}); from _sink import main; main()"
+        self.process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.raw, self.address, self.token = self.process.stdout.readline().split()
+
+
+def over_tcp(sheet: Sheet, rounds: int) -> None:
+    """One way on the loopback: how fast tensors arrive, against a raw socket that is read into one buffer."""
+    sink = _Sink()
+    line = socket.create_connection(("127.0.0.1", int(sink.raw)))
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    post = Client(here=1)
+    post.connect(0, sink.address, Token.parse(sink.token))
+    post.send(0, "hello")
+    tensors = [torch.ones(SIZE) for _ in range(10)]
+
+    def raw() -> float:
+        begun = time.perf_counter()
+        for tensor in tensors:
+            line.sendall(as_bytes(tensor))
+        line.recv(1)
+        return time.perf_counter() - begun
+
+    def mine() -> float:
+        begun = time.perf_counter()
+        for number, tensor in enumerate(tensors):
+            post.send(0, "push", {"last": number == 9}, tensor, lent=True)
+        assert post.receive(10) is not None
+        return time.perf_counter() - begun
+
+    times = alternate({"raw": raw, "clew": mine, "again": raw}, rounds)
+    found = {name: 10 * 4 * SIZE / quartile(each) / 1e9 for name, each in times.items()}
+    sink.process.kill()
+    sink.process.wait()
+    post.close()
+    line.close()
+    sheet.state("raw sockets on the loopback", found["raw"], "GB/s")
+    sheet.state("raw sockets against themselves", found["again"] / found["raw"], "ratio")
+    sheet.state("clew over TCP", found["clew"], "GB/s")
+    sheet.bar("TCP against raw sockets, one way", found["clew"] / found["raw"], 0.6, "ratio")
+
+
+def data(samples: int) -> tuple[Any, Any]:
+    rng = np.random.default_rng(1)
+    return rng.random((samples, 784), np.float32), rng.integers(0, 10, samples)
+
+
+def plain(samples: int, epochs: int) -> float:
+    """A loop as one would write it: samples/s of one thread."""
+    torch.set_num_threads(1)
+    x, y = (torch.from_numpy(each) for each in data(samples))
+    model = wide()
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    begun = 0.0
+    for epoch in range(epochs + 1):
+        if epoch == 1:
+            begun = time.perf_counter()
+        order = torch.randperm(samples)
+        for first in range(0, samples, BATCH):
+            chosen = order[first : first + BATCH]
+            optimizer.zero_grad()
+            torch.autograd.backward(cross_entropy(model(x[chosen]), y[chosen]))
+            optimizer.step()
+    return epochs * samples / (time.perf_counter() - begun)
+
+
+def train(folder: Path, samples: int, epochs: int, workers: int, **central: Any) -> float:
+    """The same by clew: samples/s after the first epoch."""
+    held = tuple(each[:BATCH] for each in data(BATCH))
+    run = clew.train(
+        f"{HERE / '_pictures.py'}:wide",
+        data(samples),
+        held,
+        loss="cross_entropy",
+        strategy="downpour",
+        central=central,
+        workers=workers,
+        threads=1,
+        epochs=epochs + 1,
+        batch_size=BATCH,
+        output=folder / f"run-{time.monotonic_ns()}",
+        trace=False,
+        monitor_seconds=None,
+    )
+    return speed(run)
+
+
+def speed(run: Run) -> float:
+    told = list(run.records(kind="workers"))
+    first, last = told[0], told[-2]
+    samples = [sum(each["samples"] for each in record["workers"].values()) for record in (first, last)]
+    return float((samples[1] - samples[0]) / (last["time"] - first["time"]))
+
+
+def trainings(sheet: Sheet, folder: Path, *, quick: bool) -> None:
+    """One master and one worker, exchanging after every batch, against the plain loop."""
+    samples, epochs, repeat = (2000, 2, 1) if quick else (5000, 4, 3)
+    kinds: dict[str, Callable[[], float]] = {
+        "plain": lambda: plain(samples, epochs),
+        "strict": lambda: train(folder, samples, epochs, 1),
+        "overlapped": lambda: train(folder, samples, epochs, 1, overlap=True),
+        "two workers": lambda: train(folder, samples, epochs, 2),
+        "two workers, overlapped": lambda: train(folder, samples, epochs, 2, overlap=True),
+        "again": lambda: plain(samples, epochs),
+    }
+    found: dict[str, list[float]] = {name: [] for name in kinds}
+    for _ in range(repeat):
+        for name, work in kinds.items():
+            found[name].append(work())
+    best = {name: max(each) for name, each in found.items()}
+    sheet.state("plain loop, one thread", best["plain"], "samples/s")
+    sheet.state("plain loop against itself", best["again"] / best["plain"], "ratio")
+    sheet.bar("one master, one worker, strict", best["strict"] / best["plain"], 0.70, "of the plain loop")
+    sheet.bar("one master, one worker, overlapped", best["overlapped"] / best["plain"], 0.85, "of the plain loop")
+    for name in ("two workers", "two workers, overlapped"):
+        sheet.state(f"one master, {name}, on 2 cores", best[name] / best["plain"], "of the plain loop")
+
+
+def uneven(sheet: Sheet, folder: Path, *, quick: bool) -> None:
+    """Three workers, one of which takes three times as long by sleeping: an epoch against the ideal."""
+    batches, pause = (60, 0.02) if quick else (200, 0.03)
+    from _sleepy import Sleepy, prepared
+
+    made = prepared(folder, batches)
+    run = clew.train(
+        Sleepy(Sleepy.Config(pause=pause, folder=str(folder))),
+        made,
+        strategy="downpour",
+        workers=3,
+        threads=1,
+        epochs=3,
+        batch_size=10,
+        output=folder / "uneven",
+        trace=False,
+        monitor_seconds=None,
+    )
+    told = list(run.records(kind="workers"))
+    taken = told[-1]["time"] - told[0]["time"]  # all three are at work by the end of the first epoch
+    ideal = (told[-1]["step"] - told[0]["step"]) / (2 / pause + 1 / (3 * pause))
+    share = {number: each["batches"] for number, each in told[-1]["workers"].items()}
+    sheet.state("batches of the slowest of three workers", min(share.values()) / sum(share.values()), "of all")
+    sheet.bar("two epochs with one slow worker of three", taken / ideal, 1.15, "of the ideal", lower=True)
+
+
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    rounds = 10 if arguments.quick else 60
+    apply(sheet, rounds)
+    library = over_mpi(sheet, rounds)
+    over_tcp(sheet, rounds)
+    trainings(sheet, folder, quick=arguments.quick)
+    uneven(sheet, folder, quick=arguments.quick)
+    return {"parameters": SIZE, "batch": BATCH, "mpi": library}
+
+
+if __name__ == "__main__":
+    sys.exit(main(measure, options(__doc__)))

@@ -1,0 +1,176 @@
+"""ONNX inference of exported models against torch's, on the same batches and cores.
+
+Each model is trained for a few steps, exported by `clew export` (which compares it with the original first), and asked
+about the same ready batches as its original: torch in inference mode, ONNX through what `clew predict` uses. Both have
+two threads that do not spin while they wait. They take turns in one process, a short block each, in an order shuffled
+every round; compared are 25th percentiles of block times, and torch against itself shows what noise is left.
+
+A model is added by a line in `MODELS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor, nn
+
+import clew
+from clew import Batch, Dataset, Ragged, Run, Table, spec
+from clew.dataset.batch import to_batch
+from clew.ledger.environment import capture
+from clew.train import checkpoint
+from clew.train.evaluate import recipe_of
+from clew.train.portable import load
+
+THREADS, SIZE, BAR = 2, 256, 1.0
+Contestants = dict[str, Callable[[], Any]]
+
+
+class Gru(nn.Module):
+    """Sequences of 4 numbers to 3 classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.head = nn.GRU(4, 64, batch_first=True), nn.Linear(64, 3)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Any:
+        found, _ = self.gru(x)
+        last = (mask.sum(1) - 1).clamp(min=0)
+        return self.head(found[torch.arange(x.shape[0], device=x.device), last])
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 2))
+
+
+def cnn() -> nn.Module:
+    layers = [nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 16, 3), nn.ReLU()]
+    return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 6 * 6, 2))
+
+
+def flat(events: int, *shape: int) -> Table:
+    rng = np.random.default_rng(1)
+    return Table({"X": rng.normal(size=(events, *shape)).astype(np.float32), "Y": rng.integers(0, 2, events)})
+
+
+def sequences(events: int) -> Table:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(5, 60, events)
+    values = rng.normal(size=(int(lengths.sum()), 4)).astype(np.float32)
+    return Table({"X": Ragged.from_lengths(values, lengths), "Y": rng.integers(0, 3, events)})
+
+
+def plain_run(folder: Path, make: Callable[[], nn.Module], data: Callable[[], Table]) -> Run:
+    """A run of a model without a recipe."""
+    return clew.train(make(), data(), output=folder / "run", epochs=1, steps=2, features="X", labels="Y")
+
+
+def recipe_run(folder: Path, name: str, *settings: str, events: int = 700) -> Run:
+    """A run of a shipped recipe on its own synthetic events."""
+    chosen = spec.load(name, [*settings, "train.epochs=1", "train.steps=2"])
+    for _ in chosen.recipe.generate(events, 1, folder / "events"):
+        pass
+    share = {"train": 0.1, "val": 0.1, "test": 0.8}
+    source, output, cache = [str(folder / "events")], str(folder / "data"), str(folder / "cache")
+    data = clew.prepare(chosen.recipe, input=source, output=output, split=share, cache=cache)
+    return clew.train(chosen.recipe, data, chosen.train, output=folder / "run")
+
+
+MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
+    "MLP 20-64-64-2": (partial(plain_run, make=mlp, data=partial(flat, 8000, 20)), mlp),
+    "CNN on 32 x 32": (partial(plain_run, make=cnn, data=partial(flat, 2000, 1, 32, 32)), cnn),
+    "GRU of 64 on sequences": (partial(plain_run, make=Gru, data=partial(sequences, 2000)), Gru),
+    "tracking (GraphNet)": (partial(recipe_run, name="tracking"), None),
+    "hitgraph (interaction network)": (partial(recipe_run, name="hitgraph", events=400), None),
+}
+"""Names, how a run of each is made, and, for one typed in here, what makes the model."""
+
+
+def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple[Contestants, int, float]:
+    """torch (twice) and ONNX on the same batches, the events of a block, and how far the two are apart."""
+    given = None if make is None else make()
+    exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=given)
+    recipe, config = recipe_of(run, given)
+    model = recipe.model()
+    checkpoint.load(model, run.checkpoint("best"))
+    model.eval()
+    portable = load(exported.path)
+    data = Dataset(config.dataset)
+    samples = data.read("test" if data.splits.get("test") else "val")
+    parts = [samples.slice(first, first + SIZE) for first in range(0, len(samples), SIZE)]
+    ready = [to_batch(part, recipe.columns) for part in parts]
+
+    def ask(network: Callable[[Batch], Any]) -> None:
+        with torch.inference_mode():
+            for batch in ready:
+                network(batch)
+
+    original = partial(ask, lambda batch: recipe.forward(model, batch))
+    asked: Contestants = {"torch": original, "onnx": partial(ask, portable), "again": original}
+    return asked, len(samples), exported.facts.difference
+
+
+def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict[str, float]:
+    """25th percentile of each contestant's seconds a pass, over rounds in which all take turns."""
+    times: dict[str, list[float]] = {name: [] for name in contestants}
+    order, rng, repeats = list(contestants), random.Random(0), {}
+    for name, work in contestants.items():
+        work()
+        begun = time.perf_counter()
+        work()
+        repeats[name] = max(1, round(seconds / (time.perf_counter() - begun)))
+    for _ in range(rounds):
+        rng.shuffle(order)
+        for name in order:
+            begun = time.perf_counter()
+            for _ in range(repeats[name]):
+                contestants[name]()
+            times[name].append((time.perf_counter() - begun) / repeats[name])
+    return {name: float(np.percentile(found, 25)) for name, found in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(THREADS)
+    bars: list[dict[str, Any]] = []
+    for title, (make_run, make_model) in MODELS.items():
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            run = make_run(folder)
+            torch.set_num_threads(THREADS)  # training has set its own
+            asked, events, far = contestants(run, make_model, folder)
+            found = blocks(asked, 10 if arguments.quick else 40)
+        value = found["torch"] / found["onnx"]
+        bars.append({"name": f"{title}: ONNX against torch", "value": value, "bar": BAR, "unit": "times"})
+        bars[-1]["ok"] = value >= BAR
+        print(f"{bars[-1]['name']:58} {value:8.2f} times  >= {BAR}  {'ok' if value >= BAR else 'MISSED'}")
+        print(f"{'  control: torch against itself':58} {found['torch'] / found['again']:8.2f} times")
+        speeds = f"{events / found['onnx']:,.0f} against {events / found['torch']:,.0f} events/s"
+        print(f"  {speeds}; they differ by {far:.1g} at most", flush=True)
+    if arguments.json:
+        conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "threads": THREADS, "batch": SIZE}
+        told = {"bars": bars, "conditions": {**conditions, "environment": capture()}}
+        arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+    return int(not all(each["ok"] for each in bars))
+
+
+if __name__ == "__main__":
+    if "OMP_WAIT_POLICY" not in os.environ:  # as `clew` has it: torch's threads would spin, and lose to anything else
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"})
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""Does every strategy, with its shipped defaults, learn as well as one process?
+
+MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
+alone learn from the same split, seed by seed, for so many epochs that none of them gets better any more.
+Compared is the best validation accuracy of each, in pairs of equal seeds; stated is how many epochs each needed to
+come within half a percent of the best of one process. Quality does not depend on the load of the machine; times are not
+taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _contest import Sheet, main, options
+from _pictures import digits, jets
+
+import clew
+from clew import Run
+
+HERE = Path(__file__).parent
+STRATEGIES = ("downpour", "easgd", "gem", "diloco", "backup")
+TASKS = {"digits": (digits, "narrow", 100), "jet images": (jets, "images", 60)}
+NEAR = 0.005
+
+
+def split(x: Any, y: Any, seed: int) -> tuple[Any, Any]:
+    order = np.random.default_rng(seed).permutation(len(y))
+    cut = len(y) // 5
+    return (x[order[cut:]], y[order[cut:]]), (x[order[:cut]], y[order[:cut]])
+
+
+def train(task: str, strategy: str, seed: int, folder: Path, epochs: int, **more: Any) -> Run:
+    load, model, _ = TASKS[task]
+    training, held = split(*load(), seed)
+    many = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": 50, "threads": 1, "seed": seed, "trace": False, **many}
+    best = {"metric": "accuracy", "direction": "maximize"}
+    return clew.train(
+        f"{HERE / '_pictures.py'}:{model}",
+        training,
+        held,
+        loss="cross_entropy",
+        output=folder / f"{task}-{strategy}-{seed}".replace(" ", "-"),
+        best=best,
+        optimizer={"lr": 1e-3},
+        monitor_seconds=None,
+        **{**settings, **more},
+    )
+
+
+def curve(run: Run) -> list[float]:
+    """The validation accuracy of every epoch."""
+    return [record["metrics"]["accuracy"] for record in run.records(kind="validation")]
+
+
+def needed(found: list[float], goal: float) -> float:
+    """Epochs until the accuracy is there; NaN if it never is."""
+    return next((float(number) for number, value in enumerate(found, 1) if value >= goal), np.nan)
+
+
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    seeds = range(2 if arguments.quick else arguments.seeds)
+    everything: dict[str, Any] = {}
+    for task, (_, _, epochs) in TASKS.items():
+        epochs = 6 if arguments.quick else epochs
+        alone = [curve(train(task, "alone", seed, folder, epochs)) for seed in seeds]
+        everything[f"{task}, alone"] = alone
+        sheet.state(f"{task}: one process", float(np.mean([max(each) for each in alone])), "accuracy")
+        goals = [max(each) - NEAR for each in alone]
+        own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
+        sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
+        for strategy in arguments.only or STRATEGIES:
+            found = [curve(train(task, strategy, seed, folder, epochs)) for seed in seeds]
+            everything[f"{task}, {strategy}"] = found
+            pairs = np.array([max(mine) - max(theirs) for mine, theirs in zip(found, alone, strict=True)])
+            error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
+            sheet.state(f"{task}: {strategy}", float(np.mean([max(each) for each in found])), "accuracy")
+            name = f"{task}: {strategy} against one process"
+            sheet.bar(name, float(pairs.mean() / error), -2.0, "standard errors")
+            epochs_needed = [needed(each, goal) for each, goal in zip(found, goals, strict=True)]
+            sheet.state(f"{task}: {strategy}, epochs needed", float(np.mean(epochs_needed)), "epochs")
+    return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
+
+
+if __name__ == "__main__":
+    parser = options(__doc__, "two seeds, a few epochs: shows that it runs, not how good anything is")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--only", nargs="+", choices=STRATEGIES, help="these strategies alone")
+    sys.exit(main(measure, parser))

@@ -1,0 +1,101 @@
+"""The contract of a post: small headers and flat tensors from one numbered peer to another."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
+"""Of the numbers that can be sent."""
+_NAMES = {dtype: name for name, dtype in TYPES.items()}
+
+
+class Message(NamedTuple):
+    """What came, and from whom."""
+
+    peer: int
+    kind: str
+    facts: dict[str, Any]
+    tensor: Tensor | None = None
+
+
+class Post(ABC):
+    """A process's letter box.
+
+    Messages of one peer come in the order it sent them, whole or not at all. A tensor is flat and in memory; one that
+    was received stays as it is until the next tensor of the same peer is received. Tensors travel only to a peer that
+    waits for messages: who sends one asks or answers, and everything unasked for goes without.
+    One thread at a time may use a post.
+    """
+
+    here: int
+    """This process's number."""
+
+    def __init__(self) -> None:
+        self.sent = self.received = 0
+        """Messages so far."""
+        self.bytes = 0
+        """Of all tensors sent and received so far."""
+
+    @abstractmethod
+    def send(
+        self,
+        peer: int,
+        kind: str,
+        facts: Mapping[str, Any] | None = None,
+        tensor: Tensor | None = None,
+        *,
+        lent: bool = False,
+    ) -> None:
+        """Send; the tensor may be changed once this returns. One that is `lent` stays as it is until the peer has
+        answered, which may spare a copy.
+
+        Raises:
+            LostPeerError: it is known to be gone.
+        """
+
+    @abstractmethod
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The next message, or None after `timeout` seconds."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Send what is still to be sent, and take no more."""
+
+    def _count(self, tensor: Tensor | None, *, out: bool) -> None:
+        self.sent, self.received = self.sent + out, self.received + (not out)
+        if tensor is not None:
+            self.bytes += tensor.numel() * tensor.element_size()
+
+
+def pack(kind: str, facts: Mapping[str, Any] | None, tensor: Tensor | None) -> bytes:
+    """The header that goes before a tensor."""
+    shape = None if tensor is None else [_NAMES[tensor.dtype], tensor.numel()]
+    return json.dumps([kind, facts or {}, shape]).encode()
+
+
+def unpack(header: bytes | bytearray) -> tuple[str, dict[str, Any], tuple[torch.dtype, int] | None]:
+    """Kind, facts, and the type and size of the tensor that follows.
+
+    Raises:
+        ValueError: these bytes are no header.
+    """
+    kind, facts, shape = json.loads(header)
+    if not isinstance(kind, str) or not isinstance(facts, dict):
+        raise ValueError("no header")
+    return kind, facts, None if shape is None else (TYPES[shape[0]], int(shape[1]))
+
+
+def as_bytes(tensor: Tensor) -> memoryview:
+    """The memory of a flat tensor."""
+    return memoryview(tensor.detach().view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def empty(shape: tuple[torch.dtype, int]) -> Tensor:
+    """Room for a tensor of this type and size."""
+    return torch.empty(shape[1], dtype=shape[0])

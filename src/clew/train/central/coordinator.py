@@ -1,0 +1,534 @@
+"""The first master's loop: who is there, who works on what, what becomes of updates, when to judge and when to end."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clew.comm import Message, Post
+from clew.errors import LeaseError, LostPeerError, RunError, StoppedError
+from clew.train.central.book import Book
+from clew.train.central.holder import Holder
+from clew.train.central.leases import Leases
+from clew.train.central.states import from_bytes, to_bytes
+from clew.train.central.vector import Vector, fingerprint
+from clew.train.central.worker import Part
+from clew.train.config import TrainConfig
+from clew.train.stop import Stop
+from clew.version import __version__
+
+ROUNDS = ("diloco", "backup")
+"""Strategies in which the master waits for updates of several workers before it answers."""
+_TICK, _STATES, _FAREWELL = 0.1, 5.0, 30.0
+"""Seconds: between two looks around, for workers to send their states, and to say good-bye."""
+
+
+@dataclass
+class Member:
+    """A worker that is there."""
+
+    host: str = ""
+    batches: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    wait: float = 0.0
+    communicate: float = 0.0
+    idle: bool = True
+    state: Tensor | None = None
+    asked: bool = False
+    """Whether its state is wanted."""
+    restore: Tensor | None = None
+    """A state it should go on from."""
+    bad: int = 0
+    """Updates that were not finite."""
+
+    def facts(self) -> dict[str, Any]:
+        """For the records."""
+        times = {"seconds": self.seconds, "wait": self.wait, "communicate": self.communicate}
+        return {"host": self.host, "batches": self.batches, "samples": self.samples} | {
+            name: round(value, 3) for name, value in times.items()
+        }
+
+
+@dataclass
+class Cluster:
+    """Who holds what besides the coordinator."""
+
+    own: Part
+    workers: int = 0
+    """How many will come for sure; they are waited for at the end, so that nobody speaks to an empty room."""
+    shards: list[Part] = field(default_factory=list)
+    heads: list[int] = field(default_factory=list)
+
+
+class Coordinator:
+    """Serves until everything is done. `handle` and `tick` are what it does; nothing in it waits for a worker."""
+
+    def __init__(
+        self,
+        post: Post,
+        book: Book,
+        vector: Vector,
+        config: TrainConfig,
+        stop: Stop,
+        cluster: Cluster,
+        document: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.post, self.book, self.vector, self.config, self.stop = post, book, vector, config, stop
+        self.cluster, self.document = cluster, dict(document or {})
+        central = config.central
+        values = vector.whole()
+        self.values = values
+        own = values[cluster.own.first : cluster.own.stop]
+        parameters = max(0, min(vector.size, cluster.own.stop) - cluster.own.first)
+        self.holder = Holder(own, parameters, config, add=bool(cluster.heads))
+        self.leases = Leases(
+            book.batches,
+            config.epochs,
+            most=config.steps,
+            least=central.every(config.strategy),
+            patience=central.lease_seconds,
+        )
+        self.members: dict[int, Member] = {}
+        self.lost: dict[int, Member] = {}
+        self.finished = False
+        self._round: dict[int, Message] = {}
+        self._held: list[Message] = []
+        self._versions: dict[int, int] = {}
+        """Which version of the weights each worker computes with."""
+        self._later: deque[Message] = deque()
+        self._states: list[Tensor] = []
+        self._saving: float | None = None
+        self._stopping = False
+        self._farewell: float | None = None
+        self._looked = 0.0
+        self._told_apart = [0, 0]
+        """Messages that workers sent and received, by their own count."""
+
+    def begin(self) -> None:
+        """Wait for the other masters, and give them their parts."""
+        for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
+            self._await(peer, "hello")
+        for peer, first, stop in self.cluster.shards:
+            self.post.send(peer, "begin", {"first": first}, self.values[first:stop])
+        for peer in self.cluster.heads:
+            self.post.send(peer, "begin", {"first": 0}, self.values)
+
+    def serve(self) -> None:
+        """Until all is done and everybody has said good-bye.
+
+        Raises:
+            StoppedError: told to stop; a state to go on from is there.
+        """
+        while not self.finished:
+            message = self._later.popleft() if self._later else self.post.receive(_TICK)
+            if message is not None:
+                self.handle(message)
+            if time.monotonic() - self._looked > _TICK:
+                self.tick()
+        if self._stopping:
+            why = f" ({self.stop.why})" if self.stop.why else ""
+            told = f"stopped at step {self.leases.done}{why}"
+            raise StoppedError(f"{told}; go on with: clew train --resume {self.book.path}")
+
+    def handle(self, message: Message) -> None:
+        """Do what a message asks for."""
+        if message.peer in self.cluster.heads:
+            self._take_from_head(message)
+            return
+        if message.kind not in ("hello", "ready", "failed") and message.peer not in self.members:
+            self._answer(message.peer, "refused", {"why": "this worker was given up; its batches went to others"})
+            return
+        getattr(self, f"_on_{message.kind}")(message)
+
+    def tick(self) -> None:
+        """Look around: who is gone, what is due."""
+        self._looked = time.monotonic()
+        for peer in self._silent():
+            self._lose(peer, "no sign of life")
+        for peer in self.leases.expired():
+            self._lose(peer, f"no progress in {self.config.central.lease_seconds:g} s")
+        self.book.record(self.leases.done, self.members)
+        self.book.listen()
+        self._judge()
+        self.stop.beat()
+        if self.stop.lost:
+            raise LeaseError(f"{self.book.path} was handed to another at step {self.leases.done}; this one leaves")
+        if self.stop.wanted and not self._stopping and not self.leases.over:
+            self._stopping, self._saving = True, self._want_states()
+        elif self._saving is None and self.book.save_due():
+            self._saving = self._want_states()
+        if self._saving is not None and (self._looked > self._saving or self._all_states()):
+            self._save()
+        self._maybe_end()
+
+    # -- messages of workers
+
+    def _on_hello(self, message: Message) -> None:
+        version = message.facts.get("clew")
+        if version != __version__:
+            self._refuse(message.peer, f"it runs clew {version}, the master {__version__}; install the same")
+            return
+        self._answer(message.peer, "welcome", {"number": message.peer, **self.document})
+
+    def _on_ready(self, message: Message) -> None:
+        if message.facts["model"] != fingerprint(self.book.model):
+            self._refuse(message.peer, "it has another model; give it the recipe and settings of the run")
+            return
+        member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
+        if self.config.central.listen:
+            self.book.note(f"worker {message.peer} ({member.host}) joined")
+        if self._states:
+            member.restore = self._states.pop(0)
+        self._answer(message.peer, "told", self._told(message.peer))
+
+    def _on_report(self, message: Message) -> None:
+        void = not self._report(message)
+        self._answer(message.peer, "told", {**self._told(message.peer, message.facts.get("want")), "void": void})
+
+    def _on_pull(self, message: Message) -> None:
+        self._give(message.peer, {})
+
+    def _on_push(self, message: Message) -> None:
+        if not self._current(message):
+            self._void(message.peer)
+        elif self.config.strategy in ROUNDS:
+            self._round[message.peer] = message
+            self._close_round()
+        elif self._too_early(message.peer):
+            self._held.append(message)
+        else:
+            self._apply(message)
+            self._release()
+
+    def _on_commit(self, message: Message) -> None:
+        void = not self._current(message) or not self._taken(message)
+        self._answer(message.peer, "told", {**self._told(message.peer, message.facts.get("want")), "void": void})
+
+    def _on_state(self, message: Message) -> None:
+        member = self.members[message.peer]
+        assert message.tensor is not None
+        member.state, member.asked = message.tensor.clone(), False
+        if self._saving is not None and self._all_states():
+            self._save()  # at once: of a single worker the state is then of the same moment as the weights
+        self._answer(message.peer, "told", self._told(message.peer))
+
+    def _on_restore(self, message: Message) -> None:
+        member = self.members[message.peer]
+        tensor, member.restore = member.restore, None
+        self._answer(message.peer, "restored", {}, tensor)
+
+    def _on_snapshot(self, message: Message) -> None:
+        self._answer(message.peer, "snapshot", {}, self.book.snapshot(int(message.facts["number"])))
+
+    def _on_tallies(self, message: Message) -> None:
+        self.book.judged(message.facts, message.peer)
+        self._answer(message.peer, "told", self._told(message.peer))
+
+    def _on_failed(self, message: Message) -> None:
+        """A worker could not go on; where others may take over, they do."""
+        self._lose(message.peer, str(message.facts["why"]))
+        self.book.failed(message.peer, str(message.facts["why"]), last=not self.config.central.listen)
+
+    def _on_bye(self, message: Message) -> None:
+        self._told_apart[0] += int(message.facts["sent"])
+        self._told_apart[1] += int(message.facts["received"])
+        self._lose(message.peer, "")
+
+    # -- updates
+
+    def _current(self, message: Message) -> bool:
+        """Whether an update is still wanted: its batches are its sender's, and of this round where that counts."""
+        held = all(self.leases.holds(lease, message.peer) for lease, _ in message.facts["done"])
+        stale = self.config.strategy == "backup" and int(message.facts["version"]) < self.holder.version
+        return held and not stale
+
+    def _apply(self, message: Message) -> None:
+        if self._taken(message):
+            self._give(message.peer, self._told(message.peer, message.facts.get("want")))
+        else:
+            self._void(message.peer)
+
+    def _taken(self, message: Message) -> bool:
+        assert message.tensor is not None
+        self.holder.rate(self.book.rate(self.leases.done))
+        if not self.holder.take(message.tensor, message.facts):
+            self._bad(message.peer)
+            return False
+        self._report(message)
+        return True
+
+    def _bad(self, peer: int) -> None:
+        member = self.members[peer]
+        member.bad += 1
+        if member.bad > 1:
+            raise RunError(
+                f"worker {peer} ({member.host}) sent an update that is not finite, and again after it had been refused;"
+                " lower train.optimizer.lr or set train.clip"
+            )
+        self.book.note(f"refused an update of worker {peer} that is not finite")
+
+    def _void(self, peer: int) -> None:
+        """An update that is not taken: what it was made from goes back to the queue."""
+        self.leases.give_back(peer)
+        for shard in self.cluster.shards if self.config.strategy in ROUNDS else ():
+            self.post.send(shard.peer, "drop", {"peer": peer})
+        self._give(peer, {**self._told(peer), "void": True})
+
+    def _give(self, peer: int, facts: dict[str, Any]) -> None:
+        self._versions[peer] = self.holder.version
+        own = self.holder.values
+        sent = own if self.config.central.transfer == "float32" else own.bfloat16()
+        self._answer(peer, "weights", {**facts, "version": self.holder.version}, sent)
+
+    def _too_early(self, peer: int) -> bool:
+        """Whether taking an update now would leave a worker that is at work too far behind."""
+        bound = self.config.central.staleness
+        if bound is None:
+            return False
+        waiting = {message.peer for message in self._held} | {peer}
+        bound = max(bound, len(self.members) - 1)
+        working = [p for p, member in self.members.items() if not member.idle and p not in waiting]
+        return any(self.holder.version + len(self._held) - self._versions.get(p, 0) >= bound for p in working)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for message in held:
+            self._on_push(message)
+
+    def _close_round(self) -> None:
+        """Take the mean of a round's updates once enough are there."""
+        busy = [peer for peer, member in self.members.items() if not member.idle]
+        need = len(busy) if self.config.strategy == "diloco" else -(-len(busy) * self.config.central.quorum // 1)
+        if not self._round or len(self._round) < need:
+            return
+        given, self._round = self._round, {}
+        good = {p: m for p, m in given.items() if m.tensor is not None and bool(torch.isfinite(m.tensor.sum()))}
+        for peer in given.keys() - good.keys():
+            self._bad(peer)
+            self._void(peer)
+        if not good:
+            return
+        self.holder.rate(self.book.rate(self.leases.done))
+        shares = [float(sum(count for _, count in message.facts["done"])) for message in good.values()]
+        for shard in self.cluster.shards:
+            self.post.send(shard.peer, "close", {"peers": list(good), "shares": shares})
+        for message in good.values():
+            self.holder.staleness[self.holder.version - int(message.facts["version"])] += 1
+        self.holder.take_mean([m.tensor for m in good.values() if m.tensor is not None], shares)
+        for peer, message in good.items():
+            self._report(message)
+            self._give(peer, self._told(peer, message.facts.get("want")))
+
+    def _take_from_head(self, message: Message) -> None:
+        assert message.tensor is not None
+        self.holder.take(message.tensor, message.facts)
+        self._answer(message.peer, "weights", {"version": self.holder.version}, self.holder.values)
+
+    # -- leases and orders
+
+    def _report(self, message: Message) -> bool:
+        """Count what a worker has done; False if its lease was not its any more."""
+        facts, member = message.facts, self.members[message.peer]
+        if not all(self.leases.holds(lease, message.peer) for lease, _ in facts["done"]):
+            return False
+        for lease, count in facts["done"]:
+            self.leases.finish(lease, count)
+            member.batches += count
+        member.samples += facts["samples"]
+        member.seconds, member.wait = member.seconds + facts["seconds"], member.wait + facts["wait"]
+        member.communicate += facts["communicate"]
+        self.book.add(facts)
+        while self.book.epochs < self.leases.epochs_done:
+            self.book.epoch_over(self._gathered(), self.leases.done, self._facts())
+        return True
+
+    def _told(self, peer: int, want: Any = False) -> dict[str, Any]:
+        """What a worker should know: how far the training is, what to do next."""
+        member = self.members[peer]
+        told: dict[str, Any] = {"step": self.leases.done, "workers": len(self.members), "version": self.holder.version}
+        if self._over():
+            return {**told, "end": True, **({"state": True} if member.asked else {})}
+        part = self.book.part_for(peer, len(self.members))
+        if part is not None:
+            told["judge"] = part
+        if want and not self.book.over and not self._stopping and self._may_work(peer):
+            lease = self.leases.take(peer, max(len(self.members), 1))
+            member.idle = lease is None
+            if lease is not None:
+                told["lease"] = [lease.number, lease.epoch, lease.first, lease.stop]
+            elif self._round:
+                self._later.append(Message(peer, "idle", {}))
+        if member.asked:
+            told["state"] = True
+        if member.restore is not None:
+            told["restore"] = True
+        return told
+
+    def _on_idle(self, message: Message) -> None:
+        """A worker found nothing to do: a round may have waited for it."""
+        self._close_round()
+
+    def _may_work(self, peer: int) -> bool:
+        return self.leases.done >= self.config.central.warmup or peer == min(self.members)
+
+    # -- who is there
+
+    def _silent(self) -> list[int]:
+        heard: dict[int, float] | None = getattr(self.post, "heard", None)
+        if heard is None:
+            return []
+        return [peer for peer in self.members if time.monotonic() - heard.get(peer, 0.0) > self.book.silence]
+
+    def _lose(self, peer: int, why: str) -> None:
+        member = self.members.pop(peer, None)
+        if member is None:
+            return
+        self.lost[peer] = member
+        back = self.leases.give_back(peer)
+        self.book.left(peer)
+        self._round.pop(peer, None)
+        self._held = [message for message in self._held if message.peer != peer]
+        if why:
+            self.book.note(f"worker {peer} ({member.host}) is gone: {why}; {back} batches wait again")
+            forget = getattr(self.post, "forget", None)
+            if forget is not None:
+                forget(peer)
+        self._close_round()
+        self._release()
+
+    def _refuse(self, peer: int, why: str) -> None:
+        self.book.note(f"refused worker {peer}: {why}")
+        self._answer(peer, "refused", {"why": why})
+
+    def _answer(self, peer: int, kind: str, facts: dict[str, Any], tensor: Tensor | None = None) -> None:
+        try:
+            self.post.send(peer, kind, facts, tensor)
+        except LostPeerError as error:
+            self._lose(peer, str(error))
+
+    # -- judging, saving, ending
+
+    def _judge(self) -> None:
+        self.book.advance(self.leases.done)
+
+    def _facts(self) -> dict[str, Any]:
+        """How the workers are doing, for the records."""
+        members = {**self.lost, **self.members}
+        return {
+            "workers": {str(peer): member.facts() for peer, member in sorted(members.items())},
+            "staleness": {str(age): count for age, count in sorted(self.holder.staleness.items())},
+            "bytes": self.post.bytes,
+            "returned": self.leases.returned,
+            "messages": {"sent": self.post.sent, "received": self.post.received, "workers": self._told_apart},
+        }
+
+    def _want_states(self) -> float:
+        for member in self.members.values():
+            member.asked = True
+        return time.monotonic() + _STATES
+
+    def _all_states(self) -> bool:
+        return not any(member.asked for member in self.members.values())
+
+    def _save(self) -> None:
+        self._saving = None
+        self.vector.fill(self._gathered())
+        states = [member.state for member in self.members.values() if member.state is not None]
+        optimizers = [to_bytes(self.holder.optimizer.state_dict()), *self._shard_states()]
+        self.book.save(
+            self.leases.done,
+            {
+                "model": self.vector_state(),
+                "workers": states,
+                "masters": optimizers,
+                "leases": self.leases.state(),
+                "version": self.holder.version,
+            },
+        )
+
+    def vector_state(self) -> dict[str, Tensor]:
+        """The central weights by name."""
+        return self.book.model.state_dict()
+
+    def restore(self) -> None:
+        """Go on from the newest state."""
+        state = self.book.restore()
+        self.vector.fill(self.vector.whole())  # the book has put the weights into the model
+        self.values.copy_(self.vector.whole())
+        self.holder.optimizer.load_state_dict(from_bytes(state["masters"][0]))
+        self.holder.version = int(state["version"])
+        self.leases.restore(state["leases"])
+        self._states = list(state["workers"])
+        for shard, packed in zip(self.cluster.shards, state["masters"][1:], strict=False):
+            self.post.send(shard.peer, "optimizer", {}, packed)
+
+    def close(self) -> None:
+        """Let what was begun end."""
+        self.book.end()
+
+    def _gathered(self) -> Tensor:
+        """A copy of the central weights, of all masters."""
+        whole = self.values
+        for peer in self.cluster.heads:
+            self.post.send(peer, "flush")
+            self._await(peer, "push", flush=True)
+        for peer, first, stop in self.cluster.shards:
+            self.post.send(peer, "collect")
+            tensor = self._await(peer, "part").tensor
+            assert tensor is not None
+            whole[first:stop].copy_(tensor)
+        return whole.clone()
+
+    def _shard_states(self) -> list[Tensor]:
+        found = []
+        for shard in self.cluster.shards:
+            self.post.send(shard.peer, "collect", {"optimizer": True})
+            tensor = self._await(shard.peer, "part").tensor
+            assert tensor is not None
+            found.append(tensor.clone())
+        return found
+
+    def _await(self, peer: int, kind: str, *, flush: bool = False) -> Message:
+        """The next such message of a master; what workers say meanwhile is dealt with afterwards. Heads of groups that
+        wait for an answer get it: they could not answer otherwise."""
+        while True:
+            message = self.post.receive()
+            assert message is not None
+            if message.kind == "push" and message.peer in self.cluster.heads:
+                self._take_from_head(message)
+                if message.peer == peer and flush and message.facts.get("flush"):
+                    return message
+            elif message.peer == peer and message.kind == kind:
+                return message
+            else:
+                self._later.append(message)
+
+    def _over(self) -> bool:
+        done = (self.leases.over or bool(self.book.over)) and not self.book.busy
+        return (done and self._saving is None) or (self._stopping and self._saving is None)
+
+    def _maybe_end(self) -> None:
+        if not self._over():
+            return
+        now = time.monotonic()
+        if self._farewell is None:
+            self._farewell = now + _FAREWELL
+        missing = len(self.members) or len(self.lost) < self.cluster.workers
+        if not missing or now > self._farewell:
+            for peer in [*(shard.peer for shard in self.cluster.shards), *self.cluster.heads]:
+                self.post.send(peer, "end")
+            self.book.close(self.leases.done, self._facts(), self.members)
+            self.finished = True
+
+
+def split(length: int, masters: Sequence[int]) -> list[Part]:
+    """Equal parts of a vector for these masters."""
+    edges = [length * place // len(masters) for place in range(len(masters) + 1)]
+    return [Part(peer, edges[place], edges[place + 1]) for place, peer in enumerate(masters)]

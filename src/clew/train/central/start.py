@@ -1,0 +1,292 @@
+"""Which process is what: the coordinator, another master, the head of a group, or a worker."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from clew.comm import Message, Post
+from clew.comm.tcp import Client, Joint, Server, Token
+from clew.dataset import Dataset
+from clew.errors import LeaseError, LostPeerError, StoppedError
+from clew.launch.lease import Lease
+from clew.launch.place import Place
+from clew.ledger import Run, Writer
+from clew.ledger.listeners import listeners
+from clew.ledger.records import SCHEMA
+from clew.recipe import Recipe
+from clew.train import finder
+from clew.train.central.book import Book
+from clew.train.central.coordinator import Cluster, Coordinator, split
+from clew.train.central.holders import Head, Shard
+from clew.train.central.vector import Vector
+from clew.train.central.worker import COORDINATOR, Part, Worker, introduce
+from clew.train.config import TrainConfig
+from clew.train.loop import monitored
+from clew.train.stop import Stop
+from clew.train.supply import best_device, make_sampler, training_columns
+
+
+class Roles:
+    """Ranks: the coordinator, the other masters, the heads of groups, the workers."""
+
+    def __init__(self, config: TrainConfig, ranks: int) -> None:
+        central = config.central
+        masters = max(1, central.masters)
+        self.masters = list(range(masters))
+        self.heads = list(range(masters, masters + central.groups))
+        self.workers = list(range(masters + central.groups, ranks)) if central.masters else [0]
+
+    def parts(self, rank: int, length: int) -> list[Part]:
+        """Who holds the weights that a worker exchanges."""
+        if not self.heads:
+            return split(length, self.masters)
+        return [Part(self.heads[self.workers.index(rank) % len(self.heads)], 0, length)]
+
+    def group(self, head: int) -> int:
+        """How many workers a head leads."""
+        place = self.heads.index(head)
+        return len(self.workers[place :: len(self.heads)])
+
+
+def run_rank(
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    place: Place,
+    *,
+    store: Any = None,
+    resume: bool = False,
+    lease: Lease | None = None,
+) -> None:
+    """Take part in an asynchronous training as one of its processes. The coordinator heeds `lease`.
+
+    Raises whatever stops it, after writing the end down.
+    """
+    limit = config.time_limit_minutes
+    with run.writer(f"rank-{place.rank}") as writer, contextlib.ExitStack() as stack:
+        for each in listeners(config.writers, run) if place.rank == 0 else ():
+            stack.callback(each.close)
+            writer.listeners.append(each.see)
+        facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
+        writer.write("start", schema=SCHEMA, **facts)
+        try:
+            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
+                config = _sized(run, recipe, config, place, store, writer)
+                device = best_device(place.local_rank)
+                with monitored(run, config, place, device):
+                    message = _play(run, recipe, config, place, store, writer, stop, resume=resume)
+        except LeaseError:
+            raise  # the records are another's now
+        except BaseException as error:
+            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
+            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
+            writer.write("end", status=status, **told, cpu=time.process_time())
+            raise
+        writer.write("end", status="finished", message=message, cpu=time.process_time())
+
+
+def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer) -> TrainConfig:
+    """The settings with a batch size in them; the coordinator finds one where none was given."""
+    if isinstance(config.batch_size, int):
+        return config
+    if place.rank == 0:
+        dataset = Dataset(config.dataset)
+        columns = training_columns(recipe, dataset)
+        found = finder.find(recipe, config, dataset, columns, best_device(place.local_rank))
+        writer.write("batch_size", **found)
+        run.settle(batch_size=found["chosen"])
+        if store is not None:
+            store.set("batch_size", str(found["chosen"]))
+        size = int(found["chosen"])
+    else:
+        size = int(store.get("batch_size"))
+    return config.model_copy(update={"batch_size": size})
+
+
+def _play(
+    run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer, stop: Stop, *, resume: bool
+) -> str:
+    """This rank's part; why the training ended before its last epoch, if it did."""
+    if config.central.listen:
+        from clew.train.central.elastic import listen
+
+        return listen(run, recipe, config, writer, stop, resume=resume)
+    roles = Roles(config, place.ranks)
+    if config.central.masters == 0:
+        return _alone(run, recipe, config, writer, stop, resume=resume)
+    with contextlib.closing(_post(config, place, roles, store)) as post:
+        if place.rank == COORDINATOR:
+            coordinator = make_coordinator(run, recipe, config, writer, stop, post, roles, resume=resume)
+            with contextlib.closing(coordinator):
+                coordinator.serve()
+            return coordinator.book.over
+        torch.manual_seed(config.seed)
+        if place.rank in roles.workers:
+            introduce(post)
+            work(run, recipe, config, post, roles.parts(place.rank, _length(recipe)), best_device(place.local_rank))
+        elif place.rank in roles.heads:
+            Head(post, config, Vector(recipe.model()).size, workers=roles.group(place.rank)).serve()
+        else:
+            Shard(post, config, Vector(recipe.model()).size).serve()
+    return ""
+
+
+def _length(recipe: Recipe) -> int:
+    return Vector(recipe.model()).length
+
+
+def make_coordinator(
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    writer: Writer,
+    stop: Stop,
+    post: Post,
+    roles: Roles,
+    *,
+    resume: bool,
+    document: Mapping[str, Any] | None = None,
+) -> Coordinator:
+    """The coordinator with all it keeps, ready to serve."""
+    cpu = torch.device("cpu")
+    torch.manual_seed(config.seed)
+    model = recipe.model()
+    vector = Vector(model)
+    sampler = make_sampler(config, Dataset(config.dataset))
+    book = Book(run, recipe, config, writer, model, sampler)
+    book.rehearse(cpu)
+    parts = split(vector.length, roles.masters)
+    cluster = Cluster(parts[0], 0 if config.central.listen else len(roles.workers), parts[1:], roles.heads)
+    made = Coordinator(post, book, vector, config, stop, cluster, document)
+    book.plan(sampler.samples, sum(parameter.numel() for parameter in model.parameters()), str(best_device(0)))
+    if resume:
+        made.restore()
+    made.begin()
+    return made
+
+
+def work(
+    run: Run | None,
+    recipe: Recipe,
+    config: TrainConfig,
+    post: Post,
+    parts: list[Part],
+    device: torch.device,
+) -> int:
+    """Be a worker until there is no more work; how many batches that was.
+
+    A failure is told to the coordinator before it is raised.
+    """
+    for part in parts:
+        if part.peer != COORDINATOR:
+            post.send(part.peer, "hello")
+    with contextlib.closing(Worker(post, recipe, config, parts, device, run=run)) as worker:
+        try:
+            return worker.run()
+        except LostPeerError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                post.send(COORDINATOR, "failed", {"why": str(error) or type(error).__name__})
+            raise
+
+
+def _post(config: TrainConfig, place: Place, roles: Roles, store: Any) -> Post:
+    """How this rank reaches the others."""
+    if _over_mpi(config, place):
+        from clew.comm.mpi import Mpi
+
+        return Mpi()
+    alone = place.local_ranks == place.ranks
+    host = "127.0.0.1" if alone else socket.gethostname()
+    leaders = [*roles.masters, *roles.heads]
+    server: Server | None = None
+    if place.rank in leaders:
+        token = Token.new(encrypted=not alone)
+        server = Server(f"{host}:0", token=token, here=place.rank)
+        store.set(f"master-{place.rank}", f"{server.address} {token}")
+        if place.rank == COORDINATOR:
+            return server
+    client = Client(here=place.rank)
+    wanted = [COORDINATOR] if server is not None else leaders
+    for leader in wanted:
+        address, word = store.get(f"master-{leader}").decode().split()
+        client.connect(leader, address, Token.parse(word))
+        if leader == COORDINATOR and server is None:
+            client.watch(address, Token.parse(word))
+    return client if server is None else Joint(server, client)
+
+
+def _over_mpi(config: TrainConfig, place: Place) -> bool:
+    if config.central.comm == "tcp":
+        return False
+    if config.central.comm == "auto" and not place.launcher.startswith(("mpiexec", "srun")):
+        return False
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        if config.central.comm == "mpi":
+            raise
+        return False
+    return bool(MPI.COMM_WORLD.size == place.ranks)
+
+
+def _alone(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: Stop, *, resume: bool) -> str:
+    """Master and worker in one process: the same steps, nothing sent."""
+    roles = Roles(config, 1)
+    above, below = Direct(0), Direct(1)
+    coordinator = make_coordinator(run, recipe, config, writer, stop, above, roles, resume=resume)
+    above.deliver, below.deliver = below.box.append, coordinator.handle
+    below.idle = coordinator.tick
+    parts = roles.parts(0, coordinator.vector.length)
+    with contextlib.closing(coordinator):
+        introduce(below)
+        work(run, recipe, config, below, parts, best_device(0))
+        while not coordinator.finished:
+            coordinator.tick()
+        coordinator.serve()
+    return coordinator.book.over
+
+
+class Direct(Post):
+    """A post whose messages are handled by the receiver as they are sent."""
+
+    def __init__(self, here: int) -> None:
+        super().__init__()
+        self.here = here
+        self.box: deque[Message] = deque()
+        self.deliver: Any = None
+        self.idle: Any = None
+        self._looked = time.monotonic()
+
+    def send(
+        self,
+        peer: int,
+        kind: str,
+        facts: Mapping[str, Any] | None = None,
+        tensor: Tensor | None = None,
+        *,
+        lent: bool = False,
+    ) -> None:
+        """Hand over."""
+        self._count(tensor, out=True)
+        self.deliver(Message(self.here, kind, dict(facts or {}), tensor))
+
+    def receive(self, timeout: float | None = None) -> Message | None:
+        """The answer, which is there already."""
+        if self.idle is not None and time.monotonic() - self._looked > 0.1:
+            self._looked = time.monotonic()
+            self.idle()
+        return self.box.popleft() if self.box else None
+
+    def close(self) -> None:
+        """Nothing to close."""
