@@ -20,7 +20,8 @@ LAYERS = (
     {"dataset", "launch", "template"},
     {"prepare"},
     {"train"},
-    {"spec", "tune", "distributed", "export"},
+    {"tune", "distributed", "export"},
+    {"spec"},
     {"service", "bench"},
     {"cli"},
 )

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from clew.train.api import train
     from clew.train.evaluate import evaluate
     from clew.train.predict import predict
+    from clew.tune.api import tune
 
-_MODULES = ("distributed", "errors", "export", "figure", "prepare", "readers", "tally", "train", "transforms")
+_MODULES = ("distributed", "errors", "export", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
 _NAMES = {
     "Batch": "clew.dataset",
     "Dataset": "clew.dataset",
@@ -60,6 +61,7 @@ __all__ = [
     "tally",
     "train",
     "transforms",
+    "tune",
 ]
 
 

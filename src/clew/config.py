@@ -80,10 +80,20 @@ def override(document: Document, settings: Sequence[str]) -> Document:
             value = yaml.safe_load(text)
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
-        _put(data, key, value, setting)
+        _put(data, key, value, f"--set {setting}")
         places = {given: place for given, place in places.items() if given[: len(key)] != key}
         for depth in range(1, len(key) + 1):
             places.setdefault(key[:depth], f"--set {setting}")
+    return Document(data, places, document.source)
+
+
+def replaced(document: Document, values: Mapping[str, Any], source: str) -> Document:
+    """The document with values at dotted keys (`train.optimizer.lr`); `source` says where they come from."""
+    data, places = _copy(document.data), dict(document.places)
+    for name, value in values.items():
+        key = tuple(name.split("."))
+        _put(data, key, value, name)
+        places[key] = source
     return Document(data, places, document.source)
 
 
@@ -160,13 +170,13 @@ def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
         if isinstance(data, list):
             if not name.isdecimal() or int(name) >= len(data):
                 here = ".".join(key[:index])
-                raise ConfigError(f"--set {setting}: {here} has {len(data)} entries, counted from 0")
+                raise ConfigError(f"{setting}: {here} has {len(data)} entries, counted from 0")
             part = int(name)
         elif isinstance(data, dict):
             part = next((given for given in data if str(given) == name), name)  # 0 in YAML is no text
         else:
             here = ".".join(key[:index])
-            raise ConfigError(f"--set {setting}: {here} is a single value, it has no key '{name}'")
+            raise ConfigError(f"{setting}: {here} is a single value, it has no key '{name}'")
         if index == len(key) - 1:
             data[part] = value
         elif isinstance(data, dict) and data.get(part) is None:

@@ -6,9 +6,11 @@
     │   ├── DataError         an input file, a table or a dataset
     │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
     │   └── RunError          a run folder that is missing, taken or half-written
-    ├── WorkerError           a process of ours died: exit code 1
+    ├── WorkerError           a process of ours failed: exit code 1
+    │   ├── LostWorkerError   it died without a word: killed, or out of memory
     │   └── LostPeerError     another process of an asynchronous training is gone
     └── StoppedError          told to stop before the end, ready to go on: exit code 75
+        └── LeaseError        the work was taken back and given to another
 
 A message says what was given, what is allowed and what to do, in one line.
 """
@@ -54,6 +56,10 @@ class WorkerError(ClewError):
     """A worker process failed; the message carries its rank and its own words."""
 
 
+class LostWorkerError(WorkerError):
+    """A worker process died without a word; trying again may help."""
+
+
 class LostPeerError(WorkerError):
     """A process that takes part in an asynchronous training cannot be reached."""
 
@@ -62,6 +68,10 @@ class StoppedError(ClewError):
     """A run was told to stop, by a signal or a deadline, and can be resumed. 75 tells batch systems to try again."""
 
     exit_code = 75
+
+
+class LeaseError(StoppedError):
+    """What this process works on was taken back, as it gave no sign of life; another goes on with it."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:

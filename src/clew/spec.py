@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from pydantic import create_model
 
-from clew.config import Document, Section, beneath, override, read_document, to_data, validate
+from clew.config import Document, Section, beneath, override, read_document, replaced, to_data, validate
 from clew.errors import ConfigError
 from clew.prepare.config import PrepareConfig
 from clew.recipe import Recipe, find
 from clew.train.config import TrainConfig
+from clew.tune.config import TuneConfig
 
 _YAML = (".yaml", ".yml")
+SECTIONS = ("prepare", "train", "tune")
+"""Clew's own, beside those of a recipe."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A recipe with its settings, and those of prepare and train."""
+    """A recipe with its settings, and those of prepare, train and, where there is one, a study."""
 
     recipe: Recipe
     prepare: PrepareConfig
     train: TrainConfig
+    tune: TuneConfig | None
     data: dict[str, Any]
     """All of it as plain YAML types; loading that again gives an equal spec."""
+
+    def changed(self, values: Mapping[str, Any], source: str) -> Spec:
+        """The same with other values at dotted keys, as `train.optimizer.lr`.
+
+        Raises:
+            ConfigError: they do not fit, one by one or together; the line begins with `source`.
+        """
+        return from_document(replaced(Document(self.data, source=source), values, source))
 
 
 def load(name: str, settings: Sequence[str] = ()) -> Spec:
@@ -50,8 +62,8 @@ def from_document(document: Document, settings: Sequence[str] = ()) -> Spec:
     own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
     values = cast(Any, checked)
     data = to_data(checked)
-    ordered = {name: data[name] for name in ("recipe", *own, "prepare", "train")}
-    return Spec(recipe(recipe.Config(**own)), values.prepare, values.train, ordered)
+    ordered = {name: data[name] for name in ("recipe", *own, *SECTIONS) if name != "tune" or data[name] is not None}
+    return Spec(recipe(recipe.Config(**own)), values.prepare, values.train, values.tune, ordered)
 
 
 def schema(recipe: type[Recipe]) -> type[Section]:
@@ -60,7 +72,7 @@ def schema(recipe: type[Recipe]) -> type[Section]:
     Raises:
         ConfigError: the recipe's settings use a name that is clew's.
     """
-    taken = {"recipe", "prepare", "train"} & recipe.Config.model_fields.keys()
+    taken = {"recipe", *SECTIONS} & recipe.Config.model_fields.keys()
     if taken:
         raise ConfigError(f"recipe {recipe.__name__}: its Config may not use clew's own name '{taken.pop()}'")
     return create_model(
@@ -69,6 +81,7 @@ def schema(recipe: type[Recipe]) -> type[Section]:
         recipe=(str, ...),
         prepare=(PrepareConfig, PrepareConfig()),
         train=(TrainConfig, TrainConfig()),
+        tune=(TuneConfig | None, None),
     )
 
 

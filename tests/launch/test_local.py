@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clew.errors import ConfigError, WorkerError
+from clew.errors import ConfigError, LostWorkerError, WorkerError
 from clew.launch.local import run_local
 
 pytestmark = pytest.mark.timeout(60)
@@ -73,9 +73,9 @@ def test_every_rank_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         ("exception", WorkerError, "rank 2: ValueError: boom"),
         ("user", ConfigError, "wrong setting"),
         ("interrupt", WorkerError, "rank 2 was interrupted"),
-        ("exit", WorkerError, "rank 2 died without a word (exit code 3)"),
-        ("kill", WorkerError, "rank 2 died without a word (exit code -9)"),
-        ("segfault", WorkerError, "rank 2 died without a word (exit code -11)"),
+        ("exit", LostWorkerError, "rank 2 died without a word (exit code 3)"),
+        ("kill", LostWorkerError, "rank 2 died without a word (exit code -9)"),
+        ("segfault", LostWorkerError, "rank 2 died without a word (exit code -11)"),
     ],
 )
 def test_the_failure_of_one_stops_all_and_is_told(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import sys
 import traceback
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,6 +27,7 @@ from clew.cli import (
     runs,
     trace,
     train,
+    tune,
     worker,
 )
 from clew.errors import ClewError
@@ -51,6 +53,7 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
+app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
@@ -74,6 +77,12 @@ def _root(
     pass
 
 
+@functools.cache
+def command() -> Any:
+    """All verbs as one command of click's. Made once: a process that many jobs are forked from has it ready."""
+    return typer.main.get_command(app)
+
+
 def run() -> None:
     """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
     # torch's threads would spin while they wait: where anything else runs, small steps then take five times longer
@@ -82,7 +91,7 @@ def run() -> None:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        app(arguments, standalone_mode=True)
+        command()(arguments, standalone_mode=True)
     except ClewError as error:
         if debug:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ import typer
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
 from clew.config import to_data
 from clew.errors import ConfigError, RunError
+from clew.launch.lease import Lease
 from clew.launch.place import find as launched
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def train(
     resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that did not finish.")] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
     time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
+    lease: Annotated[str | None, typer.Option(hidden=True, help="The file by which a study hands out a trial.")] = None,
 ) -> None:
     """Train a recipe's model on a dataset.
 
@@ -99,20 +102,26 @@ def train(
         raise ConfigError(
             "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
         )
+    held = None if lease is None else Lease(Path(lease))
     with following() as begun:
         if resume is not None:
             others = [dataset, epochs, output, strategy, listen, *(settings or ())]
-            run = _resume(resume, workers, minutes, begun, others=others)
+            run = _resume(resume, workers, minutes, begun, held, others)
         else:
             from clew import spec
             from clew.train.api import train as work
 
-            options = {"dataset": dataset, "workers": workers, "epochs": epochs, "time_limit_minutes": minutes}
+            options: dict[str, Any] = {
+                "dataset": dataset,
+                "workers": workers,
+                "epochs": epochs,
+                "time_limit_minutes": minutes,
+            }
             options |= {"strategy": strategy, "central__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = spec.load("columns", chosen)
-                asked = {name: value for name, value in columns.items() if value is not None}
+                asked: dict[str, Any] = {name: value for name, value in columns.items() if value is not None}
                 chosen_model = given.recipe.config.model
                 own = {**to_data(given.train), "arguments": chosen_model.arguments}
                 own |= {"outputs": chosen_model.outputs, "penalties": chosen_model.penalties}
@@ -121,15 +130,13 @@ def train(
                     run = work(model, train_files, val_files, output=output, begun=begun, prepared=show, **own, **asked)
             else:
                 loaded = spec.load(str(recipe), chosen)
-                run = work(loaded.recipe, None, loaded.train, output=output, begun=begun)
+                run = work(loaded.recipe, None, loaded.train, output=output, begun=begun, lease=held)
     if launched().rank == 0:
         console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
 
 
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
-    from pathlib import Path
-
     from clew.launch.launcher import ENDS, find
     from clew.ledger import Run
     from clew.ledger.folder import next_name
@@ -154,7 +161,12 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
 
 
 def _resume(
-    name: str, workers: int | None, minutes: float | None, begun: Callable[[Run], None], others: list[Any]
+    name: str,
+    workers: int | None,
+    minutes: float | None,
+    begun: Callable[[Run], None],
+    lease: Lease | None,
+    others: list[Any],
 ) -> Run:
     """Only the number of workers and the time limit may differ from what the run began with."""
     if any(other is not None for other in others):
@@ -163,4 +175,5 @@ def _resume(
     from clew.train.api import resume
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
-    return resume(Run.open(name), begun=begun, **{key: value for key, value in asked.items() if value is not None})
+    given = {key: value for key, value in asked.items() if value is not None}
+    return resume(Run.open(name), begun=begun, lease=lease, **given)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -14,10 +16,11 @@ import psutil
 
 from clew.errors import RunError
 from clew.files import write_text
-from clew.launch.launcher import Job, State
+from clew.launch.launcher import Job, Room, State
 
 _CLEW = "from clew.cli.main import run; run()"
 _ENDS: dict[str, State] = {"0": "finished", "75": "stopped"}
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _keepers: list[subprocess.Popen[bytes]] = []
 """Those this process started: Python complains of a process object that goes before its process does."""
 
@@ -25,24 +28,26 @@ _keepers: list[subprocess.Popen[bytes]] = []
 class Detached:
     """A process in a session of its own, under a keeper that writes down how it ended."""
 
-    def start(self, arguments: Sequence[str], *, folder: Path) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+        here = room or Room()
         try:
             folder.mkdir(parents=True)
             with (folder / "log.txt").open("wb") as log:
                 keeper = subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(_exit_file(folder)), *arguments],
+                    [sys.executable, "-m", __name__, str(exit_file(folder)), json.dumps(here.cores), *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
+                    env={**os.environ, **visible(here)},
                 )
         except OSError as error:
             raise RunError(f"{folder}: cannot start a job there ({error})") from error
         _keepers.append(keeper)
-        return Job("local", f"{keeper.pid}:{psutil.Process(keeper.pid).create_time()}", str(folder))
+        return Job("local", named(keeper.pid), str(folder))
 
     def state(self, job: Job) -> State:
-        file = _exit_file(Path(job.folder))
+        file = exit_file(Path(job.folder))
         if file.exists():
             return _ENDS.get(file.read_text().strip(), "failed")
         if _keeper(job) is not None:
@@ -54,9 +59,46 @@ class Detached:
         if keeper is not None:
             keeper.terminate()
 
+    def kill(self, job: Job) -> None:
+        keeper = _keeper(job)
+        if keeper is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(keeper.pid, signal.SIGKILL)
 
-def _exit_file(folder: Path) -> Path:
+
+def exit_file(folder: Path) -> Path:
+    """Where the keeper of a job writes its exit code."""
     return folder / "exit"
+
+
+def visible(room: Room) -> Mapping[str, str]:
+    """What an environment says of devices."""
+    return {} if room.devices is None else dict.fromkeys(_VISIBLE, ",".join(map(str, room.devices)))
+
+
+def named(pid: int) -> str:
+    """A process that no later one can be taken for."""
+    try:
+        return f"{pid}:{psutil.Process(pid).create_time()}"
+    except psutil.NoSuchProcess:  # it has ended already
+        return f"{pid}:0"
+
+
+def bind(cores: Sequence[int]) -> None:
+    """Keep this process, and those it starts, on some cores."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+def pass_on(child: int) -> None:
+    """Whoever asks this process to stop, asks the child."""
+
+    def tell(number: int, frame: FrameType | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, number)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, tell)
 
 
 def _keeper(job: Job) -> psutil.Process | None:
@@ -71,15 +113,10 @@ def _keeper(job: Job) -> psutil.Process | None:
 
 def main() -> None:
     """The keeper: run the command, pass on what it is told, write down its exit code."""
-    file, *arguments = sys.argv[1:]
+    file, cores, *arguments = sys.argv[1:]
+    bind(json.loads(cores))
     child = subprocess.Popen([sys.executable, "-c", _CLEW, *arguments])
-
-    def tell(number: int, frame: FrameType | None) -> None:
-        if child.poll() is None:
-            os.kill(child.pid, number)
-
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, tell)
+    pass_on(child.pid)
     write_text(Path(file), str(child.wait()))
 
 

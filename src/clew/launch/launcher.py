@@ -14,8 +14,29 @@ from clew.errors import ConfigError, nearest
 State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost"]
 """`stopped` can be resumed; `lost` ended without leaving an exit code."""
 ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost")
-LAUNCHERS = {"local": "clew.launch.detached:Detached"}
+LAUNCHERS = {
+    "local": "clew.launch.detached:Detached",
+    "warm": "clew.launch.warm:Warm",
+    "ranks": "clew.launch.ranks:Ranks",
+}
 """Names and where they lead."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """The part of a machine that a job may use. Launchers of other machines take the numbers for how much it needs."""
+
+    cores: tuple[int, ...] = ()
+    """Numbers of cores; none: wherever there is time."""
+    devices: tuple[int, ...] | None = None
+    """Numbers of accelerators; None: all."""
+
+
+def portion(cores: Sequence[int], place: int, slots: int) -> tuple[int, ...]:
+    """Neighbouring cores for one of several slots, all of them dealt out; some share where there are too few."""
+    if slots > len(cores):
+        return (cores[place % len(cores)],)
+    return tuple(cores[len(cores) * place // slots : len(cores) * (place + 1) // slots])
 
 
 @dataclass(frozen=True)
@@ -39,8 +60,8 @@ class Launcher(Protocol):
     It holds nothing between calls: all it needs to know of a job is in the `Job`.
     """
 
-    def start(self, arguments: Sequence[str], *, folder: Path) -> Job:
-        """Begin `clew ARGUMENTS`; `folder`, which is made, takes its output.
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+        """Begin `clew ARGUMENTS`, bound to `room`; `folder`, which is made, takes its output.
 
         Raises:
             RunError: it cannot be started.
@@ -51,6 +72,9 @@ class Launcher(Protocol):
 
     def stop(self, job: Job) -> None:
         """Ask it to write a checkpoint and end; nothing happens where it has ended already."""
+
+    def kill(self, job: Job) -> None:
+        """End it with all its processes, whatever it does; nothing happens where it cannot be reached."""
 
 
 def find(name: str) -> Launcher:

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import psutil
 
-from clew.errors import ClewError, StoppedError, UserError, WorkerError
+from clew.errors import ClewError, LostWorkerError, StoppedError, UserError, WorkerError
 from clew.launch.worker import mark, without_main
 
 _ECHO = 0.2
@@ -93,7 +93,8 @@ def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
                 when, failure = cast(Any, one).recv()
             except EOFError:
                 process.join()
-                when, failure = 0.0, WorkerError(f"rank {rank} died without a word (exit code {process.exitcode})")
+                told = f"rank {rank} died without a word (exit code {process.exitcode})"
+                when, failure = 0.0, LostWorkerError(told)
             if failure is not None:
                 failures.append((when, failure))
     if failures:

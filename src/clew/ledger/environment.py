@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -55,13 +56,15 @@ def allowed_cores() -> int:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    return {name: found for name in _PACKAGES if (found := _version(name))}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _cpu() -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -277,7 +276,7 @@ def follow(run: Run, stream: str, *, until: Any, after: int = -1, pause: float =
             yield record
         if finished:
             return
-        time.sleep(pause)
+        until.wait(pause)
 
 
 def _alive(start: Record) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
-from clew.errors import ConfigError, DataError, RecipeError, RunError, StoppedError
+from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
 from clew.files import write_text
+from clew.launch.lease import Lease
 from clew.launch.local import run_local
 from clew.launch.place import Place
 from clew.launch.worker import check_not_inside
@@ -33,6 +34,7 @@ def train(
     *,
     output: str | Path | None = None,
     begun: Callable[[Run], None] | None = None,
+    lease: Lease | None = None,
     **settings: Any,
 ) -> Run:
     """Train, on as many processes as `workers` says or a launcher has started, and return the run.
@@ -49,7 +51,8 @@ def train(
     last layer does not tell.
 
     `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
-    its folder is there, before any work.
+    its folder is there, before any work. Where the work is on `lease`, the run gives it signs of life and stops when
+    it says so.
 
     Raises:
         UserError: something in the recipe, the data or the settings is wrong.
@@ -79,7 +82,7 @@ def train(
             begun(run)
         return run
 
-    return _begin(make, work, chosen, team, resume=False)
+    return _begin(make, work, chosen, team, resume=False, lease=lease)
 
 
 def _without_recipe(
@@ -114,6 +117,7 @@ def resume(
     *,
     recipe: Any = None,
     begun: Callable[[Run], None] | None = None,
+    lease: Lease | None = None,
     **settings: Any,
 ) -> Run:
     """Go on with a run that was stopped, interrupted or killed, from its newest state.
@@ -134,23 +138,30 @@ def resume(
     _check(Dataset(chosen.dataset))
 
     def ready() -> Run:
-        if run.state in ("running", "finished"):
+        # on lease, whoever seems to run it on another host has lost it
+        if run.state in (("finished",) if lease is not None else ("running", "finished")):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
         if begun is not None:
             begun(run)
         return run
 
-    return _begin(ready, work, chosen, team, resume=True)
+    return _begin(ready, work, chosen, team, resume=True, lease=lease)
 
 
-def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool) -> Run:
+def _begin(
+    make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool, lease: Lease | None
+) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
+    if lease is not None and team.here.rank == 0:
+        lease.beat(now=True)
+        if lease.lost:
+            raise LeaseError(f"{lease.path}: this work was handed to another before it began")
     run = Run.open(team.share("run", lambda: str(make().path)))
     if team.store is None:
-        _start(run, recipe, config, resume=resume)
+        _start(run, recipe, config, resume=resume, lease=lease)
         return run
     try:
-        _work(run, recipe, config, team.here, team.store, resume=resume)
+        _work(run, recipe, config, team.here, team.store, resume=resume, lease=lease)
     except StoppedError:
         raise
     except Exception as error:
@@ -161,10 +172,10 @@ def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: T
     return run
 
 
-def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool) -> None:
+def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool, lease: Lease | None) -> None:
     """Do, or go on with, the training that a run folder describes, in processes of this machine."""
     run.meeting_file.unlink(missing_ok=True)
-    arguments = (run, recipe, config, resume)
+    arguments = (run, recipe, config, resume, lease)
     if config.processes == 1:
         _enter(*arguments, 0, 1)
     else:
@@ -192,7 +203,7 @@ def _in_processes(run: Run, arguments: tuple[Any, ...], workers: int) -> None:
 def _end(run: Run, error: Exception) -> None:
     """Rank 0 may have been stopped, or know only that it lost another: its stream must end with the cause."""
     with run.writer("rank-0") as writer:
-        writer.write("end", status="failed", message=str(error))
+        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
 
 
 def _check(data: Dataset) -> None:
@@ -201,18 +212,29 @@ def _check(data: Dataset) -> None:
             raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")
 
 
-def _enter(run: Run, recipe: Recipe, config: TrainConfig, resume: bool, rank: int, ranks: int) -> None:
+def _enter(
+    run: Run, recipe: Recipe, config: TrainConfig, resume: bool, lease: Lease | None, rank: int, ranks: int
+) -> None:
     """A worker of this machine."""
     from torch._C._distributed_c10d import FileStore
 
     store = FileStore(str(run.meeting_file), ranks) if ranks > 1 else None
-    _work(run, recipe, config, Place(rank, ranks, rank, ranks), store, resume=resume)
+    _work(run, recipe, config, Place(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
 
 
-def _work(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, *, resume: bool) -> None:
+def _work(
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    place: Place,
+    store: Any,
+    *,
+    resume: bool,
+    lease: Lease | None,
+) -> None:
     import torch
 
     from clew.train.strategies import runner
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    runner(config)(run, recipe, config, place, store=store, resume=resume)
+    runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)

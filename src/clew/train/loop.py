@@ -6,7 +6,8 @@ import contextlib
 import os
 import socket
 import time
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,7 +16,8 @@ from clew import tally
 from clew.dataset import Dataset
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Disk, Memory, Store
-from clew.errors import StoppedError
+from clew.errors import LeaseError, StoppedError
+from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.listeners import listeners
@@ -33,7 +35,9 @@ from clew.train.supply import best_device, make_loader, training_columns
 from clew.train.trace import CHECKPOINT, LOAD, READ, VALIDATE, Trace
 from clew.train.validator import Validated, Validator
 
-_SAVE, _FINISH = 1, 2
+T = TypeVar("T")
+
+_SAVE, _FINISH, _LEAVE = 1, 2, 3
 """Orders of rank 0."""
 _LISTEN = 10
 """Steps between two times at which ranks on devices hear each other."""
@@ -42,10 +46,17 @@ _SILENCE = 0.5
 
 
 def run_rank(
-    run: Run, recipe: Recipe, config: TrainConfig, place: Place, *, store: Any = None, resume: bool = False
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    place: Place,
+    *,
+    store: Any = None,
+    resume: bool = False,
+    lease: Lease | None = None,
 ) -> None:
     """Train as one of several ranks that meet in `store`, from the first batch (or, resuming, from the newest state)
-    to the last record.
+    to the last record. Rank 0 gives a sign of life to `lease`, and all ranks stop at the same step if that says so.
 
     Raises whatever stops it, after writing the end down.
     """
@@ -58,7 +69,7 @@ def run_rank(
             "start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks
         )
         try:
-            with Stop(None if limit is None else 60 * limit) as stop:
+            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
                 device = best_device(place.local_rank)
                 strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
                 config = _sized(run, recipe, config, strategy, writer, device)
@@ -71,11 +82,14 @@ def run_rank(
                         loop.restore()
                     loop.train()
                 strategy.close()
+        except LeaseError:
+            raise  # the records are another's now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            writer.write("end", status=status, message=str(error) or type(error).__name__)
+            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
+            writer.write("end", status=status, **told, cpu=time.process_time())
             raise
-        writer.write("end", status="finished", message=loop.over)
+        writer.write("end", status="finished", message=loop.over, cpu=time.process_time())
 
 
 def _sized(
@@ -227,6 +241,7 @@ class _Loop:
             for portion in portions:
                 self.trace.begin_step(self.step)
                 self.engine.rate(self.schedule.at(self.step))
+                self.stop.beat()
                 self.strategy.order, self.strategy.alarm = self._order(), self.stop.wanted
                 self.strategy.size = portion.size
                 meter.add(self.engine.step(portion.parts), portion)
@@ -238,6 +253,8 @@ class _Loop:
                 # reading what the others said makes a device wait: there, only now and then
                 if self.device.type == "cpu" or self.step % _LISTEN == 0:
                     order, alarm = self.strategy.heard()
+                    if order == _LEAVE:
+                        raise LeaseError(f"{self.run.path} was handed to another at step {self.step}; this one leaves")
                     if order == _FINISH:
                         self.over = f"{self.config.minutes:g} minutes are over"
                     elif (order or alarm) and self.place < steps and not enough:
@@ -254,6 +271,8 @@ class _Loop:
 
     def _order(self) -> int:
         """What rank 0 wants all to do after the coming step."""
+        if self.stop.lost:
+            return _LEAVE
         if self.config.minutes is not None and self._elapsed() > 60 * self.config.minutes:
             return _FINISH
         return _SAVE if time.monotonic() - self.saved > 60 * self.config.checkpoint_minutes else 0
@@ -282,8 +301,14 @@ class _Loop:
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
         shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
-        found = judge.judge_all(self.recipe, self.model, self.held_out, shares.epoch(0), self.device)
+        found = judge.judge_all(self.recipe, self.model, self.held_out, self._beating(shares.epoch(0)), self.device)
         return tally.values(self.strategy.add(found))
+
+    def _beating(self, batches: Iterable[T]) -> Iterator[T]:
+        """Validation may take longer than a lease."""
+        for each in batches:
+            self.stop.beat()
+            yield each
 
     def _seen(self, done: Validated, **more: Any) -> bool:
         """Write a validation down; whether its weights are the best so far."""
@@ -329,7 +354,8 @@ class _Loop:
             "pending": self.pending,
             "verdict": self.verdict.state(),
         }
-        if self.strategy.rank == 0:
+        self.stop.beat()
+        if self.strategy.rank == 0 and not self.stop.lost:
             with self.trace.span(CHECKPOINT):
                 self._written(wait=True)
                 self.saver.save(self.step, state)
@@ -339,7 +365,8 @@ class _Loop:
         if self.strategy.rank == 0:
             self._written(wait=stop or ends)
         if stop:
-            raise StoppedError(f"stopped at step {self.step}; go on with: clew train --resume {self.run.path}")
+            why = f" ({self.stop.why})" if self.stop.why else ""
+            raise StoppedError(f"stopped at step {self.step}{why}; go on with: clew train --resume {self.run.path}")
 
     def _written(self, *, wait: bool) -> None:
         """Write down which checkpoints are now on disk."""
@@ -379,7 +406,7 @@ class _Loop:
         if bad is not None:
             raise save_portion(self.run, self.strategy.rank, self.loader, bad, self.step - meter.steps + bad.number + 1)
         losses = meter.losses()
-        if losses:
+        if losses and not self.stop.lost:
             self.writer.write(
                 "step",
                 epoch=self.epoch,

@@ -9,16 +9,22 @@ import time
 from types import FrameType, TracebackType
 from typing import Any
 
+from clew.launch.lease import Lease
+
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _GRACE = 60.0
 """Seconds before a batch system's end of the job at which a run stops by itself."""
 
 
 class Stop:
-    """Watches for SIGTERM, SIGUSR1 and the end of the time granted. Use as a context; signals only in a main thread."""
+    """Watches for SIGTERM, SIGUSR1, the end of the time granted and, where the work is on lease, what is said there.
 
-    def __init__(self, limit: float | None) -> None:
+    Use as a context; signals only in a main thread.
+    """
+
+    def __init__(self, limit: float | None, lease: Lease | None = None) -> None:
         """`limit`: seconds from now, or None; Slurm's end of the job counts too."""
+        self._lease = lease
         self._asked = False
         self._before: dict[int, Any] = {}
         ends = [time.time() + limit] if limit is not None else []
@@ -41,4 +47,19 @@ class Stop:
     @property
     def wanted(self) -> bool:
         """Whether it is time to stop."""
-        return self._asked or time.time() >= self._end
+        return self._asked or time.time() >= self._end or bool(self.why)
+
+    @property
+    def why(self) -> str:
+        """What the one who handed out the work says about it."""
+        return self._lease.told if self._lease is not None else ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the work belongs to another now: nothing may be written any more."""
+        return self._lease is not None and self._lease.lost
+
+    def beat(self) -> None:
+        """Give a sign of life, and listen."""
+        if self._lease is not None:
+            self._lease.beat()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clew.comm import Message, Post
-from clew.errors import LostPeerError, RunError, StoppedError
+from clew.errors import LeaseError, LostPeerError, RunError, StoppedError
 from clew.train.central.book import Book
 from clew.train.central.holder import Holder
 from clew.train.central.leases import Leases
@@ -131,7 +131,9 @@ class Coordinator:
             if time.monotonic() - self._looked > _TICK:
                 self.tick()
         if self._stopping:
-            raise StoppedError(f"stopped at step {self.leases.done}; go on with: clew train --resume {self.book.path}")
+            why = f" ({self.stop.why})" if self.stop.why else ""
+            told = f"stopped at step {self.leases.done}{why}"
+            raise StoppedError(f"{told}; go on with: clew train --resume {self.book.path}")
 
     def handle(self, message: Message) -> None:
         """Do what a message asks for."""
@@ -157,6 +159,9 @@ class Coordinator:
         self.book.record(self.leases.done, self.members)
         self.book.listen()
         self.book.advance()
+        self.stop.beat()
+        if self.stop.lost:
+            raise LeaseError(f"{self.book.path} was handed to another at step {self.leases.done}; this one leaves")
         if self.stop.wanted and not self._stopping and not self.leases.over:
             self._stopping, self._saving = True, self._want_states()
         elif self._saving is None and self.book.save_due():

@@ -16,7 +16,8 @@ from torch import Tensor
 from clew.comm import Message, Post
 from clew.comm.tcp import Client, Joint, Server, Token
 from clew.dataset import Dataset
-from clew.errors import LostPeerError, StoppedError
+from clew.errors import LeaseError, LostPeerError, StoppedError
+from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
 from clew.ledger.listeners import listeners
@@ -57,9 +58,16 @@ class Roles:
 
 
 def run_rank(
-    run: Run, recipe: Recipe, config: TrainConfig, place: Place, *, store: Any = None, resume: bool = False
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    place: Place,
+    *,
+    store: Any = None,
+    resume: bool = False,
+    lease: Lease | None = None,
 ) -> None:
-    """Take part in an asynchronous training as one of its processes.
+    """Take part in an asynchronous training as one of its processes. The coordinator heeds `lease`.
 
     Raises whatever stops it, after writing the end down.
     """
@@ -71,16 +79,19 @@ def run_rank(
         facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
         writer.write("start", schema=SCHEMA, **facts)
         try:
-            with Stop(None if limit is None else 60 * limit) as stop:
+            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
                 config = _sized(run, recipe, config, place, store, writer)
                 device = best_device(place.local_rank)
                 with monitored(run, config, place, device):
                     message = _play(run, recipe, config, place, store, writer, stop, resume=resume)
+        except LeaseError:
+            raise  # the records are another's now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            writer.write("end", status=status, message=str(error) or type(error).__name__)
+            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
+            writer.write("end", status=status, **told, cpu=time.process_time())
             raise
-        writer.write("end", status="finished", message=message)
+        writer.write("end", status="finished", message=message, cpu=time.process_time())
 
 
 def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer) -> TrainConfig:

@@ -1,0 +1,247 @@
+"""What a study costs beside its trials, and against Ray Tune.
+
+    python benchmarks/tune.py [--quick] [--json FILE] [--ray PYTHON] [--device]
+
+Always: the coordinator's own time over 1,000 trivial trials in this process, and the time of one ask of four
+parameters with 10,000 trials in the history. `--ray PYTHON`, of an environment with `ray[tune]` and optuna and of the
+same version, adds the rival: the same Optuna search over the same trainings on the same two slots, the imports of torch
+left out on both sides (not part of CI). `--device` adds trials/hour of small trainings as separate runs on an
+accelerator, so many at a time: what packed trials will be measured against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import clew
+from clew import Dataset, spec
+from clew.config import to_data
+from clew.ledger.environment import capture
+from clew.recipes.tracking import Tracking
+from clew.tune.api import tune
+from clew.tune.config import TuneConfig
+from clew.tune.jobs import Jobs
+from clew.tune.study import Study
+
+HERE = Path(__file__).parent
+FOUR = {
+    "train.optimizer.lr": {"log": [1e-5, 1e-1]},
+    "train.optimizer.weight_decay": {"log": [1e-6, 1e-2]},
+    "model.dropout": {"uniform": [0, 0.5]},
+    "model.hidden": {"choice": [32, 64, 128]},
+}
+IMPORTS = """
+import time
+begun = time.time()
+import torch, torch._dynamo, torch.distributed, clew.train.loop
+print(time.time() - begun)
+"""
+
+
+def main() -> int:
+    """0 where every bar is met."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="200 trials, a history of 2,000")
+    parser.add_argument("--json", type=Path, help="write the results to this file")
+    parser.add_argument("--ray", type=Path, metavar="PYTHON", help="a Python that has ray[tune]")
+    parser.add_argument("--device", action="store_true", help="separate runs on an accelerator too")
+    arguments = parser.parse_args()
+    quick, conditions = arguments.quick, dict[str, Any]()
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        bars = [
+            overhead(scratch, 200 if quick else 1000, conditions),
+            history(scratch, 2000 if quick else 10_000, conditions),
+        ]
+        if arguments.ray:
+            bars += rival(scratch, arguments.ray, 10 if quick else 20, conditions)
+        if arguments.device:
+            separate(scratch, 16 if quick else 64, conditions)
+    conditions |= {key: value for key, value in capture().items() if key in ("cpu", "cores", "python", "packages")}
+    conditions["load"] = os.getloadavg()
+    for bar in bars:
+        met = "ok    " if bar["ok"] else "MISSED"
+        print(f"{met}  {bar['name']}: {bar['value']:.4g} {bar['unit']} (bar {bar['bar']:g})")
+    print({key: value for key, value in conditions.items() if key != "packages"})
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1) + "\n")
+    return int(not all(bar["ok"] for bar in bars))
+
+
+def overhead(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
+    """Milliseconds a trial of a function that does nothing."""
+    study = _study(scratch / "trivial", trials)
+    begun, cpu = time.perf_counter(), time.process_time()
+    tune(study.config, study, function=lambda values: float(values["model.dropout"]))
+    each = 1e3 * (time.perf_counter() - begun) / trials
+    conditions["trivial_cpu_ms"] = round(1e3 * (time.process_time() - cpu) / trials, 2)
+    assert study.count()["complete"] == trials
+    return _bar(f"a trivial trial in this process, mean of {trials}", each, 20, "ms")
+
+
+def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
+    """Milliseconds of an ask, the last of a study that is kept open, behind so many trials."""
+    import optuna
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    study, rng = _study(scratch / "long", trials + 20), random.Random(1)
+    space: dict[str, Any] = {
+        "train.optimizer.lr": FloatDistribution(1e-5, 1e-1, log=True),
+        "train.optimizer.weight_decay": FloatDistribution(1e-6, 1e-2, log=True),
+        "model.dropout": FloatDistribution(0, 0.5),
+        "model.hidden": CategoricalDistribution([32, 64, 128]),
+    }
+    for _ in range(trials):
+        values = {
+            "train.optimizer.lr": 10 ** rng.uniform(-5, -1),
+            "train.optimizer.weight_decay": 10 ** rng.uniform(-6, -2),
+            "model.dropout": rng.uniform(0, 0.5),
+            "model.hidden": rng.choice([32, 64, 128]),
+        }
+        study._optuna.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=rng.random()))
+    begun = time.perf_counter()
+    again = Study.open(scratch / "long")
+    conditions["open_seconds"] = round(time.perf_counter() - begun, 2)
+    spent, used = list[float](), list[float]()
+    for _ in range(12):
+        begun, cpu = time.perf_counter(), time.process_time()
+        asked = again.ask("me")
+        spent.append(1e3 * (time.perf_counter() - begun))
+        used.append(1e3 * (time.process_time() - cpu))
+        assert asked is not None
+        again.tell(asked.number, rng.random())
+    conditions["ask_ms"], conditions["ask_cpu_ms"] = [round(each) for each in spent], [round(each) for each in used]
+    return _bar(f"an ask of 4 parameters behind {trials:,} trials, 25th percentile", _quartile(spent), 250, "ms")
+
+
+def rival(scratch: Path, python: Path, trials: int, conditions: dict[str, Any]) -> list[dict[str, Any]]:
+    """Trials an hour once both slots are busy, and seconds to the first trial, by clew and by Ray Tune."""
+    settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 8, "train.threads": 1, "model.hidden": 16}
+    rounds = [_round(scratch, python, settings, trials, number) for number in range(2)]
+    conditions["rival"] = rounds
+    print(f"{'':8}{'trials/hour':>14}{'first trial, s':>16}")
+    for name in ("clew", "ray"):
+        for each in rounds:
+            print(f"{name:8}{each[name]['per_hour']:>14,.0f}{each[name]['first']:>16.2f}")
+    ratio = min(each["clew"]["per_hour"] / each["ray"]["per_hour"] for each in rounds)
+    first = max(each["clew"]["first"] / each["ray"]["first"] for each in rounds)
+    told = {"name": "trials/hour against Ray Tune, the worse of two rounds", "value": ratio, "bar": 1, "unit": "x"}
+    return [
+        {**told, "ok": ratio >= 1},
+        _bar("time to the first trial against Ray Tune's, the worse of two rounds", first, 1, "x"),
+    ]
+
+
+def _round(scratch: Path, python: Path, settings: dict[str, Any], trials: int, number: int) -> dict[str, Any]:
+    """Both, one after the other."""
+    return {
+        "clew": _clew(scratch / f"clew-{number}", settings, trials),
+        "ray": _ray(scratch / f"ray-{number}", python, settings, trials),
+    }
+
+
+def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, float]:
+    study = {
+        "space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}},
+        "trials": trials,
+        "sampler": {"name": "tpe", "seed": 1},
+    }
+    given = spec.load("tracking").changed({**settings, "tune": {**study, "parallel": 2}}, "here")
+    (folder.parent / f"{folder.name}.json").write_text(json.dumps(given.data))  # JSON is YAML
+    yaml = (folder.parent / f"{folder.name}.json").rename(folder.parent / f"{folder.name}.yaml")
+    imports = float(subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True).stdout)
+    begun = time.time()
+    words = [
+        sys.executable,
+        "-c",
+        "from clew.cli.main import run; run()",
+        "tune",
+        "run",
+        str(yaml),
+        "--output",
+        str(folder),
+    ]
+    subprocess.run([*words, "--oversubscribe"], check=True, stdout=subprocess.DEVNULL)
+    runs = [clew.Run(path) for path in sorted((folder / "trials").glob("trial-*"))]
+    starts = [(run.last("start") or {})["time"] for run in runs]
+    return _rates(begun, starts, [(run.end() or {})["time"] for run in runs], imports)
+
+
+def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> dict[str, float]:
+    folder.mkdir()
+    packages = Path(np.__file__).parent.parent
+    path = os.pathsep.join([str(Path(clew.__file__).parent.parent), str(packages)])
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+    words = [json.dumps(settings), "tracking", str(trials), str(folder), str(folder / "result.json")]
+    command = [str(python), str(HERE / "rivals" / "ray_tune.py"), *words]
+    subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    told = json.loads((folder / "result.json").read_text())
+    first = min(told["trials"], key=lambda each: each["imported"])
+    imports = first["imported"] - first["entered"]
+    return _rates(told["begun"], [e["imported"] for e in told["trials"]], [e["ended"] for e in told["trials"]], imports)
+
+
+def _rates(begun: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
+    """Seconds to the first trial without imports; trials an hour after the first two, which import."""
+    order = sorted(ends)
+    hourly = 3600 * (len(order) - 2) / (order[-1] - order[1])
+    return {"first": max(min(starts) - begun - imports, 0.0), "per_hour": hourly, "imports": imports}
+
+
+def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
+    """Trials an hour as runs of their own that share a device, so many at a time."""
+    from clew.launch.launcher import Room
+
+    settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 3, "train.threads": 1, "model.hidden": 16}
+    found = {}
+    for parallel in (1, 4, 8, 16):
+        tuned = {"space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}}, "trials": trials, "sampler": "random"}
+        given = spec.load("tracking").changed({**settings, "tune": tuned}, "here")
+        rooms = [Room()] * parallel
+        begun = time.perf_counter()
+        path = scratch / f"separate-{parallel}"
+        tune(given, path, executor=lambda study, given=given, rooms=rooms: Jobs(study.folder, given, rooms))  # type: ignore[misc]
+        found[parallel] = round(3600 * trials / (time.perf_counter() - begun))
+        device = clew.Run(path / "trials" / "trial-0000").last("plan") or {}
+        print(
+            f"separate runs, {parallel} at a time on {device.get('device')}: {found[parallel]:,} trials/hour",
+            flush=True,
+        )
+    conditions["separate_per_hour"] = found
+
+
+def _dataset(scratch: Path) -> Dataset:
+    if not (scratch / "dataset").exists():
+        (scratch / "events").mkdir()
+        for _ in Tracking().generate(200, 1, scratch / "events"):
+            pass
+    return clew.prepare("tracking", input=[str(scratch / "events")], output=str(scratch / "dataset"), workers=1)
+
+
+def _study(path: Path, trials: int) -> Study:
+    config = TuneConfig.model_validate({"space": FOUR, "trials": trials, "sampler": {"name": "tpe", "seed": 1}})
+    return Study.create(path, {"tune": to_data(config)}, config)
+
+
+def _quartile(values: list[float]) -> float:
+    """Others use this machine too: what they add is left out."""
+    return float(np.percentile(values, 25))
+
+
+def _bar(name: str, value: float, bar: float, unit: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "bar": bar, "unit": unit, "ok": value <= bar}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

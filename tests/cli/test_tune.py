@@ -1,0 +1,114 @@
+"""`clew tune` as a user has it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from clew import Dataset, spec
+from clew.tune.study import Study
+from tests.cli import clew, done, script
+
+SETTINGS = """
+recipe: tracking
+model: {hidden: 4}
+train: {dataset: DATASET, epochs: 2, threads: 1}
+tune:
+  space:
+    train.optimizer.lr: {log: [1e-3, 1e-1]}
+    model.hidden: {choice: [4, 8]}
+  objective: val/efficiency
+  direction: maximize
+  trials: 3
+  parallel: 1
+"""
+
+
+@pytest.fixture
+def mine(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my.yaml").write_text(SETTINGS.replace("DATASET", str(dataset.path)))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.timeout(120)
+def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> None:
+    told = done("tune", "run", "my.yaml", "--output", "s")
+    assert "study s: 3 trials, tpe" in told and "3 complete" in told and "tune best s --apply" in told
+    assert told.count("complete  0.") >= 3
+    assert "trial-0002  finished" in done("runs", "list", "s/trials")
+    (best,) = json.loads(done("tune", "best", "s"))
+    assert best["run"] == f"s/trials/trial-{best['trial']:04d}" and set(best["values"]) == {"val/efficiency"}
+    assert "trial" in done("tune", "best", "s", "--apply", "best.yaml")
+    given = spec.load("best.yaml")
+    assert given.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
+    assert given.recipe.config.model.hidden == best["settings"]["model.hidden"]
+    assert given.tune is None
+    shown = done("tune", "show", "s").splitlines()
+    assert shown[2].split()[:3] == ["trial", "state", "val/efficiency"]
+    assert int(shown[3].split()[0]) == best["trial"]
+    assert done("tune", "show", "s", "--html").strip() == "s/report.html"
+    assert len(json.loads(done("tune", "show", "s", "--json"))) == 3
+    assert "study s: 4 trials" in done("tune", "run", "--resume", "s", "--trials", "4")
+    assert Study.open("s").count()["complete"] == 4
+
+
+def test_from_outside(mine: Path) -> None:
+    first, second = map(json.loads, done("tune", "ask", "s", "--recipe", "my.yaml", "--n", "2").splitlines())
+    assert set(first) == {"trial", "settings", "lease"} and set(first["settings"]) == {
+        "train.optimizer.lr",
+        "model.hidden",
+    }
+    assert done("tune", "report", "s", "0", "--step", "1", "--value", "0.5", "--lease", first["lease"]) == "go on\n"
+    assert done("tune", "tell", "s", "0", "--value", "0.75") == ""
+    assert "told before" in done("tune", "tell", "s", "0", "--value", "0.9")
+    refused = clew("tune", "tell", "s", "1", "--value", "0.9", "--lease", first["lease"])
+    assert refused.code == 2 and "is gone" in refused.err
+    done("tune", "tell", "s", "1", "--failed", "out of memory", "--lease", second["lease"])
+    assert [each["state"] for each in json.loads(done("tune", "show", "s", "--json"))] == ["complete", "failed"]
+    assert json.loads(done("tune", "best", "s"))[0]["values"] == {"val/efficiency": 0.75}
+    done("tune", "ask", "s")
+    assert done("tune", "ask", "s") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("run",), "name settings with a section `tune`"),
+        (("run", "tracking"), "no section `tune`"),
+        (("run", "my.yaml", "--set", "tune.space={model.hiden: {choice: [1]}}"), "unknown key 'model.hiden'"),
+        (("run", "my.yaml", "--set", "tune.objective=efficiency"), "write val/METRIC"),
+        (("run", "my.yaml", "--set", "tune.sampler=tp"), "input should be 'tpe'"),
+        (("run", "my.yaml", "--parallel", "1000"), "1000 trials of 1 ranks do not fit"),
+        (("run", "my.yaml", "--set", "tune.storage=mysql"), "choose journal, sqlite or a URL"),
+        (
+            ("run", "my.yaml", "--set", "tune.space={segments.phi_cut: {uniform: [0.1, 0.3]}}"),
+            "the dataset was prepared",
+        ),
+        (("run", "--resume", "nothing"), "nothing/config.yaml"),
+        (("show", "nothing"), "no study there"),
+        (("best", "nothing"), "no study there"),
+        (("tell", "nothing", "3"), "give one of --value, --pruned and --failed"),
+        (("steer", "--in", "no.json", "--out", "o.json", "--n", "1", "--max", "1"), "no.json: cannot be read as JSON"),
+    ],
+)
+def test_mistakes_get_one_line(mine: Path, words: tuple[str, ...], told: str) -> None:
+    outcome = clew("tune", *words)
+    assert outcome.code == 2 and told in outcome.err, outcome
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert not (mine / "studies").exists()
+
+
+def test_run_may_be_left_out(mine: Path) -> None:
+    outcome = script("tune", "my.yaml", "--set", "tune.objective=efficiency", folder=mine)
+    assert outcome.code == 2 and "write val/METRIC" in outcome.err
+
+
+def test_the_document_with_a_study_goes_back_in(mine: Path) -> None:
+    (mine / "again.yaml").write_text(done("config", "show", "my.yaml"))
+    assert spec.load("again.yaml").tune == spec.load("my.yaml").tune
+    assert yaml.safe_load(done("config", "show", "my.yaml"))["tune"]["trials"] == 3
+    assert "tune" not in yaml.safe_load(done("config", "show", "tracking"))
