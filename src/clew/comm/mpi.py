@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from clew.comm.base import Message, Post, as_bytes, empty, pack, unpack
 
-_HEADER, _TENSOR = 71, 72
+_HEADER, _USUAL, _OTHER = 71, 72, 73
+"""Tags: a tensor like the first one between two ranks is expected, and received where it is wanted as it comes."""
 _SPIN, _NAP = 0.005, 0.0001
 """Seconds of looking without a pause, and of a pause."""
 
@@ -25,6 +27,14 @@ def library() -> str:
     return str(MPI.Get_library_version().splitlines()[0].strip("\0 "))
 
 
+@dataclass
+class _Usual:
+    """Two places for tensors of one kind from one rank; the first is the one being filled."""
+
+    rooms: list[Tensor]
+    request: Any = None
+
+
 class Mpi(Post):
     """The ranks of a communicator. A rank that dies ends the job: that is MPI's way."""
 
@@ -34,7 +44,9 @@ class Mpi(Post):
 
         self._mpi, self._comm = MPI, (communicator or MPI.COMM_WORLD).Dup()
         self.here, self.ranks = self._comm.rank, self._comm.size
-        self._room: dict[int, Tensor] = {}
+        self._given: dict[int, tuple[Any, int]] = {}
+        """Type and size of the first tensor sent to each rank."""
+        self._usual: dict[int, _Usual] = {}
 
     def send(
         self,
@@ -47,7 +59,9 @@ class Mpi(Post):
     ) -> None:
         self._comm.Send([pack(kind, facts, tensor), self._mpi.BYTE], peer, _HEADER)
         if tensor is not None:
-            self._comm.Send([as_bytes(tensor), self._mpi.BYTE], peer, _TENSOR)
+            shape = (tensor.dtype, tensor.numel())
+            tag = _USUAL if self._given.setdefault(peer, shape) == shape else _OTHER
+            self._comm.Send([as_bytes(tensor), self._mpi.BYTE], peer, tag)
         self._count(tensor, out=True)
 
     def receive(self, timeout: float | None = None) -> Message | None:
@@ -58,15 +72,34 @@ class Mpi(Post):
         peer, header = status.Get_source(), bytearray(status.Get_count(self._mpi.BYTE))
         found.Recv([header, self._mpi.BYTE])
         kind, facts, shape = unpack(header)
-        tensor = None
-        if shape is not None:
-            tensor = self._room_for(peer, shape)
-            self._comm.Recv([as_bytes(tensor), self._mpi.BYTE], peer, _TENSOR)
+        tensor = None if shape is None else self._tensor(peer, shape)
         self._count(tensor, out=False)
         return Message(peer, kind, facts, tensor)
 
     def close(self) -> None:
+        for usual in self._usual.values():
+            usual.request.Cancel()
+            usual.request.Wait()
         self._comm.Free()
+
+    def _tensor(self, peer: int, shape: tuple[Any, int]) -> Tensor:
+        """The tensor that follows a header. The next one like it is waited for at once, in a second place: what was
+        received stays as it is until then."""
+        usual = self._usual.get(peer)
+        if usual is None:
+            usual = self._usual[peer] = _Usual([empty(shape), empty(shape)])
+            usual.request = self._expect(peer, usual.rooms[0])
+        if shape != (usual.rooms[0].dtype, usual.rooms[0].numel()):
+            other = empty(shape)
+            self._comm.Recv([as_bytes(other), self._mpi.BYTE], peer, _OTHER)
+            return other
+        usual.request.Wait()
+        usual.rooms.reverse()
+        usual.request = self._expect(peer, usual.rooms[0])
+        return usual.rooms[1]
+
+    def _expect(self, peer: int, room: Tensor) -> Any:
+        return self._comm.Irecv([as_bytes(room), self._mpi.BYTE], peer, _USUAL)
 
     def _wait(self, timeout: float | None, status: Any) -> Any:
         """MPI waits by looking again and again: here with pauses, so that others may have the core."""
@@ -79,9 +112,3 @@ class Mpi(Post):
             if timeout is not None and waited > timeout:
                 return None
             time.sleep(0 if waited < _SPIN else _NAP)
-
-    def _room_for(self, peer: int, shape: tuple[Any, int]) -> Tensor:
-        room = self._room.get(peer)
-        if room is None or (room.dtype, room.numel()) != shape:
-            room = self._room[peer] = empty(shape)
-        return room

@@ -145,6 +145,8 @@ class CentralConfig(Section):
         return self.sync_every or {"easgd": 4, "diloco": 20}.get(strategy, 1)
 
 
+AVERAGING = ("easgd", "diloco", "backup")
+"""Of the asynchronous strategies, those in which the steps of workers are averaged."""
 CENTRAL = ("downpour", "easgd", "gem", "diloco", "backup")
 """The asynchronous strategies (backup waits for all but the slowest, by the same means)."""
 

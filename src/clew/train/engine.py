@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from torch.optim import Optimizer
 from clew.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
-from clew.train.config import OPTIMIZERS, OptimizerConfig, TrainConfig
+from clew.train.config import AVERAGING, OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.train.strategies import Strategy, Sum
 from clew.train.trace import Trace
 
@@ -208,7 +209,8 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
     known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
     for name in chosen.parameters.keys() - known:
         raise ConfigError(f"train.optimizer.parameters: {chosen.name} has no '{name}'{nearest(name, known)}")
-    given: dict[str, Any] = {"lr": chosen.lr * scaling(chosen, config.size), **chosen.parameters}
+    factor = scaling(chosen, config.size) * together(config)
+    given: dict[str, Any] = {"lr": chosen.lr * factor, **chosen.parameters}
     if "weight_decay" in inspect.signature(kind).parameters:
         given["weight_decay"] = chosen.weight_decay
     elif chosen.weight_decay:
@@ -227,6 +229,17 @@ def scaling(config: OptimizerConfig, batch_size: int) -> float:
         return 1.0
     ratio = batch_size / config.lr_batch
     return ratio if lr_rule(config) == "linear" else ratio**0.5
+
+
+def together(config: TrainConfig) -> float:
+    """By how much the rate is larger where the steps of all workers are averaged: as for a batch as large as theirs.
+
+    There a batch is one worker's, and the average of their steps would be as small as one worker's with less noise.
+    """
+    rule = lr_rule(config.optimizer)
+    if config.strategy not in AVERAGING or rule == "none":
+        return 1.0
+    return float(max(1, config.workers) if rule == "linear" else math.sqrt(max(1, config.workers)))
 
 
 def lr_rule(config: OptimizerConfig) -> str:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from clew.train.config import OptimizerConfig, TrainConfig
 from clew.train.engine import make_optimizer
 
-_SUM = OptimizerConfig(name="sgd", lr=1.0)
-_OUTER = OptimizerConfig(name="sgd", lr=0.7, parameters={"momentum": 0.9, "nesterov": True})
+_SUM = OptimizerConfig(name="sgd", lr=1.0, lr_rule="none")
+_OUTER = OptimizerConfig(name="sgd", lr=0.7, lr_rule="none", parameters={"momentum": 0.9, "nesterov": True})
 
 
 def sends_gradients(config: TrainConfig) -> bool:
@@ -91,4 +91,6 @@ def _with(config: TrainConfig, kind: str) -> TrainConfig:
         chosen = _SUM
     elif chosen is None:
         chosen = config.optimizer if sends_gradients(config) else _OUTER if kind == "diloco" else _SUM
+    elif config.strategy != "backup":  # it works on what workers' optimisers made of their rate
+        chosen = chosen.model_copy(update={"lr_rule": "none"})
     return config.model_copy(update={"optimizer": chosen})
