@@ -2,10 +2,9 @@
 
 MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
 alone learn from the same split, seed by seed, for so many epochs that none of them gets better any more.
-Compared is the validation accuracy over the last tenth of the epochs, in pairs of equal seeds (the best of all epochs would
-favour whoever's accuracy is noisiest); stated is how many epochs each needed to come within half a percent of where one
-process ends. Quality does not depend on the load of the machine; times are not
-taken.
+Compared is the validation accuracy over the last tenth of the epochs, in pairs of equal seeds (the best of all epochs
+would favour whoever's accuracy is noisiest); stated is how many epochs each needed to come within half a percent of
+where one process ends. Quality does not depend on the load of the machine; times are not taken.
 """
 
 from __future__ import annotations
