@@ -74,6 +74,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     seeds = range(2 if arguments.quick else arguments.seeds)
     everything: dict[str, Any] = {}
     for task, (_, _, epochs) in TASKS.items():
+        if arguments.task not in (None, task):
+            continue
         epochs = 6 if arguments.quick else epochs
         alone = [curve(train(task, "alone", seed, folder, epochs)) for seed in seeds]
         everything[f"{task}, alone"] = alone
@@ -99,4 +101,5 @@ if __name__ == "__main__":
     parser = options(__doc__, "two seeds, a few epochs: shows that it runs, not how good anything is")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, help="these strategies alone")
+    parser.add_argument("--task", choices=TASKS, help="this task alone")
     sys.exit(main(measure, parser))
