@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def resume(
 
 def _begin(make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
-    run = Run.open(team.share("run", lambda: str(make().path)))
+    run = replace(Run.open(team.share("run", lambda: str(make().path))), recipe=recipe)
     if team.store is None:
         _start(run, recipe, config, resume=resume)
         return run
