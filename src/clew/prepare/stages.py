@@ -28,12 +28,11 @@ def units(
     Raises:
         DataError, RecipeError: naming the file.
     """
-    truth = tuple(recipe.truth())
-    made = partial(_blind if unlabelled else _made, recipe, transforms, location, truth)
+    made = partial(_made, recipe, transforms, location, unlabelled)
     with _named(location):
         pieces: Any = recipe.read(location)
         if unlabelled and isinstance(pieces, Pieces):
-            pieces = pieces.lenient(truth)
+            pieces = pieces.lenient(recipe.truth())
         if isinstance(pieces, Sequence):
             yield from (partial(_piece, made, pieces, place) for place in range(len(pieces)))
             return
@@ -49,24 +48,17 @@ def _piece(made: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], pl
     return made(lambda: pieces[place])
 
 
-def _blind(
-    recipe: Recipe, transforms: Sequence[Transform], location: str, truth: Sequence[str], read: Callable[[], Any]
-) -> Table:
-    """Samples of events that may lack their truth."""
-    with _named(location):
-        events = read()
-    events = checked(events, location)
-    left, gone = without(transforms, [name for name in truth if name not in events])
-    events = events.pick(*(name for name in events if name not in gone))
-    return _made(recipe, left, location, (), lambda: events)
-
-
 def _made(
-    recipe: Recipe, transforms: Sequence[Transform], location: str, truth: Sequence[str], read: Callable[[], Any]
+    recipe: Recipe, transforms: Sequence[Transform], location: str, unlabelled: bool, read: Callable[[], Any]
 ) -> Table:
+    truth = recipe.truth()
     with _named(location):
         events = read()
-    events = checked(events, location, truth)
+    events = checked(events, location, () if unlabelled else truth)
+    absent = [name for name in truth if name not in events]
+    if absent:
+        transforms, gone = without(transforms, absent)
+        events = events.pick(*(name for name in events if name not in gone))
     with _named(location):
         events = apply(transforms, events)
     return prepared(recipe, events, location)
