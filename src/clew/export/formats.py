@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
-from clew.export import recurrent
+from clew.export import attention, recurrent
 from clew.train.flat import Flat, Input
 from clew.train.keras import KerasChain, KerasModule, load_keras, packed, quiet, restored
 from clew.train.portable import ENTRY
@@ -32,6 +32,7 @@ class Work:
     tensors: tuple[Tensor, ...]
 
 
+_HYPOT = torch.ops.aten.hypot.default
 Writer = Callable[[Path, str], None]
 """Writes a file with these facts in it."""
 
@@ -62,7 +63,7 @@ def onnx(work: Work) -> Writer:
                 dynamo=True,
                 input_names=[each.name for each in work.inputs],
                 output_names=list(outputs),
-                custom_translation_table={**recurrent.as_onnx(), torch.ops.aten.hypot.default: _hypot()},
+                custom_translation_table={**recurrent.as_onnx(), **attention.as_onnx(program), _HYPOT: _hypot()},
                 verbose=False,
             )
     except Exception as error:  # torch.onnx raises many kinds for what it cannot say in ONNX
