@@ -78,13 +78,15 @@ def plain_run(folder: Path, make: Callable[[], nn.Module], data: Callable[[], Ta
     return clew.train(make(), data(), output=folder / "run", epochs=1, steps=2, features="X", labels="Y")
 
 
-def recipe_run(folder: Path, name: str, *settings: str, events: int = 700) -> Run:
-    """A run of a shipped recipe on its own synthetic events."""
+def recipe_run(folder: Path, name: str, settings: tuple[str, ...] = (), events: int = 700) -> Run:
+    """A run of a shipped recipe on its own synthetic events; recipes with the same generator get the same ones."""
     chosen = spec.load(name, [*settings, "train.epochs=1", "train.steps=2"])
-    for _ in chosen.recipe.generate(events, 1, folder / "events"):
-        pass
+    made = folder.parent / f"{type(chosen.recipe).generate.__qualname__}-{events}"
+    if not made.exists():
+        for _ in chosen.recipe.generate(events, 1, made):
+            pass
     share = {"train": 0.1, "val": 0.1, "test": 0.8}
-    source, output, cache = [str(folder / "events")], str(folder / "data"), str(folder / "cache")
+    source, output, cache = [str(made)], str(folder / "data"), str(folder / "cache")
     data = clew.prepare(chosen.recipe, input=source, output=output, split=share, cache=cache)
     return clew.train(chosen.recipe, data, chosen.train, output=folder / "run")
 
@@ -95,6 +97,12 @@ MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
     "GRU of 64 on sequences": (partial(plain_run, make=Gru, data=partial(sequences, 2000)), Gru),
     "tracking (GraphNet)": (partial(recipe_run, name="tracking"), None),
     "hitgraph (interaction network)": (partial(recipe_run, name="hitgraph", events=400), None),
+    "jets (GRU)": (partial(recipe_run, name="jets", settings=("model.kind=gru",)), None),
+    "jets (convolution)": (partial(recipe_run, name="jets", settings=("model.kind=conv",)), None),
+    "jets (transformer)": (partial(recipe_run, name="jets", settings=("model.kind=transformer",)), None),
+    "jetimages (CNN)": (partial(recipe_run, name="jetimages", settings=("model.kind=cnn",)), None),
+    "jetimages (cloud)": (partial(recipe_run, name="jetimages", settings=("model.kind=cloud",)), None),
+    "jetfeatures (MLP)": (partial(recipe_run, name="jetfeatures"), None),
 }
 """Names, how a run of each is made, and, for one typed in here, what makes the model."""
 
@@ -142,27 +150,31 @@ def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict
     return {name: float(np.percentile(found, 25)) for name, found in times.items()}
 
 
+def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
+    """The bar of one model, told on the way."""
+    make_run, make_model = MODELS[title]
+    run = make_run(folder)
+    torch.set_num_threads(THREADS)  # training has set its own
+    asked, events, far = contestants(run, make_model, folder)
+    found = blocks(asked, rounds)
+    value, control = found["torch"] / found["onnx"], found["torch"] / found["again"]
+    name, ok, load = f"{title}: ONNX against torch", value >= BAR, os.getloadavg()[0]
+    print(f"{name:58} {value:8.2f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")
+    print(f"{'  control: torch against itself':58} {control:8.2f} times")
+    speeds = f"{events / found['onnx']:,.0f} against {events / found['torch']:,.0f} events/s"
+    print(f"  {speeds}; they differ by {far:.1g} at most; load {load:.1f}", flush=True)
+    more = {"control": control, "load": load, "events/s": events / found["onnx"]}
+    return {"name": name, "value": value, "bar": BAR, "unit": "times", "ok": ok, **more}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    torch.set_num_threads(THREADS)
-    bars: list[dict[str, Any]] = []
-    for title, (make_run, make_model) in MODELS.items():
-        with tempfile.TemporaryDirectory() as temporary:
-            folder = Path(temporary)
-            run = make_run(folder)
-            torch.set_num_threads(THREADS)  # training has set its own
-            asked, events, far = contestants(run, make_model, folder)
-            found = blocks(asked, 10 if arguments.quick else 40)
-        value = found["torch"] / found["onnx"]
-        bars.append({"name": f"{title}: ONNX against torch", "value": value, "bar": BAR, "unit": "times"})
-        bars[-1]["ok"] = value >= BAR
-        print(f"{bars[-1]['name']:58} {value:8.2f} times  >= {BAR}  {'ok' if value >= BAR else 'MISSED'}")
-        print(f"{'  control: torch against itself':58} {found['torch'] / found['again']:8.2f} times")
-        speeds = f"{events / found['onnx']:,.0f} against {events / found['torch']:,.0f} events/s"
-        print(f"  {speeds}; they differ by {far:.1g} at most", flush=True)
+    rounds = 10 if arguments.quick else 40
+    with tempfile.TemporaryDirectory() as temporary:
+        bars = [measured(title, Path(temporary) / str(number), rounds) for number, title in enumerate(MODELS)]
     if arguments.json:
         conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "threads": THREADS, "batch": SIZE}
         told = {"bars": bars, "conditions": {**conditions, "environment": capture()}}

@@ -6,6 +6,7 @@ and by clew up to batches of 512 jets as torch tensors, in turns; 25th percentil
 Training: the GRU tagger of the recipe `jets`, by `clew.train` as users call it and by a bare loop with the same
 network, first weights, batches and optimiser, in turns of a few steps in one process; medians over rounds, as batches
 differ. The rival against itself shows what is left of the noise.
+The third bar, ONNX inference of every shipped network against torch's, is measured by `benchmarks/export.py`.
 """
 
 from __future__ import annotations

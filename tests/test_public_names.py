@@ -56,6 +56,7 @@ def test_recipe_contract_is_pinned() -> None:
         "read",
         "transforms",
         "prepare",
+        "truth",
         "unchanged",
         "generate",
         "model",

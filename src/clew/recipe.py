@@ -104,6 +104,14 @@ class Recipe:
         """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
+    def truth(self) -> Sequence[str]:
+        """The columns of raw events that only losses, metrics and event weights need, such as labels.
+
+        Events to be predicted may lack them: transforms that need them are then passed over, and `prepare` must do
+        without what those would have made. Anywhere else clew sees to it that they are there. The default names none.
+        """
+        return ()
+
     def unchanged(self) -> Mapping[str, Sequence[str]]:
         """The columns of samples that `prepare` takes over from the events as they are, alone or several scalars side
         by side: `{"features": ("pt", "eta")}`. An exported model scales those itself, as the transforms did. The

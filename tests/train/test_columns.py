@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -133,10 +134,63 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     assert {trace.name for trace in figure.data} >= {"train", "validation", "accuracy"}
     assert run.path == Path("runs/typed-001")
     with pytest.raises(RecipeError, match="hand it over again, as recipe=model"):
-        clew.evaluate(run)
-    assert clew.evaluate(run, recipe=model).tallies["loss"].value == pytest.approx(
-        validations(run)[-1]["loss"], rel=1e-4
-    )
+        clew.evaluate(Run.open(run.path))
+    for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
+        assert judged.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
+    rows = clew.predict(run, workers=workers)
+    assert len(rows) == 100  # type: ignore[arg-type]
+    assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6
+
+
+def test_a_run_remembers_a_recipe_that_was_typed_in(files: Path, tmp_path: Path) -> None:
+    class TypedIn(clew.Recipe):
+        def prepare(self, events: Table) -> Table:
+            return events.pick("X", "Y")
+
+        def model(self) -> nn.Module:
+            return nn.Linear(4, 3)
+
+        def forward(self, model: nn.Module, batch: clew.Batch) -> Any:
+            return model(batch["X"])
+
+        def loss(self, outputs: Any, batch: clew.Batch) -> torch.Tensor:
+            return nn.functional.cross_entropy(outputs, batch["Y"], reduction="none")
+
+    given = [str(files / "a1.h5")]
+    data = clew.prepare(TypedIn(), input=given, output=str(tmp_path / "data"), executor="threads", workers=1)
+    run = clew.train(TypedIn(), data, output=tmp_path / "run", **QUICK)
+    assert clew.evaluate(run).tallies["loss"].value > 0 and len(clew.predict(run, input=given)) == 150  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(run)).recipe is None and run == Run.open(run.path)
+    with pytest.raises(RecipeError, match="its recipe was typed in and cannot be found again"):
+        clew.evaluate(run.path)
+
+
+@pytest.mark.parametrize("kind", ["h5", "parquet", "root", "npz"])
+def test_events_without_labels_and_weights_are_predicted(kind: str, files: Path, tmp_path: Path) -> None:
+    run = train(files, tmp_path / "run", "parquet", weight="2 * w", scale="standard")
+    x = arrays(60, 7)["X"]
+    flat, path = {f"x{i}": x[:, i] for i in range(4)}, tmp_path / f"real.{kind}"
+    if kind == "h5":
+        with h5py.File(path, "w") as file:
+            for name, values in flat.items():
+                file[name] = values
+    elif kind == "parquet":
+        pq.write_table(pa.table(flat), path)
+    elif kind == "npz":
+        np.savez(path, **flat)
+    else:
+        with uproot.recreate(path) as file:
+            file.mktree("t", {key: value.dtype for key, value in flat.items()})
+            file["t"].extend(flat)
+    whole = tmp_path / "labelled.parquet"
+    pq.write_table(pa.table({**flat, "Y": np.zeros(60, np.int64), "w": np.ones(60)}), whole)
+    found, wanted = clew.predict(run, input=[str(path)]), clew.predict(run, input=[str(whole)])
+    assert isinstance(found, Table) and isinstance(wanted, Table)
+    np.testing.assert_allclose(found.fixed("output"), wanted.fixed("output"), atol=1e-5)
+    with pytest.raises(DataError, match="'Y'"):
+        clew.evaluate(run, input=[str(path)])
+    with pytest.raises(DataError, match="'Y'"):
+        clew.prepare(run.recipe, input=[str(path)], output=str(tmp_path / "data"), executor="threads", workers=1)
 
 
 @pytest.mark.parametrize("form", ["table", "mapping", "without val"])

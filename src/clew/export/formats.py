@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
-from clew.export import recurrent
+from clew.export import attention, recurrent
 from clew.train.flat import Flat, Input
 from clew.train.keras import KerasChain, KerasModule, load_keras, packed, quiet, restored
 from clew.train.portable import ENTRY
@@ -32,6 +32,7 @@ class Work:
     tensors: tuple[Tensor, ...]
 
 
+_HYPOT = torch.ops.aten.hypot.default
 Writer = Callable[[Path, str], None]
 """Writes a file with these facts in it."""
 
@@ -62,11 +63,11 @@ def onnx(work: Work) -> Writer:
                 dynamo=True,
                 input_names=[each.name for each in work.inputs],
                 output_names=list(outputs),
-                custom_translation_table=recurrent.as_onnx(),
+                custom_translation_table={**recurrent.as_onnx(), **attention.as_onnx(program), _HYPOT: _hypot()},
                 verbose=False,
             )
     except Exception as error:  # torch.onnx raises many kinds for what it cannot say in ONNX
-        raise RecipeError(f"the model cannot be said in ONNX: {first_line(error)}; try --to torch") from error
+        raise RecipeError(f"the model cannot be said in ONNX: {first_line(_root(error))}; try --to torch") from error
     assert made is not None
     model = made.model_proto
     _name_axes(model, work.inputs)
@@ -133,7 +134,24 @@ def outputs_of(work: Work) -> tuple[str, ...]:
         return tuple(work.flat(*work.tensors))
 
 
-def first_line(error: Exception) -> str:
+def _hypot() -> Any:
+    """Which ONNX has not; and torch.onnx does not say it in other words."""
+    from onnxscript import opset18 as op
+
+    def hypot(x: Any, y: Any) -> Any:
+        return op.Sqrt(op.Add(op.Mul(x, x), op.Mul(y, y)))
+
+    return hypot
+
+
+def _root(error: BaseException) -> BaseException:
+    """What an error came from: torch's exporters wrap theirs in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def first_line(error: BaseException) -> str:
     """What an error says, briefly."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"

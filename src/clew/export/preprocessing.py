@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from clew.recipe import Recipe
 from clew.train.flat import Input, Scale
-from clew.transforms import Compute, MinMax, Select, SelectItems, Standard, Transform
+from clew.transforms import Compute, MinMax, SameItems, Select, SelectItems, Standard, Transform
+from clew.transforms.absent import without
 
 
 class Preprocessing(NamedTuple):
@@ -19,7 +20,11 @@ class Preprocessing(NamedTuple):
 
 
 def of(recipe: Recipe, transforms: Sequence[Transform], inputs: Sequence[Input]) -> Preprocessing:
-    """What an exported model takes over: the scaling of columns that samples have from the events as they are."""
+    """What an exported model takes over: the scaling of columns that samples have from the events as they are.
+
+    What concerns labels and weights alone is not counted, nor what changes no number.
+    """
+    transforms = [each for each in without(transforms, recipe.truth())[0] if not isinstance(each, SameItems)]
     unchanged = {name: tuple(columns) for name, columns in recipe.unchanged().items()}
     used = {each.column for each in inputs}
     taken = {name: columns for name, columns in unchanged.items() if name in used}

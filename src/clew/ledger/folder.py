@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ class Run:
     """One training and the folder that records it."""
 
     path: Path
+    recipe: Any = field(default=None, compare=False, repr=False)
+    """What it was trained by, where that happened in this very process; neither saved nor sent elsewhere."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path,)
 
     @classmethod
     def create(cls, path: Path, *, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Run:

@@ -7,26 +7,32 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from clew.errors import DataError, RecipeError
+from clew.errors import DataError, RecipeError, nearest
+from clew.readers import Pieces
 from clew.recipe import Recipe
 from clew.table import WEIGHT, Table
 from clew.transforms import Select, Transform
+from clew.transforms.absent import without
 from clew.transforms.base import apply
 
 
-def units(recipe: Recipe, transforms: Sequence[Transform], location: str) -> Iterator[Callable[[], Table]]:
+def units(
+    recipe: Recipe, transforms: Sequence[Transform], location: str, *, unlabelled: bool = False
+) -> Iterator[Callable[[], Table]]:
     """The pieces of a file, each as what reads and prepares it when called; it may give no samples.
 
     A piece that nobody calls is not read, where the recipe's reader can be asked for pieces by number. Calls are
-    independent of each other, and the pieces the same every time.
+    independent of each other, and the pieces the same every time. Those of a file that is `unlabelled` may lack the
+    columns of `Recipe.truth`; what is made of them is then left out.
 
     Raises:
         DataError, RecipeError: naming the file.
     """
-
-    made = partial(_made, recipe, transforms, location)
+    made = partial(_made, recipe, transforms, location, unlabelled)
     with _named(location):
         pieces: Any = recipe.read(location)
+        if unlabelled and isinstance(pieces, Pieces):
+            pieces = pieces.lenient(recipe.truth())
         if isinstance(pieces, Sequence):
             yield from (partial(_piece, made, pieces, place) for place in range(len(pieces)))
             return
@@ -42,10 +48,17 @@ def _piece(made: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], pl
     return made(lambda: pieces[place])
 
 
-def _made(recipe: Recipe, transforms: Sequence[Transform], location: str, read: Callable[[], Any]) -> Table:
+def _made(
+    recipe: Recipe, transforms: Sequence[Transform], location: str, unlabelled: bool, read: Callable[[], Any]
+) -> Table:
+    truth = recipe.truth()
     with _named(location):
         events = read()
-    events = checked(events, location)
+    events = checked(events, location, () if unlabelled else truth)
+    absent = [name for name in truth if name not in events]
+    if absent:
+        transforms, gone = without(transforms, absent)
+        events = events.pick(*(name for name in events if name not in gone))
     with _named(location):
         events = apply(transforms, events)
     return prepared(recipe, events, location)
@@ -60,10 +73,13 @@ def _named(location: str) -> Iterator[None]:
         raise DataError(f"{location}: {error}") from error
 
 
-def checked(events: Any, location: str) -> Table:
-    """Raw events as read: a table without NaN."""
+def checked(events: Any, location: str, truth: Iterable[str] = ()) -> Table:
+    """Raw events as read: a table without NaN, and with these columns."""
     if not isinstance(events, Table):
         raise RecipeError(f"{location}: read() must give tables, it gave a {type(events).__name__}")
+    for name in truth:
+        if name not in events:
+            raise DataError(f"{location}: no column '{name}'{nearest(name, events)}")
     try:
         return events.check("error")
     except DataError as error:

@@ -143,7 +143,7 @@ def _events(job: Job, unit: Unit, piece: int, key: str) -> Table:
     events = job.cache.get("read", key)
     if events is None:
         try:
-            events = stages.checked(_sequence(job.recipe, unit.source.location)[piece], unit.where)
+            events = stages.checked(_sequence(job.recipe, unit.source.location)[piece], unit.where, job.recipe.truth())
         except DataError as error:
             raise DataError(located(error, unit.where)) from error
         if "read" in job.keep:
@@ -218,7 +218,7 @@ def add_statistics(parts: Sequence[dict[str, dict[str, float]]]) -> dict[str, di
 def _stream(recipe: Recipe, unit: Unit) -> Iterator[Table]:
     try:
         for events in recipe.read(unit.source.location):
-            yield stages.checked(events, unit.where)
+            yield stages.checked(events, unit.where, recipe.truth())
     except DataError as error:
         raise DataError(located(error, unit.where)) from error
 

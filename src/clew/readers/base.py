@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, ClassVar, NamedTuple, overload
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Self, overload
 
 from numpy.typing import NDArray
 
@@ -57,6 +57,10 @@ class Reader(Section):
         """The columns and units it always gives, or None where the file decides."""
         return None
 
+    def lenient(self, names: Collection[str]) -> Self:
+        """This reader, for files that may lack some of these columns."""
+        return self
+
     @abstractmethod
     def pieces(self, location: str) -> list[Piece]:
         """How the file is cut; cheap, and the same every time for the same content and settings.
@@ -74,6 +78,29 @@ class Reader(Section):
         """
 
 
+class Choosing(Reader):
+    """A reader that can be told which columns to read."""
+
+    columns: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    """Columns to read besides `columns`, where the file has them."""
+
+    def lenient(self, names: Collection[str]) -> Self:
+        optional = tuple(name for name in self.columns if name in names)
+        kept = tuple(name for name in self.columns if name not in names)
+        return self.model_copy(update={"columns": kept, "optional": (*self.optional, *optional)})
+
+    def chosen(self, there: Iterable[str], what: str) -> list[str]:
+        """What to read of a file with these columns; nothing stands for all of them.
+
+        Raises:
+            DataError: one that must be there is not.
+        """
+        known = list(there)
+        check_known(self.columns, known, what)
+        return [*self.columns, *(name for name in self.optional if name in known)]
+
+
 @dataclass(frozen=True)
 class Pieces(Sequence[Table]):
     """A file's events as a lazy sequence of tables; each is read when asked for, and not kept."""
@@ -82,6 +109,10 @@ class Pieces(Sequence[Table]):
     location: str
 
     _plans: dict[Stat, list[Piece]] = field(default_factory=dict, compare=False, repr=False)
+
+    def lenient(self, names: Collection[str]) -> Pieces:
+        """The same of a file that may lack some of these columns."""
+        return Pieces(self.reader.lenient(names), self.location)
 
     @property
     def plan(self) -> list[Piece]:

@@ -12,12 +12,12 @@ import numpy as np
 from pydantic import Field as Setting
 
 from clew.errors import DataError
-from clew.readers.base import Piece, Reader, check_known, column_names, declare, even, numbers, opened
+from clew.readers.base import Choosing, Piece, check_known, column_names, declare, even, numbers, opened
 from clew.storage import is_url, local
 from clew.table import Column, Ragged, Table, hdf5
 
 
-class Hdf5(Reader):
+class Hdf5(Choosing):
     """Settings of the HDF5 reader."""
 
     endings: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
@@ -43,8 +43,8 @@ class Hdf5(Reader):
     def load(self, location: str, piece: Piece) -> Table:
         with _opened(location) as file:
             if "clew_table" in file.attrs:
-                check_known(self.columns, json.loads(file.attrs["columns"]), "column")
-                table = hdf5.read(file, start=piece.start, stop=piece.stop, columns=self.columns or None)
+                names = self.chosen(json.loads(file.attrs["columns"]), "column")
+                table = hdf5.read(file, start=piece.start, stop=piece.stop, columns=names or None)
                 check_known(self.units, table, "column")
                 return table.join({}, units=self.units)
             return declare({name: _column(d, name, piece) for name, d in self._datasets(file).items()}, self.units)
@@ -52,12 +52,13 @@ class Hdf5(Reader):
     def _datasets(self, file: h5py.File) -> dict[str, Any]:
         """The datasets to read by the name of their column."""
         there = _all(file)
-        chosen = tuple(path.strip("/") for path in self.columns)
-        check_known(chosen, there, "dataset")
+        asked = {"columns": self.columns, "optional": self.optional}
+        plain = self.model_copy(update={name: tuple(path.strip("/") for path in each) for name, each in asked.items()})
+        chosen = plain.chosen(there, "dataset")
         for path in chosen:
             if not _usable(there[path]):
                 raise DataError(f"dataset '{path}' holds {_kind(there[path])}, not a column of numbers")
-        paths = list(chosen) or [path for path, dataset in there.items() if _usable(dataset)]
+        paths = chosen or [path for path, dataset in there.items() if _usable(dataset)]
         if not paths:
             raise DataError("no dataset of numbers in it")
         return {name: there[path] for name, path in zip(column_names(paths), paths, strict=True)}

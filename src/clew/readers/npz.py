@@ -13,12 +13,12 @@ from numpy.lib.npyio import NpzFile
 from pydantic import Field as Setting
 
 from clew.errors import DataError
-from clew.readers.base import Piece, Reader, check_known, declare, even, numbers, opened
+from clew.readers.base import Choosing, Piece, check_known, declare, even, numbers, opened
 from clew.table import Column, Table
 from clew.table.ragged import Ragged
 
 
-class Npz(Reader):
+class Npz(Choosing):
     """Settings of the npz reader. The columns asked for are read whole for every piece: npz cannot be read in part."""
 
     endings: ClassVar[tuple[str, ...]] = (".npz",)
@@ -42,9 +42,10 @@ class Npz(Reader):
     def _table(self, location: str) -> Table:
         with _opened(location) as archive:
             there = archive.files
-            check_known((*self.columns, *self.offsets, *self.offsets.values()), there, "array")
+            chosen = self.chosen(there, "array")
+            check_known((*self.offsets, *self.offsets.values()), there, "array")
             told = {name: f"{name}_offsets" for name in there if f"{name}_offsets" in there} | self.offsets
-            names = self.columns or [name for name in there if name not in told.values()]
+            names = chosen or [name for name in there if name not in told.values()]
             offsets = {key: _array(archive, key) for key in dict.fromkeys(told[n] for n in names if n in told)}
             return declare({name: _column(archive, name, offsets, told.get(name)) for name in names}, self.units)
 

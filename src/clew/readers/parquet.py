@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field as Setting
 
 from clew.errors import DataError
-from clew.readers.base import Piece, Reader, check_known, declare, even, opened
+from clew.readers.base import Choosing, Piece, declare, even, opened
 from clew.table import Column, Ragged, Table
 from clew.table.ragged import Offsets
 
@@ -19,7 +19,7 @@ _ROWS = 4096
 """Rows decoded at a time: what is held of a row group besides its compressed bytes."""
 
 
-class Parquet(Reader):
+class Parquet(Choosing):
     """Settings of the Parquet reader.
 
     A piece decodes the row groups it touches from their beginning up to its end: files with row groups much larger
@@ -49,12 +49,12 @@ class Parquet(Reader):
         return declare(columns, self.units)
 
     def _names(self, schema: Any) -> list[str]:
-        check_known(self.columns, schema.names, "column")
-        for name in self.columns:
+        chosen = self.chosen(schema.names, "column")
+        for name in chosen:
             kind = schema.field(name).type
             if not _usable(kind):
                 raise DataError(f"column '{name}' holds {kind}; only numbers and lists of numbers can be read")
-        names = list(self.columns) or [field.name for field in schema if _usable(field.type)]
+        names = chosen or [field.name for field in schema if _usable(field.type)]
         if not names:
             raise DataError("no column of numbers in it")
         return names

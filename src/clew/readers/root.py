@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field as Setting
 
 from clew.errors import ClewError, DataError, nearest
-from clew.readers.base import Piece, Reader, column_names, declare, even, opened
+from clew.readers.base import Choosing, Piece, column_names, declare, even, opened
 from clew.storage import split_inside
 from clew.table import Column, Ragged, Table
 from clew.table.ragged import Offsets
@@ -18,7 +18,7 @@ from clew.table.ragged import Offsets
 _TREES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple")
 
 
-class Root(Reader):
+class Root(Choosing):
     """Settings of the ROOT reader."""
 
     endings: ClassVar[tuple[str, ...]] = (".root",)
@@ -80,7 +80,8 @@ class Root(Reader):
             branch = _branch(tree[name])
             if not branch.usable:
                 raise DataError(f"branch '{name}' holds {branch.kind}; only numbers and lists of numbers can be read")
-        everything = [_branch(tree[name]) for name in self.columns] or map(_branch, tree.itervalues())
+        names = [*self.columns, *(name for name in self.optional if name in tree)]
+        everything = [_branch(tree[name]) for name in names] or map(_branch, tree.itervalues())
         chosen = [branch for branch in everything if branch.usable]
         if not chosen:
             raise DataError("no branch of numbers in the tree")

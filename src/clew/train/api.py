@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,7 @@ def _begin(
         lease.beat(now=True)
         if lease.lost:
             raise LeaseError(f"{lease.path}: this work was handed to another before it began")
-    run = Run.open(team.share("run", lambda: str(make().path)))
+    run = replace(Run.open(team.share("run", lambda: str(make().path))), recipe=recipe)
     if team.store is None:
         _start(run, recipe, config, resume=resume, lease=lease)
         return run

@@ -109,14 +109,21 @@ class Columns(Recipe):
         scale = [SCALES[chosen.scale](columns=chosen.features)] if chosen.scale != "none" else []
         return [*select, *weight, *scale]
 
+    def truth(self) -> Sequence[str]:
+        chosen = self.config.columns
+        used = {*chosen.features, *(Expression(chosen.select).names if chosen.select else ())}
+        asked = (*chosen.labels, *(Expression(chosen.weight).names if chosen.weight else ()))
+        return [name for name in dict.fromkeys(asked) if name not in used]
+
     def unchanged(self) -> Mapping[str, Sequence[str]]:
         return {FEATURES: self.config.columns.features}
 
     def prepare(self, events: Table) -> Table:
         chosen = self.config.columns
-        weight = {"weight": events.fixed("weight")} if chosen.weight else {}
-        features = _joined(events, chosen.features, FEATURES)
-        return Table({**features, **_joined(events, chosen.labels, LABELS, alone=True), **weight})
+        weight = {"weight": events.fixed("weight")} if chosen.weight and "weight" in events else {}
+        known = all(name in events for name in chosen.labels)
+        labels = _joined(events, chosen.labels, LABELS, alone=True) if known else {}
+        return Table({**_joined(events, chosen.features, FEATURES), **labels, **weight})
 
     def model(self) -> nn.Module:
         settings = self.config.model

@@ -101,7 +101,9 @@ def batch_size_of(given: int | None, config: TrainConfig) -> int:
 
 
 def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
-    """The recipe (found again, unless it or its model is given) and the settings a run was made with."""
+    """The recipe (found again, unless it or its model is given or it was trained here) and the settings of a run."""
+    if given is None and run.recipe is not None:
+        return run.recipe, _training(run.config())
     if given is None and not run.config().data.get("recipe"):
         raise RecipeError(f"{run.path}: its recipe was typed in and cannot be found again; hand it over as recipe=")
     return _built(run.config(), given)
@@ -120,9 +122,12 @@ def _built(document: Document, given: Any = None) -> tuple[Recipe, TrainConfig]:
     found = find(place) if given is None or model is not None else type(resolve(given))
     own = {name: value for name, value in document.data.items() if name in found.Config.model_fields}
     config = validate(found.Config, Document(own, document.places, document.source))
-    train = Document(document.data.get("train", {}), {}, document.source)
     made = found(config) if model is None else Columns(config, model=model)
-    return made, validate(TrainConfig, train)
+    return made, _training(document)
+
+
+def _training(document: Document) -> TrainConfig:
+    return validate(TrainConfig, Document(document.data.get("train", {}), {}, document.source))
 
 
 @dataclass

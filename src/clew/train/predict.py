@@ -86,7 +86,7 @@ def _of_run(
 ) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
     made, config = recipe_of(run, recipe)
-    events = Events(run, made, input) if input else None
+    events = Events(run, made, input, unlabelled=True) if input else None
     samples = events or Split.of(data or config.dataset, split)
     chosen = batch_size_of(size, config)
     return lambda work: Task(run, made, weights, samples, chosen, work(events))
@@ -101,7 +101,7 @@ def _of_file(
     if data is None and not input:
         raise ConfigError(f"{file}: say of which events: a dataset (--data), or raw ones (--input)")
     made = portable.recipe_in(facts) if recipe is None else resolve(recipe)
-    events = portable.PortableEvents(place, made, input, facts.transforms) if input else None
+    events = portable.PortableEvents(place, made, input, True, facts.transforms) if input else None
     samples = events or Split.of(data, split)
     chosen = batch_size_of(size, TrainConfig())
     return lambda work: portable.PortableTask(place, made, weights, samples, chosen, work(events), path)

@@ -111,6 +111,8 @@ class Events:
     run: Run
     recipe: Recipe
     inputs: tuple[str, ...]
+    unlabelled: bool = False
+    """Whether they may lack `Recipe.truth`."""
     ahead: ClassVar[int] = 1
     total: ClassVar[int | None] = None
 
@@ -125,7 +127,7 @@ class Events:
         """A unit a piece of a file, as its reader cuts it."""
         fitted = self._transforms()
         for location in locations(self.inputs):
-            yield from stages.units(self.recipe, fitted, location)
+            yield from stages.units(self.recipe, fitted, location, unlabelled=self.unlabelled)
 
     def none(self) -> DataError:
         """What to say where no event is left."""

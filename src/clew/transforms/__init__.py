@@ -4,6 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from clew.transforms.absent import needs
 from clew.transforms.base import Fitted, Transform, fit
 from clew.transforms.coordinates import Cartesian, Cylindrical
 from clew.transforms.reweight import Reweight
@@ -52,4 +53,5 @@ __all__ = [
     "StationLimits",
     "Transform",
     "fit",
+    "needs",
 ]

@@ -12,7 +12,7 @@ from clew import Recipe, Table, tally
 from clew.recipes.jets import inputs, judging, shower
 from clew.recipes.jets.inputs import LABEL
 from clew.recipes.jets.settings import Tagging
-from clew.transforms import Transform
+from clew.transforms import Compute, Reweight, Transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,7 +37,22 @@ class Tagger(Recipe):
 
     def transforms(self) -> Sequence[Transform]:
         config = self.config
-        return [*config.data.steps(), *([config.reweight] if config.reweight else []), *config.transforms]
+        return [
+            *config.data.steps(),
+            *config.data.truth(),
+            *([config.reweight] if config.reweight else []),
+            *config.transforms,
+        ]
+
+    def truth(self) -> Sequence[str]:
+        """What classes, weights and plots are made of, unless something else needs it too."""
+        data, steps = self.config.data, self.transforms()
+        own = data.truth()
+        others = [each for each in steps if each not in own and not isinstance(each, Reweight)]
+        used = inputs.needed(others, self.inputs())
+        if any(isinstance(each, Compute) and each.column in used for each in own):
+            return ()
+        return [name for name in inputs.needed(steps, [*self.inputs(), *data.keep]) if name not in used]
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Jets from Pythia, clustered by fastjet, as HDF5.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import h5py
 import numpy as np
@@ -31,11 +31,16 @@ class ImageFile(Reader):
     """`image`, and those of PIXELS; default: all."""
     chunk: Annotated[int, Field(ge=1)] = 5000
     """Images in a piece."""
+    unlabelled: bool = False
+    """Whether a file with none of the classes is taken too: all its datasets, without `label`."""
+
+    def lenient(self, names: Collection[str]) -> Self:
+        return self.model_copy(update={"unlabelled": "label" in names})
 
     def pieces(self, location: str) -> list[Piece]:
         """Cut at the ends of classes too: counted through all of them."""
         with _opened(location) as file:
-            ends = np.cumsum([len(_dataset(file, name)) for name in self.classes]).tolist()
+            ends = np.cumsum([len(_dataset(file, name)) for name in self._names(file)]).tolist()
         found, begin = [], 0
         for end in ends:
             found += [Piece(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
@@ -46,23 +51,29 @@ class ImageFile(Reader):
 
     def load(self, location: str, piece: Piece) -> Table:
         with _opened(location) as file:
-            begin = 0
-            for number, name in enumerate(self.classes):
+            begin, names = 0, self._names(file)
+            for number, name in enumerate(names):
                 dataset = _dataset(file, name)
                 if piece.start < begin + len(dataset):
                     images = np.asarray(dataset[piece.start - begin : piece.stop - begin], dtype=np.float32)
-                    return self._table(images.reshape(images.shape[:3]), number, piece.start)
+                    known = number if names == self.classes else None
+                    return self._table(images.reshape(images.shape[:3]), known, piece.start)
                 begin += len(dataset)
         raise DataError("the file has changed meanwhile")
 
-    def _table(self, images: NDArray[np.float32], number: int, first: int) -> Table:
+    def _names(self, file: Any) -> tuple[str, ...]:
+        """Of the datasets to read."""
+        blind = self.unlabelled and not any(name in file for name in self.classes)
+        return tuple(file) if blind else self.classes
+
+    def _table(self, images: NDArray[np.float32], number: int | None, first: int) -> Table:
         wanted = self.columns or ("image", *PIXELS)
         unknown = [name for name in wanted if name not in ("image", "label", *PIXELS)]
         if unknown:
             raise DataError(f"no column '{unknown[0]}': images have image, {', '.join(PIXELS)}")
         columns: dict[str, Any] = {"event": np.arange(first, first + len(images)), "image": images, **pixels(images)}
         kept = {name: column for name, column in columns.items() if name == "event" or name in wanted}
-        return Table({**kept, "label": np.full(len(images), number)})
+        return Table({**kept, **({} if number is None else {"label": np.full(len(images), number)})})
 
 
 def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> Pieces:

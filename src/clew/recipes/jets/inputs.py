@@ -13,7 +13,7 @@ from clew import Ragged, Section, Table, readers
 from clew.errors import ConfigError, DataError
 from clew.recipes.jets import imagefile
 from clew.recipes.jets.shower import SPECIES
-from clew.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform
+from clew.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform, needs
 
 LABEL = "label"
 
@@ -66,15 +66,18 @@ class Data(Section):
         return tuple(self.conditions)
 
     def steps(self) -> list[Transform]:
-        """All of it as transforms."""
+        """Columns and selections as transforms."""
         steps: list[Transform] = [SameItems(columns=self.constituents)]
         steps += [Compute(column=name, expression=text) for name, text in self.variables.items()]
         steps += [Select(where=self.select)] if self.select else []
-        steps += [SelectItems(where=self.select_constituents)] if self.select_constituents else []
+        return steps + ([SelectItems(where=self.select_constituents)] if self.select_constituents else [])
+
+    def truth(self) -> list[Transform]:
+        """Class and weight as transforms: what is not known of jets that are to be told apart."""
         number = "-1"
         for place, condition in reversed(list(enumerate(self.conditions.values()))):
             number = f"where({condition}, {place}, {number})"
-        steps += [Compute(column=LABEL, expression=number), Select(where=f"{LABEL} >= 0")]
+        steps: list[Transform] = [Compute(column=LABEL, expression=number), Select(where=f"{LABEL} >= 0")]
         return steps + ([Compute(column="weight", expression=self.weight)] if self.weight else [])
 
 
@@ -95,8 +98,7 @@ def needed(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]:
     made: set[str] = set()
     found: dict[str, None] = {}
     for step in [*steps, *(Compute(column=f"input {n}", expression=text) for n, text in enumerate(inputs))]:
-        used = getattr(step, "needs", getattr(step, "columns", ()))
-        found.update(dict.fromkeys(name for name in used if name not in made))
+        found.update(dict.fromkeys(name for name in needs(step) if name not in made))
         if isinstance(step, Compute):
             made.add(step.column)
         if isinstance(step, Reweight):
@@ -124,10 +126,11 @@ def stacked(events: Table, inputs: Sequence[str]) -> Ragged | NDArray[np.float32
 
 
 def sample(events: Table, data: Data, columns: dict[str, Any]) -> Table:
-    """Samples: these columns, the class, and what is kept."""
+    """Samples: these columns, the class, and what is kept, as far as they are known."""
     missing = [name for name in data.keep if isinstance(events.get(name), Ragged)]
     if missing:
         raise DataError(f"data.keep: '{missing[0]}' has one value a constituent; keep columns with one a jet")
-    kept = {name: events.fixed(name) for name in data.keep}
+    kept = {name: events.fixed(name) for name in data.keep if name in events}
+    label = {LABEL: events.fixed(LABEL).astype(np.int64)} if LABEL in events else {}
     units = {name: events.units[name] for name in kept if name in events.units}
-    return Table({**columns, LABEL: events.fixed(LABEL).astype(np.int64), **kept}, units=units)
+    return Table({**columns, **label, **kept}, units=units)

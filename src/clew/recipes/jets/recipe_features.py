@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +42,9 @@ class JetFeatures(Tagger):
     def prepare(self, events: Table) -> Table:
         columns = [events.fixed(name).astype(np.float32) for name in self._names()]
         return inputs.sample(events, self.config.data, {"features": np.stack(columns, axis=1)})
+
+    def unchanged(self) -> Mapping[str, Sequence[str]]:
+        return {"features": self._names()}
 
     def model(self) -> nn.Module:
         from clew.recipes.jets.network import Perceptron

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew import Table
@@ -29,9 +30,11 @@ class JetImages(Tagger):
     }
     columns = ("image", inputs.LABEL)
 
-    def read(self, path: str) -> Any:
-        data, needs = self.config.data, ("image",) if self.config.data.images else images.NEEDS
-        return inputs.read(path, data, self.transforms(), needs)
+    def inputs(self) -> Sequence[str]:
+        return ("image",) if self.config.data.images else images.NEEDS
+
+    def unchanged(self) -> Mapping[str, Sequence[str]]:
+        return {"image": ("image",)} if self.config.data.images else {}
 
     def prepare(self, events: Table) -> Table:
         image = events.fixed("image") if self.config.data.images else images.draw(events, self.config.images)

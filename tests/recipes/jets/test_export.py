@@ -1,0 +1,89 @@
+"""Every shipped jet network goes home, and says there what it says here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from pyarrow import parquet
+
+import clew
+from clew import Dataset, Run, Table
+from tests.cli import done
+
+from . import jets
+from .conftest import Trained
+from .test_recipe import KINDS
+
+ENDINGS = {"onnx": ".onnx", "torch": ".pt2"}
+
+
+def dataset_of(run: Run) -> Dataset:
+    return Dataset(run.config().data["train"]["dataset"])
+
+
+def same(left: Any, right: Any) -> None:
+    assert list(left) == list(right) and len(left) == len(right) > 1
+    for name in left:
+        np.testing.assert_allclose(left.fixed(name), right.fixed(name), atol=1e-5)
+
+
+@pytest.mark.parametrize("to", ENDINGS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_exported_tagger_gives_the_rows_of_its_run(
+    kind: str, to: str, trained: Trained, labelled: Path, tmp_path: Path
+) -> None:
+    run = trained(kind)
+    made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
+    assert made.facts.difference < 1e-5
+    if (kind, to) == ("transformer", "onnx"):  # the guard of torch.onnx takes a pass over all pairs
+        assert "IsNaN" not in {node.op_type for node in onnx.load(made.path).graph.node}
+    axes = {each.name: each.axes for each in made.facts.inputs}
+    if KINDS[kind][0] == "jets":
+        free = ("events", "constituents_longest")
+        assert axes == {"constituents": free, "constituents_mask": free}
+        assert made.facts.left_out == ("Jets.prepare, which makes constituents",)
+    else:
+        assert set(axes.values()) == {("events",)}
+    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
+    few = tmp_path / "few.h5"
+    jets(7, seed=8).save(few)
+    same(clew.predict(run, input=[str(few)]), clew.predict(made.path, input=[str(few)]))
+
+
+def test_features_are_scaled_by_the_exported_tagger(trained: Trained, labelled: Path, tmp_path: Path) -> None:
+    run = trained("mlp")
+    made = clew.export(run, to="onnx", output=tmp_path / "model.onnx")
+    assert [told.partition(" of ")[0] for told in made.facts.included] == ["standard"]
+    assert all(told.startswith("compute feature_") for told in made.facts.left_out)
+    events: Table = Table.load(labelled)
+    recipe = run.recipe
+    for step in recipe.transforms()[:-1]:  # all but the scaling
+        events = step(events) if getattr(step, "kind", "") != "reweight" else events
+    raw = recipe.prepare(events).fixed("features")
+    (said,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
+    wanted: Any = clew.predict(run, input=[str(labelled)], raw=True)
+    np.testing.assert_allclose(said, wanted.fixed("output"), atol=1e-4)
+
+
+def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
+    from clew import spec
+
+    assert spec.load("jetimages", ["data.images=[QCD, TT]"]).recipe.unchanged() == {"image": ("image",)}
+    assert spec.load("jetimages").recipe.unchanged() == {}
+
+
+def test_the_commands(trained: Trained, tmp_path: Path) -> None:
+    run, file = trained("gru"), tmp_path / "gru.onnx"
+    told = done("export", run.path, "--to", "onnx", "-o", file)
+    assert "does not do: Jets.prepare, which makes constituents" in told and "label" not in told
+    done("predict", file, dataset_of(run).path, "-o", tmp_path / "out.parquet", "--columns", "jet_pt")
+    done("predict", run.path, "-o", tmp_path / "own.parquet", "--columns", "jet_pt")
+    found, wanted = (parquet.read_table(tmp_path / name) for name in ("out.parquet", "own.parquet"))
+    assert found.column_names == wanted.column_names and "score_top" in found.column_names
+    for name in found.column_names:
+        np.testing.assert_allclose(found[name].to_numpy(), wanted[name].to_numpy(), atol=1e-5)
