@@ -22,7 +22,7 @@ from clew.comm.tcp import Client, Token
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.train.central.vector import Vector, fingerprint
 from clew.version import __version__
-from tests.train import RECIPES, recipe, validations
+from tests.train import RECIPES, recipe
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -79,7 +79,7 @@ class Site:
         last, told = self.run.last("step"), self.run.last("workers")
         assert last is not None and told is not None
         assert last["samples"] == epochs * self.flat.splits["train"]
-        assert len(validations(self.run)) == epochs
+        assert {record["epoch"] for record in self.run.records(kind="validation")} == set(range(epochs))
         return told
 
     def notes(self) -> str:
