@@ -51,10 +51,11 @@ class Chain(Recipe):
             if self.config.fault == "raise" and os.environ.get("RANK", os.environ.get("PMI_RANK")) == "1":
                 raise ValueError("boom on purpose")
         self.calls += outputs.requires_grad
-        once = Path(self.config.log).with_name("stopped")
-        if self.config.fault == "stop" and self.calls == 60 and not once.exists():
-            once.touch()
-            os.kill(os.getpid(), signal.SIGTERM)
+        if self.config.fault == "stop" and self.calls == 60:
+            once = Path(self.config.log).with_name("stopped")
+            if not once.exists():
+                once.touch()
+                os.kill(os.getpid(), signal.SIGTERM)
         if self.config.fault == "nan" and outputs.requires_grad:
             outputs = outputs * float("nan")
         return (outputs - batch["y"]) ** 2
