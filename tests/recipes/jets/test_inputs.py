@@ -92,7 +92,8 @@ def test_a_constituent_a_line_of_text(tmp_path: Path) -> None:
 
 def test_jets_of_no_class_are_left_out_and_the_first_class_counts() -> None:
     table = Table({"a": np.array([1, 1, 0, 0]), "b": np.array([1, 0, 1, 0]), "jet_pt": np.arange(4.0)})
-    for step in Data(labels={"one": "a", "two": "b"}).steps():
+    data = Data(labels={"one": "a", "two": "b"})
+    for step in [*data.steps(), *data.truth()]:
         table = step(table)
     assert table.fixed("label").tolist() == [0, 0, 1] and table.fixed("jet_pt").tolist() == [0, 1, 2]
 
