@@ -2,8 +2,10 @@
 
 Each model is trained for a few steps, exported by `clew export` (which compares it with the original first), and asked
 about the same ready batches as its original: torch in inference mode, ONNX through what `clew predict` uses. Both have
-two threads that do not spin while they wait. They take turns in one process, a short block each, in an order shuffled
-every round; compared are 25th percentiles of block times, and torch against itself shows what noise is left.
+two threads that do not spin while they wait, and each the size of batches, 32 or 256 events, at which it is faster: the
+smaller keeps what lies between layers in the caches, the larger spreads the cost of a call. They take turns in one
+process, a short block each, in an order shuffled every round; compared are 25th percentiles of block times, and torch
+against itself shows what noise is left.
 
 A model is added by a line in `MODELS`.
 """
@@ -17,7 +19,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,7 @@ from clew.train import checkpoint
 from clew.train.evaluate import recipe_of
 from clew.train.portable import load
 
-THREADS, SIZE, BAR = 2, 256, 1.0
+THREADS, SIZES, BAR = 2, (32, 256), 1.0
 Contestants = dict[str, Callable[[], Any]]
 
 
@@ -108,7 +110,7 @@ MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
 
 
 def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple[Contestants, int, float]:
-    """torch (twice) and ONNX on the same batches, the events of a block, and how far the two are apart."""
+    """torch (twice) and ONNX on batches of each size, the events of a block, and how far the two are apart."""
     given = None if make is None else make()
     exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=given)
     recipe, config = recipe_of(run, given)
@@ -118,16 +120,17 @@ def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple
     portable = load(exported.path)
     data = Dataset(config.dataset)
     samples = data.read("test" if data.splits.get("test") else "val")
-    parts = [samples.slice(first, first + SIZE) for first in range(0, len(samples), SIZE)]
-    ready = [to_batch(part, recipe.columns) for part in parts]
+    asked: Contestants = {}
+    for size in SIZES:
+        ready = [to_batch(samples.slice(first, first + size), recipe.columns) for first in range(0, len(samples), size)]
 
-    def ask(network: Callable[[Batch], Any]) -> None:
-        with torch.inference_mode():
-            for batch in ready:
-                network(batch)
+        def ask(network: Callable[[Batch], Any], ready: Sequence[Batch] = ready) -> None:
+            with torch.inference_mode():
+                for batch in ready:
+                    network(batch)
 
-    original = partial(ask, lambda batch: recipe.forward(model, batch))
-    asked: Contestants = {"torch": original, "onnx": partial(ask, portable), "again": original}
+        original = partial(ask, lambda batch: recipe.forward(model, batch))
+        asked |= {f"torch {size}": original, f"onnx {size}": partial(ask, portable), f"again {size}": original}
     return asked, len(samples), exported.facts.difference
 
 
@@ -156,27 +159,32 @@ def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
     run = make_run(folder)
     torch.set_num_threads(THREADS)  # training has set its own
     asked, events, far = contestants(run, make_model, folder)
-    found = blocks(asked, rounds)
+    times = blocks(asked, rounds)
+    size = {who: min(SIZES, key=lambda size: times[f"{who} {size}"]) for who in ("torch", "onnx")}
+    found = {who: times[f"{who} {size[who]}"] for who in size} | {"again": times[f"again {size['torch']}"]}
     value, control = found["torch"] / found["onnx"], found["torch"] / found["again"]
     name, ok, load = f"{title}: ONNX against torch", value >= BAR, os.getloadavg()[0]
     print(f"{name:58} {value:8.2f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")
     print(f"{'  control: torch against itself':58} {control:8.2f} times")
     speeds = f"{events / found['onnx']:,.0f} against {events / found['torch']:,.0f} events/s"
-    print(f"  {speeds}; they differ by {far:.1g} at most; load {load:.1f}", flush=True)
-    more = {"control": control, "load": load, "events/s": events / found["onnx"]}
+    sizes = f"batches of {size['onnx']} against {size['torch']}"
+    print(f"  {speeds}; {sizes}; they differ by {far:.1g} at most; load {load:.1f}", flush=True)
+    more = {"control": control, "load": load, "events/s": events / found["onnx"], "batch": size}
     return {"name": name, "value": value, "bar": BAR, "unit": "times", "ok": ok, **more}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--only", help="models with this in their name")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     rounds = 10 if arguments.quick else 40
     with tempfile.TemporaryDirectory() as temporary:
-        bars = [measured(title, Path(temporary) / str(number), rounds) for number, title in enumerate(MODELS)]
+        chosen = [title for title in MODELS if (arguments.only or "") in title]
+        bars = [measured(title, Path(temporary) / str(number), rounds) for number, title in enumerate(chosen)]
     if arguments.json:
-        conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "threads": THREADS, "batch": SIZE}
+        conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "threads": THREADS, "batches": SIZES}
         told = {"bars": bars, "conditions": {**conditions, "environment": capture()}}
         arguments.json.write_text(json.dumps(told, indent=1) + "\n")
     return int(not all(each["ok"] for each in bars))

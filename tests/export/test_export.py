@@ -11,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import torch
@@ -58,6 +59,21 @@ class Noisy(Different):
 class Branching(Different):
     def forward(self, x):
         return self.line(x) if x.sum() > 0 else self.line(-x)
+
+class Scattered(Different):
+    '''Adds at repeated places, the one way that onnxruntime does and the one that it does not.'''
+    def __init__(self, put=False):
+        super().__init__()
+        self.conv, self.put = nn.Conv1d(1, 2, 3, padding='same', bias=False), put
+    def forward(self, x):
+        place = (torch.cumsum(torch.ones_like(x[:, 0]), 0).long() - 1) // 2
+        found = self.line(x) + self.conv(x[:, None]).mean(2)
+        if self.put:
+            return torch.zeros_like(found).index_put((place,), found, accumulate=True)
+        return torch.zeros_like(found).index_add(0, place, found, alpha=2)
+
+def Put():
+    return Scattered(put=True)
 
 class Fixed(Different):
     '''Works for the size of batch that it was traced with.'''
@@ -184,6 +200,17 @@ def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Datas
     same(clew.predict(run), clew.predict(made.path, data=dataset))  # type: ignore[arg-type]
 
 
+def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) -> None:
+    """torch.onnx would say `ScatterND`, in which onnxruntime's threads lose sums."""
+    path = clew.export(flat_run(folder, "Scattered"), to="onnx", output=tmp_path / "model.onnx").path
+    kinds = {node.op_type for node in onnx.load(path).graph.node}
+    assert "ScatterElements" in kinds and "ScatterND" not in kinds
+    session = onnxruntime.InferenceSession(path)
+    x = np.random.default_rng(1).normal(size=(20_000, 3)).astype(np.float32)
+    first, *others = (session.run(None, {"features": x})[0] for _ in range(10))
+    assert all(np.array_equal(first, other) for other in others)
+
+
 def test_names_and_facts_are_in_the_file(scaled: Run, keras_run: Run, tmp_path: Path) -> None:
     made = {to: clew.export(keras_run, to=to, output=tmp_path / f"m{ENDINGS[to]}") for to in ENDINGS}
     session = onnxruntime.InferenceSession(made["onnx"].path)
@@ -216,6 +243,11 @@ def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:
         ("torch", "Different", r"differ by 0\.0\d+ in 'output' on a batch of \d+ samples"),
         ("onnx", "Noisy", r"differ by 0\.\d+ in 'output'"),
         ("torch", "Noisy", r"differ by 0\.\d+ in 'output'"),
+        (
+            "onnx",
+            "Put",
+            "adds at repeated places by index_put, which onnxruntime's threads do not add up; use index_add",
+        ),
         ("torch", "Branching", "depends on the values in its inputs"),
         ("torch", "Fixed", "tied to one size|cannot be exported|fails on a batch of"),
     ],

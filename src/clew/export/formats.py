@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from clew.errors import ConfigError, RecipeError
-from clew.export import attention, recurrent
+from clew.export import attention, convolution, recurrent, sums
 from clew.train.flat import Flat, Input
 from clew.train.keras import KerasChain, KerasModule, load_keras, packed, quiet, restored
 from clew.train.portable import ENTRY
@@ -63,13 +63,14 @@ def onnx(work: Work) -> Writer:
                 dynamo=True,
                 input_names=[each.name for each in work.inputs],
                 output_names=list(outputs),
-                custom_translation_table={**recurrent.as_onnx(), **attention.as_onnx(program), _HYPOT: _hypot()},
+                custom_translation_table=_translations(program),
                 verbose=False,
             )
     except Exception as error:  # torch.onnx raises many kinds for what it cannot say in ONNX
         raise RecipeError(f"the model cannot be said in ONNX: {first_line(_root(error))}; try --to torch") from error
     assert made is not None
     model = made.model_proto
+    sums.check(model)
     _name_axes(model, work.inputs)
 
     def write(path: Path, facts: str) -> None:
@@ -132,6 +133,12 @@ def outputs_of(work: Work) -> tuple[str, ...]:
     """The names of what the model gives."""
     with torch.no_grad():
         return tuple(work.flat(*work.tensors))
+
+
+def _translations(program: Any) -> dict[Any, Any]:
+    """What torch.onnx does not say, or not well."""
+    shaped = {**attention.as_onnx(program), **convolution.as_onnx(program)}
+    return {**recurrent.as_onnx(), **sums.as_onnx(), **shaped, _HYPOT: _hypot()}
 
 
 def _hypot() -> Any:
