@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
 """Of the numbers that can be sent."""
+Facts: TypeAlias = Mapping[str, Any]
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
@@ -41,13 +42,16 @@ class Post(ABC):
         """Messages so far."""
         self.bytes = 0
         """Of all tensors sent and received so far."""
+        self.landing: dict[int, Tensor] = {}
+        """Where the next tensor of a peer may be put, to spare a copy: a wish, for tensors that fit."""
+        self.patient = False
+        """Whether other threads have work for the core while this one waits."""
 
-    @abstractmethod
     def send(
         self,
         peer: int,
         kind: str,
-        facts: Mapping[str, Any] | None = None,
+        facts: Facts | None = None,
         tensor: Tensor | None = None,
         *,
         lent: bool = False,
@@ -58,6 +62,8 @@ class Post(ABC):
         Raises:
             LostPeerError: it is known to be gone.
         """
+        self._post(peer, kind, facts or {}, tensor, lent=lent)
+        self._count(tensor, out=True)
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> Message | None:
@@ -67,13 +73,17 @@ class Post(ABC):
     def close(self) -> None:
         """Send what is still to be sent, and take no more."""
 
+    @abstractmethod
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
+        """What `send` does, but for counting."""
+
     def _count(self, tensor: Tensor | None, *, out: bool) -> None:
         self.sent, self.received = self.sent + out, self.received + (not out)
         if tensor is not None:
             self.bytes += tensor.numel() * tensor.element_size()
 
 
-def pack(kind: str, facts: Mapping[str, Any] | None, tensor: Tensor | None) -> bytes:
+def pack(kind: str, facts: Facts | None, tensor: Tensor | None) -> bytes:
     """The header that goes before a tensor."""
     shape = None if tensor is None else [_NAMES[tensor.dtype], tensor.numel()]
     return json.dumps([kind, facts or {}, shape]).encode()

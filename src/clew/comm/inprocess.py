@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor
 
-from clew.comm.base import Message, Post
+from clew.comm.base import Facts, Message, Post
 from clew.errors import LostPeerError
 
 
@@ -23,20 +21,11 @@ class _InProcess(Post):
         super().__init__()
         self.here, self._boxes = here, boxes
 
-    def send(
-        self,
-        peer: int,
-        kind: str,
-        facts: Mapping[str, Any] | None = None,
-        tensor: Tensor | None = None,
-        *,
-        lent: bool = False,
-    ) -> None:
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
         if not 0 <= peer < len(self._boxes):
             raise LostPeerError(f"there is no peer {peer}")
-        self._count(tensor, out=True)
         given = tensor if lent or tensor is None else tensor.clone()
-        self._boxes[peer].put(Message(self.here, kind, dict(facts or {}), given))
+        self._boxes[peer].put(Message(self.here, kind, dict(facts), given))
 
     def receive(self, timeout: float | None = None) -> Message | None:
         try:

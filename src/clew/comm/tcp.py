@@ -13,7 +13,6 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ import torch
 import zmq
 from torch import Tensor
 
-from clew.comm.base import Message, Post, as_bytes, pack, unpack
+from clew.comm.base import Facts, Message, Post, as_bytes, pack, unpack
 from clew.errors import ConfigError, LostPeerError
 
 BEAT = 1.0
@@ -95,22 +94,13 @@ class Server(Post):
         self.refused: list[str] = []
         """Why somebody was turned away."""
 
-    def send(
-        self,
-        peer: int,
-        kind: str,
-        facts: Mapping[str, Any] | None = None,
-        tensor: Tensor | None = None,
-        *,
-        lent: bool = False,
-    ) -> None:
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
         if peer not in self._names:
             raise LostPeerError(f"there is no peer {peer}")
         try:
             _send(self.line, [self._names[peer]], pack(kind, facts, tensor), tensor, lent)
         except zmq.ZMQError as error:
             raise LostPeerError(f"peer {peer} cannot be reached ({error})") from error
-        self._count(tensor, out=True)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         end = None if timeout is None else time.monotonic() + timeout
@@ -169,7 +159,7 @@ class Server(Post):
         self.refused.append(why)
         self._reply(name, "refused", {"why": why})
 
-    def _reply(self, name: bytes, kind: str, facts: Mapping[str, Any]) -> None:
+    def _reply(self, name: bytes, kind: str, facts: Facts) -> None:
         try:
             self.line.send_multipart([name, pack(kind, facts, None)])
         except zmq.ZMQError:  # it did not wait for the answer
@@ -205,20 +195,11 @@ class Client(Post):
         """Seconds since the watched server was heard of."""
         return 0.0 if self._heart is None else time.monotonic() - self._heart.heard
 
-    def send(
-        self,
-        peer: int,
-        kind: str,
-        facts: Mapping[str, Any] | None = None,
-        tensor: Tensor | None = None,
-        *,
-        lent: bool = False,
-    ) -> None:
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
         if peer not in self.lines:
             raise LostPeerError(f"there is no peer {peer}")
-        told = {**(facts or {}), "token": self._words[peer], "number": self.here if self.here >= 0 else None}
+        told = {**facts, "token": self._words[peer], "number": self.here if self.here >= 0 else None}
         _send(self.lines[peer], [], pack(kind, told if kind == "hello" else facts, tensor), tensor, lent)
-        self._count(tensor, out=True)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """As the contract says.
@@ -260,16 +241,7 @@ class Joint(Post):
         for each in (server.line, *client.lines.values()):
             self._poller.register(each, zmq.POLLIN)
 
-    def send(
-        self,
-        peer: int,
-        kind: str,
-        facts: Mapping[str, Any] | None = None,
-        tensor: Tensor | None = None,
-        *,
-        lent: bool = False,
-    ) -> None:
-        self._count(tensor, out=True)
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
         side: Post = self._client if peer in self._client.lines else self._server
         side.send(peer, kind, facts, tensor, lent=lent)
 

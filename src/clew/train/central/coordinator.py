@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from clew.comm import Message, Post
 from clew.errors import LeaseError, LostPeerError, RunError, StoppedError
 from clew.train.central.book import Book
-from clew.train.central.holder import Holder
+from clew.train.central.holder import Holder, sound
 from clew.train.central.leases import Leases
 from clew.train.central.others import Others
 from clew.train.central.states import from_bytes, to_bytes
@@ -307,7 +306,7 @@ class Coordinator:
         if not self._round or len(self._round) < need:
             return
         given, self._round = self._round, {}
-        good = {p: m for p, m in given.items() if m.tensor is not None and bool(torch.isfinite(m.tensor.sum()))}
+        good = {p: m for p, m in given.items() if m.tensor is not None and sound(m.tensor, m.facts)}
         for peer in given.keys() - good.keys():
             self._bad(peer)
             self._void(peer)

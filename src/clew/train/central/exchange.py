@@ -21,13 +21,20 @@ class Rule:
     """A worker's half of a strategy."""
 
     follows: ClassVar[bool] = True
-    """Whether a worker that was idle goes on from the central weights of now, or from its own."""
+    """Whether a worker that was idle goes on from the central weights of now, or from its own; who does so has no use
+    for its own weights once the central ones come."""
 
     def __init__(self, vector: Vector, config: TrainConfig) -> None:
         self.vector, self.config = vector, config
         self.out = _room(vector)
         """What is sent: an update, and the buffers behind it."""
         self._sent = _room(vector) if config.central.overlap else self.out
+
+    @property
+    def landing(self) -> Tensor | None:
+        """Where the central weights may be put as they come, or None where they are needed beside this worker's."""
+        there = self.follows and not self.config.central.overlap and self.vector.memory.device.type == "cpu"
+        return self.vector.memory if there else None
 
     @property
     def _update(self) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clew.comm import Message, Post
+from clew.comm import Facts, Message, Post
 from clew.comm.tcp import Client, Joint, Server, Token
 from clew.dataset import Dataset
 from clew.errors import LeaseError, LostPeerError, StoppedError
@@ -268,18 +268,8 @@ class Direct(Post):
         self.idle: Any = None
         self._looked = time.monotonic()
 
-    def send(
-        self,
-        peer: int,
-        kind: str,
-        facts: Mapping[str, Any] | None = None,
-        tensor: Tensor | None = None,
-        *,
-        lent: bool = False,
-    ) -> None:
-        """Hand over."""
-        self._count(tensor, out=True)
-        self.deliver(Message(self.here, kind, dict(facts or {}), tensor))
+    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
+        self.deliver(Message(self.here, kind, dict(facts), tensor))
 
     def receive(self, timeout: float | None = None) -> Message | None:
         """The answer, which is there already."""

@@ -24,7 +24,10 @@ class Vector:
         self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
         self.size = sum(parameter.numel() for parameter in self.parameters)
         self.length = self.size + sum(buffer.numel() for buffer in self._buffers)
-        self.flat = torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters])
+        self.memory = torch.empty(self.length, dtype=self.parameters[0].dtype, device=self.parameters[0].device)
+        """Room for a whole copy, as it travels, of which the parameters are a part."""
+        self.flat = self.memory[: self.size]
+        torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters], out=self.flat)
         for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
             parameter.data = view
 
@@ -61,8 +64,9 @@ class Vector:
         return values
 
     def fill(self, values: Tensor) -> None:
-        """Take everything from such a copy."""
-        self.flat.copy_(values[: self.size])
+        """Take everything from such a copy, which may lie in `memory` already."""
+        if values.data_ptr() != self.memory.data_ptr():
+            self.flat.copy_(values[: self.size])
         self.read_buffers(values)
 
 

@@ -22,7 +22,7 @@ from clew.ledger import Run
 from clew.recipe import Recipe
 from clew.train import judge
 from clew.train.central.exchange import make_rule
-from clew.train.central.holder import sends_gradients
+from clew.train.central.holder import finite, sends_gradients
 from clew.train.central.states import from_bytes, to_bytes
 from clew.train.central.vector import Vector, fingerprint
 from clew.train.config import TrainConfig
@@ -100,6 +100,7 @@ class Worker:
         self._versions: dict[int, int] = {}
         self._room = torch.empty(self.vector.length, dtype=self.vector.flat.dtype)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="exchange") if config.central.overlap else None
+        post.patient = config.central.overlap
         self._flying: Future[Tensor] | None = None
         self._judge: tuple[nn.Module, Vector, Store] | None = None
         self._meter = Meter(self.loader, self.strategy)
@@ -231,6 +232,8 @@ class Worker:
     def _ask(self, kind: str, tensor: Tensor | None, facts: dict[str, Any]) -> Tensor:
         """Send each part of a tensor to its holder, and put the answers together."""
         sent = tensor if tensor is None or self.config.central.transfer == "float32" else tensor.bfloat16()
+        if tensor is not None:
+            facts["finite"] = finite(tensor)
         for peer, first, stop in self.parts:
             told = {**(facts if kind != "pull" else {}), "version": self._versions.get(peer, 0)}
             self.post.send(peer, kind, told, None if sent is None else sent[first:stop], lent=True)
@@ -241,7 +244,10 @@ class Worker:
             for peer in {COORDINATOR} if apart else {COORDINATOR} & {part.peer for part in self.parts}:
                 self._hear(self._answer(peer))
             return self._room
+        landing = self.rule.landing
+        whole = self._room if landing is None else landing
         waiting = {part.peer: part for part in self.parts}
+        self.post.landing = {} if landing is None else {part.peer: whole[part.first : part.stop] for part in self.parts}
         while waiting:
             message = self._next()
             part = waiting.pop(message.peer, None)
@@ -251,14 +257,14 @@ class Worker:
                 continue
             self._versions[message.peer] = int(message.facts["version"])
             assert message.tensor is not None
-            if len(self.parts) == 1 and message.tensor.dtype == self._room.dtype and self._pool is None:
-                if apart:
-                    self._hear(self._answer(COORDINATOR))
-                return message.tensor
-            self._room[part.first : part.stop].copy_(message.tensor)
+            place = whole[part.first : part.stop]
+            if landing is None and len(place) == len(whole) and place.dtype == message.tensor.dtype and not self._pool:
+                whole = message.tensor
+            elif message.tensor.data_ptr() != place.data_ptr():
+                place.copy_(message.tensor)
         if apart:
             self._hear(self._answer(COORDINATOR))
-        return self._room
+        return whole
 
     def _next(self) -> Message:
         while True:
