@@ -192,6 +192,8 @@ class TrainConfig(Section):
     """torch.compile the model."""
     loading: LoadingConfig = LoadingConfig()
     seed: int = 0
+    order: int | None = None
+    """Seed of the order of the samples; default: `seed`. Trainings that share it see the same batches."""
     best: BestConfig = BestConfig()
     early_stopping: EarlyStopping | None = None
     target: Target | None = None
