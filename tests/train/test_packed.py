@@ -57,9 +57,8 @@ class Odd(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self.layers(x).reshape(x.shape[0], 1)
-        return made
+    def forward(self, x: Any) -> Any:
+        return self.layers(x).reshape(x.shape[0], 1)
 
 
 def batches(count: int, *, weights: bool = False) -> list[Batch]:
@@ -86,8 +85,10 @@ def together(recipes: Sequence[Recipe], configs: Sequence[TrainConfig], steps: S
     engine = PackEngine(recipes, models, configs, CPU)
     engine.prepare(steps[0])
     schedules = [Schedule(config, len(steps), len(steps)) for config in configs]
+    factors = torch.tensor([[each.at(n) for each in schedules] for n in range(len(steps))], dtype=torch.float64)
+    plan = engine.plan(0, factors)
     for number, batch in enumerate(steps):
-        engine.step(batch, number, [each.at(number) for each in schedules])
+        engine.step(batch, plan, number)
     return engine
 
 
@@ -97,7 +98,9 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
         {"name": "sgd", "lr": 0.02, "parameters": {"momentum": m, "dampening": d}}
         for m, d in ((0.9, 0), (0.5, 0.1), (0.0, 0))
     ],
-    "nesterov": [{"name": "sgd", "lr": lr, "parameters": {"momentum": 0.9, "nesterov": True}} for lr in (0.1, 0.01, 1e-3)],
+    "nesterov": [
+        {"name": "sgd", "lr": lr, "parameters": {"momentum": 0.9, "nesterov": True}} for lr in (0.1, 0.01, 1e-3)
+    ],
     "adam": [
         {"name": "adam", "lr": lr, "weight_decay": wd, "parameters": {"betas": betas}}
         for lr, wd, betas in ((0.1, 0, (0.9, 0.999)), (0.01, 0.1, (0.8, 0.99)), (0.03, 0.0, (0.9, 0.999)))

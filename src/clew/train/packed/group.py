@@ -67,7 +67,9 @@ def settings_key(recipe: Recipe, config: TrainConfig) -> str:
     own = {name: value for name, value in flat(to_data(recipe.config)).items() if type(value) is not float}
     chosen = to_data(config)
     alike = [chosen[name] for name in _ALIKE]
-    return json.dumps([recipe.location, type(recipe).__qualname__, own, alike, order_of(config), optimize.alike(config)])
+    return json.dumps(
+        [recipe.location, type(recipe).__qualname__, own, alike, order_of(config), optimize.alike(config)]
+    )
 
 
 def model_of(recipe: Recipe, config: TrainConfig) -> nn.Module:
@@ -95,7 +97,9 @@ def flat(data: Any, before: str = "") -> dict[str, Any]:
     """Settings by dotted key."""
     if not isinstance(data, Mapping):
         return {before: data}
-    return {k: v for name, value in data.items() for k, v in flat(value, f"{before}.{name}" if before else name).items()}
+    return {
+        k: v for name, value in data.items() for k, v in flat(value, f"{before}.{name}" if before else name).items()
+    }
 
 
 def numbers(recipes: Sequence[Recipe]) -> dict[str, list[float]]:

@@ -48,7 +48,7 @@ class _Lifted(nn.Module):
         self._plain: Any = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
         for name, _ in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
             self.register_buffer(name, None)
-        self._names = [name for name, each in layer.named_parameters(recurse=False) if each is not None]
+        self._names = [name for name, _ in layer.named_parameters(recurse=False)]
 
 
 class _Linear(_Lifted):
@@ -142,9 +142,7 @@ def lift(model: nn.Module) -> nn.Module | None:
             if not name:
                 return made
             copied.set_submodule(name, made)
-        elif not list(layer.children()) and not isinstance(layer, _EACH):
-            return None
-        elif list(layer.parameters(recurse=False)):
+        elif not (list(layer.children()) or isinstance(layer, _EACH)) or list(layer.parameters(recurse=False)):
             return None
     return copied
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,6 +55,7 @@ class Rows:
         self.state = [torch.zeros_like(weights) for _ in range(kept)]
         """Momentum, or the means of gradients and of their squares."""
         self.step = 0
+        """The number of the step under way, counted from 1."""
         self._numbers = {
             "decay": [each.optimizer.weight_decay for each in configs],
             "momentum": [float(each.get("momentum", 0.0)) for each in given],
@@ -88,13 +88,16 @@ class Rows:
         self._numbers = {name: [values[row] for row in chosen] for name, values in self._numbers.items()}
         self._ready()
 
-    def scalars(self, factors: Sequence[float]) -> Tensor:
-        """The numbers of the coming step: `factors` are those of the learning rates."""
-        self.step += 1
-        rates = [lr * factor for lr, factor in zip(self.lr, factors, strict=True)]
-        first = [1.0 - beta**self.step for beta in self._numbers["beta1"]]
-        second = [math.sqrt(1.0 - beta**self.step) for beta in self._numbers["beta2"]]
-        return torch.tensor([rates, first, second], dtype=self.weights.dtype)
+    def scalars(self, first: int, factors: Tensor) -> Tensor:
+        """The numbers of some steps, (steps, 3, models), from the one numbered `first` (counted from 0) on; `factors`
+        (steps, models) are those of the learning rates."""
+        wide = torch.float64
+        rates = factors.to(wide) * torch.tensor(self.lr, dtype=wide)
+        done = torch.arange(first + 1, first + 1 + len(factors), dtype=wide).unsqueeze(1)
+        betas = [torch.tensor(self._numbers[name], dtype=wide) for name in ("beta1", "beta2")]
+        means, squares = (1 - beta**done for beta in betas)
+        made = torch.stack([rates, means, squares.sqrt()], dim=1)
+        return made.to(self.weights.device, self.weights.dtype)
 
     @torch.no_grad()
     def apply(self, scalars: Tensor) -> None:
@@ -139,18 +142,12 @@ class Rows:
         moved.zero_()
         for (beta1, beta2, eps), rows in self._sets.items():
             whole = len(self._sets) == 1
-            lists = [[t] if whole else [t[row] for row in rows] for t in (moved, self.gradients, mean, square)]
-            steps = [torch.tensor(float(self.step))] * len(lists[0])
+            moving, seen, means, squares = (
+                [each] if whole else [each[row] for row in rows] for each in (moved, self.gradients, mean, square)
+            )
+            steps = [torch.tensor(float(self.step))] * len(moving)
+            fixed: Any = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
             torch._fused_adam_(
-                *lists,
-                [],
-                steps,
-                lr=1.0,
-                beta1=beta1,
-                beta2=beta2,
-                weight_decay=0.0,
-                eps=eps,
-                amsgrad=False,
-                maximize=False,
+                moving, seen, means, squares, [], steps, lr=1.0, beta1=beta1, beta2=beta2, eps=eps, **fixed
             )
         self.weights.addcmul_(moved, rates)

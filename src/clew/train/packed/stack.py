@@ -62,7 +62,9 @@ class Stack:
         self.weights = torch.stack([torch.cat(row) for row in rows]).to(device)
         self.gradients = torch.zeros_like(self.weights)
         fixed = [name for name in _tensors(models[0]) if name not in self._shapes]
-        self.fixed = {name: torch.stack([_tensors(each)[name].detach() for each in models]).to(device) for name in fixed}
+        self.fixed = {
+            name: torch.stack([_tensors(each)[name].detach() for each in models]).to(device) for name in fixed
+        }
         """Buffers, and parameters that are not learned."""
         self._kept = [name for name in models[0].state_dict() if name not in self._shapes]
         self._drop = {name: [dropout.threshold_of(rate[name]) for rate in rates] for name in self.dropouts}
@@ -122,4 +124,4 @@ class Stack:
     def split(self, row: Tensor) -> list[Tensor]:
         """A row of numbers, one a weight, by parameter: in the order and the shapes of the model's own."""
         sizes = [shape.numel() for shape in self._shapes.values()]
-        return [part.view(shape) for part, shape in zip(row.split(sizes), self._shapes.values(), strict=True)]
+        return [part.view(shape) for part, shape in zip(torch.split(row, sizes), self._shapes.values(), strict=True)]

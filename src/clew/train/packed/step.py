@@ -25,6 +25,16 @@ class Told(NamedTuple):
     weights: Tensor
 
 
+class Plan(NamedTuple):
+    """What is known of coming steps before they are done."""
+
+    first: int
+    scalars: Tensor
+    """(steps, 3, models): see `Rows`."""
+    keys: Tensor | None
+    """(steps, layers, models): of dropout."""
+
+
 class _Whole(nn.Module):
     """A network with the recipe's way to call it, so that weights can be put in its place from outside."""
 
@@ -102,16 +112,24 @@ class PackEngine:
             told = self._vmapped_losses(outputs, few)
         self._restore(before)
         self._lifted = None if any(isinstance(c, RaggedTensor) for c in few.columns.values()) else self._plain()
-        if self._lifted is not None and not self._same(lambda: self.outputs(few), outputs, before):
+        if self._lifted is not None and not (
+            self._same(lambda: self.outputs(few), outputs, before) and self._same_judging(few, before)
+        ):
             self._lifted = None
         if not self._numbers:
             self._flat = True
             self._flat = self._same(lambda: self.losses(outputs, few), told, before)
-        self._try_gradient(few)
+        self.gradient(few)
         self._restore(before)
 
-    def _try_gradient(self, few: Batch) -> None:
-        self.gradient(few)
+    def _same_judging(self, few: Batch, before: Any) -> bool:
+        self.train(False)
+        try:
+            with torch.no_grad():
+                wanted = self._vmapped(few)
+            return self._same(lambda: self.outputs(few), wanted, before)
+        finally:
+            self.train()
 
     def _plain(self) -> nn.Module | None:
         found = lift.lift(self.stack.base)
@@ -132,8 +150,8 @@ class PackEngine:
         mine, theirs = _leaves(found), _leaves(wanted)
         if len(mine) != len(theirs) or any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
             return False
-        close = dict(rtol=1e-4, atol=1e-5, equal_nan=True)
-        return all(torch.allclose(a.double(), b.double(), **close) for a, b in zip(mine, theirs, strict=True))  # type: ignore[arg-type]
+        pairs = zip(mine, theirs, strict=True)
+        return all(torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs)
 
     def _restore(self, before: tuple[Tensor, dict[str, Tensor]]) -> None:
         with torch.no_grad():
@@ -199,11 +217,19 @@ class PackEngine:
         self.optimizer.apply(scalars)
         return told
 
-    def step(self, batch: Batch, number: int, factors: Sequence[float]) -> Told:
-        """Learn from a batch; `number` counts the steps from 0, `factors` are those of the learning rates."""
-        if self.stack.dropouts:
-            self.stack.key.copy_(self.stack.keys.at(number))
-        return self.learn(batch, self.optimizer.scalars(factors))
+    def plan(self, first: int, factors: Tensor) -> Plan:
+        """The numbers of steps from `first` (counted from 0) on: `factors` (steps, models) of the learning rates."""
+        keys = [self.stack.keys.at(first + place) for place in range(len(factors))] if self.stack.dropouts else []
+        drawn = torch.stack(keys).to(self.device) if keys else None
+        return Plan(first, self.optimizer.scalars(first, factors), drawn)
+
+    def step(self, batch: Batch, plan: Plan, number: int) -> Told:
+        """Learn from a batch in the step with this number, which is in the plan."""
+        place = number - plan.first
+        self.optimizer.step = number + 1
+        if plan.keys is not None:
+            self.stack.key.copy_(plan.keys[place])
+        return self.learn(batch, plan.scalars[place])
 
 
 def _fixed(column: Any) -> Tensor:
