@@ -47,7 +47,9 @@ class Curve(Recipe):
         return model(batch["x"])
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        return ((outputs[:, 0] - batch["y"]) ** 2) * self.config.scale + outputs[:, 0].abs()
+        far: Tensor = (outputs[:, 0] - batch["y"]) ** 2
+        found: Tensor = far * self.config.scale + outputs[:, 0].abs()
+        return found
 
 
 class Odd(nn.Module):

@@ -66,6 +66,7 @@ def train(
     detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
     time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
     lease: Annotated[str | None, typer.Option(hidden=True, help="The file by which a study hands out a trial.")] = None,
+    pack: Annotated[str | None, typer.Option(hidden=True, help="A file that names runs to be trained at once.")] = None,
 ) -> None:
     """Train a recipe's model on a dataset.
 
@@ -89,6 +90,11 @@ def train(
     """
     from clew.cli.follow import following, preparing
 
+    if pack is not None:
+        from clew.cli import train_pack
+
+        train_pack.run(Path(pack))
+        return
     if detach:
         _detach(recipe or (model or "").split(":")[0], output, resume)
         return

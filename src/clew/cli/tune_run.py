@@ -82,6 +82,8 @@ def _in_blocks(
     from clew.tune.jobs import Jobs
 
     template = spec.load(source, settings)
+    if template.tune is not None and template.tune.packed:
+        raise ConfigError(f"packed trials run on one machine so far; call clew tune without {place.launcher}")
     size = template.tune.ranks if template.tune is not None else 1
     if place.ranks <= size:
         raise ConfigError(f"{place.launcher} started {place.ranks} processes: one that coordinates and {size} a trial")

@@ -273,6 +273,8 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
     lead = next((each for each in config.objectives if each.validated), None)
     if lead is not None:  # the weights that are kept are those the objective speaks of
         fixed |= {"train.best.metric": lead.validated, "train.best.direction": lead.direction}
+    if config.packed is not None:  # one pass over the data serves all trials of a pack
+        fixed["train.order"] = template.train.seed if template.train.order is None else template.train.order
     if piece.fold is not None:
         fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
     return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
