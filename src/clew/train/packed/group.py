@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -114,7 +113,8 @@ def _floats(data: Mapping[str, Any]) -> Iterator[str]:
 
 def with_numbers(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
     """The recipe with other values (tensors among them) of its own settings; nothing is checked."""
-    changed = copy.copy(recipe)
+    changed = object.__new__(type(recipe))
+    vars(changed).update(vars(recipe))  # a copy would be made as for another process
     for key, value in values.items():
         changed.config = _set(changed.config, key.split("."), value)
     return changed

@@ -39,8 +39,8 @@ def _given(config: TrainConfig) -> dict[str, Any]:
 class Rows:
     """SGD with momentum, Adam or AdamW of `weights` (models, parameters), in place, with gradients in `gradients`.
 
-    `scalars` (3, models) are the numbers of a step: learning rate, and Adam's corrections of its two means. They are
-    handed over as a tensor, so that a step can be recorded once and replayed.
+    `scalars` (4, models) are the numbers of a step: learning rate, Adam's corrections of its two means, and the number
+    of the step. They are handed over as a tensor, so that a step can be recorded once and replayed.
     """
 
     def __init__(self, weights: Tensor, gradients: Tensor, configs: Sequence[TrainConfig]) -> None:
@@ -76,7 +76,7 @@ class Rows:
         for row, key in enumerate(zip(*(self._numbers[n] for n in ("beta1", "beta2", "eps")), strict=True)):
             sets.setdefault(key, []).append(row)
         self._sets = sets
-        self.plain = self.weights.device.type != "cpu"
+        self.plain = self.weights.device.type != "cpu" and len(sets) > 1
         """Whether Adam is written out; else torch's fused form does it."""
 
     def keep(self, places: Tensor, weights: Tensor, gradients: Tensor) -> None:
@@ -89,20 +89,20 @@ class Rows:
         self._ready()
 
     def scalars(self, first: int, factors: Tensor) -> Tensor:
-        """The numbers of some steps, (steps, 3, models), from the one numbered `first` (counted from 0) on; `factors`
+        """The numbers of some steps, (steps, 4, models), from the one numbered `first` (counted from 0) on; `factors`
         (steps, models) are those of the learning rates."""
         wide = torch.float64
         rates = factors.to(wide) * torch.tensor(self.lr, dtype=wide)
         done = torch.arange(first + 1, first + 1 + len(factors), dtype=wide).unsqueeze(1)
         betas = [torch.tensor(self._numbers[name], dtype=wide) for name in ("beta1", "beta2")]
         means, squares = (1 - beta**done for beta in betas)
-        made = torch.stack([rates, means, squares.sqrt()], dim=1)
+        made = torch.stack([rates, means, squares.sqrt(), done.expand_as(rates)], dim=1)
         return made.to(self.weights.device, self.weights.dtype)
 
     @torch.no_grad()
     def apply(self, scalars: Tensor) -> None:
         """One step."""
-        rates, first, second = scalars.unsqueeze(2).unbind(0)
+        rates, first, second, count = scalars.unsqueeze(2).unbind(0)
         if self.name == "sgd":
             self._sgd(rates)
             return
@@ -113,7 +113,7 @@ class Rows:
         if self.plain:
             self._adam(rates, first, second)
         else:
-            self._fused(rates)
+            self._fused(rates, count[0, 0].float())
 
     def _sgd(self, rates: Tensor) -> None:
         moved = self.gradients
@@ -135,7 +135,7 @@ class Rows:
         below = square.sqrt().div_(second).add_(self._eps)
         self.weights.addcdiv_(mean * (-rates / first), below)
 
-    def _fused(self, rates: Tensor) -> None:
+    def _fused(self, rates: Tensor, count: Tensor) -> None:
         """From zero at a rate of one, and then so far along it as each model's own rate says."""
         moved, (mean, square) = self._scratch, self.state
         assert moved is not None
@@ -145,7 +145,7 @@ class Rows:
             moving, seen, means, squares = (
                 [each] if whole else [each[row] for row in rows] for each in (moved, self.gradients, mean, square)
             )
-            steps = [torch.tensor(float(self.step))] * len(moving)
+            steps = [count] * len(moving)
             fixed: Any = {"weight_decay": 0.0, "amsgrad": False, "maximize": False}
             torch._fused_adam_(
                 moving, seen, means, squares, [], steps, lr=1.0, beta1=beta1, beta2=beta2, eps=eps, **fixed

@@ -30,7 +30,7 @@ class Plan(NamedTuple):
 
     first: int
     scalars: Tensor
-    """(steps, 3, models): see `Rows`."""
+    """(steps, 4, models): see `Rows`."""
     keys: Tensor | None
     """(steps, layers, models): of dropout."""
 
@@ -116,9 +116,9 @@ class PackEngine:
             self._same(lambda: self.outputs(few), outputs, before) and self._same_judging(few, before)
         ):
             self._lifted = None
-        if not self._numbers:
-            self._flat = True
-            self._flat = self._same(lambda: self.losses(outputs, few), told, before)
+        self._flat = self._same(lambda: self._flat_losses(self.recipe, outputs, few), told, before) and self._same(
+            lambda: self._flat_losses(self._nameless(), outputs, few), told, before
+        )
         self.gradient(few)
         self._restore(before)
 
@@ -130,6 +130,10 @@ class PackEngine:
             return self._same(lambda: self.outputs(few), wanted, before)
         finally:
             self.train()
+
+    def _nameless(self) -> Recipe:
+        """The recipe with no number where models differ: whoever uses one of those gets nothing."""
+        return group.with_numbers(self.recipe, dict.fromkeys(self._numbers, float("nan")))
 
     def _plain(self) -> nn.Module | None:
         found = lift.lift(self.stack.base)
@@ -182,9 +186,13 @@ class PackEngine:
         """Of every model."""
         if not self._flat:
             return self._vmapped_losses(outputs, batch)
+        return self._flat_losses(self.recipe, outputs, batch)
+
+    def _flat_losses(self, recipe: Recipe, outputs: Any, batch: Batch) -> Told:
+        """The events of all models one after the other, as one long batch."""
         models = len(self.stack)
         long = Batch(batch.size * models, {n: _repeated(c, models) for n, c in batch.columns.items()})
-        each = self.recipe.loss(_flattened(outputs), long)
+        each = recipe.loss(_flattened(outputs), long)
         if not isinstance(each, Tensor) or each.shape != (long.size,):
             raise ValueError("not one loss an event")
         each = each.view(models, batch.size)
