@@ -49,7 +49,7 @@ class RefusedError(Exception):
     """A pack cannot be trained as one; says why."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Lane:
     """One model of a pack: the run it is recorded in, and what it is trained with."""
 
