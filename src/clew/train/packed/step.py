@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
-from clew.dataset.batch import Batch, RaggedTensor
+from clew.dataset.batch import Batch
 from clew.recipe import Recipe
 from clew.train.config import TrainConfig
 from clew.train.engine import as_loss
-from clew.train.packed import group, lift
+from clew.train.packed import group
+from clew.train.packed.forward import PackForward, fixed
 from clew.train.packed.optimize import Rows
-from clew.train.packed.stack import Stack
 
 
 class Told(NamedTuple):
@@ -35,23 +35,9 @@ class Plan(NamedTuple):
     """(steps, layers, models): of dropout."""
 
 
-class _Whole(nn.Module):
-    """A network with the recipe's way to call it, so that weights can be put in its place from outside."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, recipe: Recipe, batch: Batch) -> Any:
-        return recipe.forward(self.model, batch)
-
-
-class PackEngine:
-    """Stacked models, their optimiser and their losses.
-
-    Networks are vectorised by vmap. Where every layer has a form that works on all models at once (`lift`), and where a
-    loss has one value an event, that is used instead: if it gives what vmap gives, on a few samples.
-    """
+class PackEngine(PackForward):
+    """Stacked models, their optimiser and their losses. Where a loss has one value an event, that of all models is
+    computed as of one long batch, if it gives what vmap gives."""
 
     def __init__(
         self,
@@ -60,16 +46,10 @@ class PackEngine:
         configs: Sequence[TrainConfig],
         device: torch.device,
     ) -> None:
-        self.recipe, self.configs = recipes[0], list(configs)
-        self.stack = Stack(models, [each.seed for each in configs], device)
+        super().__init__(recipes, models, [each.seed for each in configs], device)
         self.optimizer = Rows(self.stack.weights, self.stack.gradients, configs)
-        kind = self.stack.weights.dtype
-        self._numbers = {k: torch.tensor(v, dtype=kind, device=device) for k, v in group.numbers(recipes).items()}
         self._clips = [each.clip for each in configs]
-        self._whole = _Whole(self.stack.base)
-        self._lifted: nn.Module | None = None
         self._flat = False
-        self.device = device
         self._ready()
 
     @property
@@ -78,11 +58,8 @@ class PackEngine:
         return "+".join([*(["layers"] if self._lifted is not None else []), *(["loss"] if self._flat else [])])
 
     def keep(self, places: Tensor) -> None:
-        """Only these models are left."""
-        self.stack.keep(places)
+        super().keep(places)
         self.optimizer.keep(places, self.stack.weights, self.stack.gradients)
-        self._numbers = {key: each[places.to(self.device)] for key, each in self._numbers.items()}
-        self.configs = [self.configs[row] for row in places.tolist()]
         self._clips = [self._clips[row] for row in places.tolist()]
         self._ready()
 
@@ -91,14 +68,6 @@ class PackEngine:
         if any(each is not None for each in self._clips):
             bounds = [float("inf") if each is None else each for each in self._clips]
             self._clip = self.stack.weights.new_tensor(bounds).unsqueeze(1)
-        if self._lifted is not None:
-            lift.fill(self._lifted, {**self.stack.leaves, **self.stack.states})
-
-    def train(self, mode: bool = True) -> None:
-        """Learn, or judge."""
-        self.stack.base.train(mode)
-        if self._lifted is not None:
-            self._lifted.train(mode)
 
     def prepare(self, few: Batch) -> None:
         """Find out, on a few samples, whether vmap can do it, and which short cuts can be taken.
@@ -106,81 +75,18 @@ class PackEngine:
         Raises whatever vmap, the model or the loss raise.
         """
         before = self.stack.snapshot()
-        self.train()
+        outputs = self.find_short_cut(few)
         with torch.no_grad():
-            outputs = self._vmapped(few)
             told = self._vmapped_losses(outputs, few)
-        self._restore(before)
-        self._lifted = None if any(isinstance(c, RaggedTensor) for c in few.columns.values()) else self._plain()
-        if self._lifted is not None and not (
-            self._same(lambda: self.outputs(few), outputs, before) and self._same_judging(few, before)
-        ):
-            self._lifted = None
         self._flat = self._same(lambda: self._flat_losses(self.recipe, outputs, few), told, before) and self._same(
             lambda: self._flat_losses(self._nameless(), outputs, few), told, before
         )
         self.gradient(few)
         self._restore(before)
 
-    def _same_judging(self, few: Batch, before: Any) -> bool:
-        self.train(False)
-        try:
-            with torch.no_grad():
-                wanted = self._vmapped(few)
-            return self._same(lambda: self.outputs(few), wanted, before)
-        finally:
-            self.train()
-
     def _nameless(self) -> Recipe:
         """The recipe with no number where models differ: whoever uses one of those gets nothing."""
         return group.with_numbers(self.recipe, dict.fromkeys(self._numbers, float("nan")))
-
-    def _plain(self) -> nn.Module | None:
-        found = lift.lift(self.stack.base)
-        if found is not None:
-            lift.fill(found, {**self.stack.leaves, **self.stack.states})
-            found.train()
-        return found
-
-    def _same(self, work: Callable[[], Any], wanted: Any, before: Any) -> bool:
-        """Whether something gives the same, in each of its tensors."""
-        try:
-            with torch.no_grad():
-                found = work()
-        except Exception:  # whatever a network does with a shape it does not expect
-            return False
-        finally:
-            self._restore(before)
-        mine, theirs = _leaves(found), _leaves(wanted)
-        if len(mine) != len(theirs) or any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
-            return False
-        pairs = zip(mine, theirs, strict=True)
-        return all(torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs)
-
-    def _restore(self, before: tuple[Tensor, dict[str, Tensor]]) -> None:
-        with torch.no_grad():
-            self.stack.weights.copy_(before[0])
-            for name, tensor in before[1].items():
-                self.stack.fixed[name].copy_(tensor)
-
-    def outputs(self, batch: Batch) -> Any:
-        """What the networks give, with a first axis of models."""
-        if self._lifted is None:
-            return self._vmapped(batch)
-        models = len(self.stack)
-        columns = {name: _fixed(column).expand(models, *_fixed(column).shape) for name, column in batch.columns.items()}
-        seen = Batch(batch.size, dict(columns), batch.weights)
-        return self.recipe.forward(self._lifted, seen)
-
-    def _vmapped(self, batch: Batch) -> Any:
-        leaves = {f"model.{name}": each for name, each in self.stack.leaves.items()}
-        states = {f"model.{name}": each for name, each in self.stack.states.items()}
-
-        def one(leaves: Any, states: Any, numbers: Any) -> Any:
-            recipe = group.with_numbers(self.recipe, numbers) if numbers else self.recipe
-            return functional_call(self._whole, {**leaves, **states}, (recipe, batch))
-
-        return vmap(one, randomness="different")(leaves, states, self._numbers)
 
     def losses(self, outputs: Any, batch: Batch) -> Told:
         """Of every model."""
@@ -240,13 +146,8 @@ class PackEngine:
         return self.learn(batch, plan.scalars[place])
 
 
-def _fixed(column: Any) -> Tensor:
-    assert isinstance(column, Tensor), "networks over ragged columns are not lifted"
-    return column
-
-
 def _repeated(column: Any, models: int) -> Tensor:
-    whole = _fixed(column)
+    whole = fixed(column)
     return whole.expand(models, *whole.shape).flatten(0, 1)
 
 
@@ -254,10 +155,3 @@ def _flattened(outputs: Any) -> Any:
     if isinstance(outputs, Mapping):
         return {name: value.flatten(0, 1) for name, value in outputs.items()}
     return outputs.flatten(0, 1)
-
-
-def _leaves(given: Any) -> list[Tensor]:
-    if isinstance(given, Tensor):
-        return [given]
-    values = given.values() if isinstance(given, Mapping) else given
-    return [each for value in values for each in _leaves(value)]
