@@ -30,6 +30,9 @@ def train(
     dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Train an ensemble: so many models that differ in their seed alone.")
+    ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(help="allreduce, sharded, pipeline; downpour, easgd, gem, diloco, backup (with masters)."),
@@ -77,6 +80,7 @@ def train(
       clew train runs/first --output runs/again
       clew train tracking --time-limit 2h
       clew train tracking --workers 2 --detach
+      clew train jetfeatures --replicas 100
       clew train tracking --workers 4 --strategy downpour
       clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train --resume runs/tracking-001
@@ -111,7 +115,7 @@ def train(
     held = None if lease is None else Lease(Path(lease))
     with following() as begun:
         if resume is not None:
-            others = [dataset, epochs, output, strategy, listen, *(settings or ())]
+            others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others)
         else:
             from clew import spec
@@ -121,6 +125,7 @@ def train(
                 "dataset": dataset,
                 "workers": workers,
                 "epochs": epochs,
+                "replicas": replicas,
                 "time_limit_minutes": minutes,
             }
             options |= {"strategy": strategy, "central__listen": listen}
@@ -137,8 +142,24 @@ def train(
             else:
                 loaded = spec.load(str(recipe), chosen)
                 run = work(loaded.recipe, None, loaded.train, output=output, begun=begun, lease=held)
-    if launched().rank == 0:
+    if launched().rank == 0 and run.replicas():
+        _tell_ensemble(run)
+    elif launched().rank == 0:
         console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
+
+
+def _tell_ensemble(run: Run) -> None:
+    """Mean and spread of every metric."""
+    from clew.cli.options import table
+    from clew.train.packed.replicas import spread
+
+    found = spread(run)
+    rows = [(name, f"{mean:.5g}", f"{own:.2g}") for name, (mean, own, _) in found.items()]
+    console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
+    members = max(count for _, _, count in found.values())
+    end = (run.end() or {}).get("message")
+    console.print(f"{bold(run.path)} finished: {members} models{f'; {end}' if end else ''}")
+    console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
 
 
 def _detach(what: str, output: str | None, resume: str | None) -> None:

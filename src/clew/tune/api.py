@@ -120,6 +120,8 @@ def checked(template: Template) -> TuneConfig:
     """
     if template.tune is None:
         raise ConfigError(f"no section `tune`: say what is searched, and for what (see {_EXAMPLE})")
+    if template.train.replicas is not None or "train.replicas" in template.tune.space:
+        raise ConfigError("a trial trains one model: leave train.replicas out (train.seed can be searched)")
     data = Dataset(template.train.dataset)
     space.check(template, template.tune, data.manifest.settings)
     if template.tune.folds is not None:

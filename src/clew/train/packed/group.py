@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,9 @@ import torch
 from torch import nn
 
 from clew.config import to_data
+from clew.errors import ConfigError
 from clew.recipe import Recipe
+from clew.train.columns import Columns
 from clew.train.config import CENTRAL, TrainConfig
 from clew.train.engine import make_optimizer
 from clew.train.packed import optimize, stack
@@ -79,7 +82,30 @@ def model_of(recipe: Recipe, config: TrainConfig) -> nn.Module:
     """
     make_optimizer([nn.Parameter(torch.zeros(1))], config)
     torch.manual_seed(config.seed)
-    return recipe.model()
+    made = recipe.model()
+    return made if handed(recipe) is None else _anew(made)
+
+
+def handed(recipe: Recipe) -> Any:
+    """The model that was handed over in Python, if one was: one object, with weights already."""
+    return recipe.handed if isinstance(recipe, Columns) else None
+
+
+def _anew(model: nn.Module) -> nn.Module:
+    """A copy with fresh weights.
+
+    Raises:
+        ConfigError: a layer does not know how it begins.
+    """
+    made = copy.deepcopy(model)
+    for layer in made.modules():
+        begin: Any = getattr(layer, "reset_parameters", None)
+        if begin is not None:
+            begin()
+        elif list(layer.parameters(recurse=False)):
+            kind = type(layer).__name__
+            raise ConfigError(f"{kind} has no reset_parameters(); give the model as file.py:name, to be made anew")
+    return made
 
 
 def model_refusal(model: nn.Module) -> str:

@@ -64,7 +64,7 @@ def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads:
             if stop.wanted:
                 _leave(members, ended)
             elif reason:
-                _apart(members, reason, ended)
+                _apart(members, reason, stop, ended)
             else:
                 _together(members, device, stop, ended)
 
@@ -120,7 +120,7 @@ def _together(lanes: Sequence[Lane], device: torch.device, stop: Stop, ended: Ca
         except Exception as error:  # of somebody's model: a run of its own says where it broke
             model, reason = nn.Identity(), f"{type(error).__name__}: {error}"
         if reason:
-            _apart([each], reason, ended)
+            _apart([each], reason, stop, ended)
         else:
             shapes.setdefault(stack.signature(model), []).append((each, model))
     for members in shapes.values():
@@ -131,7 +131,7 @@ def _together(lanes: Sequence[Lane], device: torch.device, stop: Stop, ended: Ca
         try:
             _one(own, [model for _, model in members], device, stop, ended)
         except RefusedError as error:
-            _apart(own, str(error), ended)
+            _apart(own, str(error), stop, ended)
 
 
 def _one(
@@ -152,16 +152,26 @@ def _one(
                 raise
 
 
-def _apart(lanes: Sequence[Lane], reason: str, ended: Callable[[Lane], None]) -> None:
+def _apart(lanes: Sequence[Lane], reason: str, stop: Stop, ended: Callable[[Lane], None]) -> None:
     """Train runs one after the other, as `clew train` does."""
     for each in lanes:
+        if stop.wanted:
+            _leave([each], ended)
+            continue
         with each.run.writer("rank-0") as writer:
             writer.write("note", message=f"not packed: {reason}")
         each.code, each.message = _alone(each)
+        if each.code == STOPPED and (each.lease is None or not each.lease.told):
+            stop.ask()  # a signal, which it heard in our place
         ended(each)
 
 
 def _alone(lane: Lane) -> tuple[int, str]:
+    if group.handed(lane.recipe) is not None:
+        told = "a model handed over as an object cannot be trained again and again; give it as file.py:name"
+        lane.begin()
+        lane.end(FAILED, told, "ConfigError")
+        return FAILED, told
     try:
         run_rank(lane.run, lane.recipe, lane.config, Place(), resume=lane.state is not None, lease=lane.lease)
     except StoppedError as error:
