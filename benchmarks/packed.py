@@ -106,7 +106,9 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
     return {"trials": trials, "epochs": epochs, "samples": dataset.splits["train"], "times": times}
 
 
-def packed_rate(folder: Path, dataset: Dataset, models: int, dropout: float, seconds: float) -> tuple[float, float]:
+def packed_rate(
+    dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 4.0
+) -> tuple[float, float]:
     """Model-steps a second of a pack, as its loop does them, with the numbers of each step made on the processor; and
     milliseconds a step."""
     from clew.train.packed import group
@@ -126,7 +128,10 @@ def packed_rate(folder: Path, dataset: Dataset, models: int, dropout: float, sec
     recipes, configs = [own.recipe for own in each], [own.train for own in each]
     made = [group.model_of(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
     engine, supply = PackEngine(recipes, made, configs, device), Supply(recipes[0], configs[0], dataset, device)
-    engine.prepare(next(iter(supply.epoch(0, 0))).batch)
+    first = next(iter(supply.epoch(0, 0))).batch
+    engine.prepare(first)
+    if compiled:
+        engine.compile(first)
     learn, step, epoch, begun = replayed(engine), 0, 0, 0.0
     while not begun or time.perf_counter() - begun < seconds:
         plan = engine.plan(step, torch.ones((supply.steps(epoch), models), dtype=torch.float64))
@@ -136,9 +141,9 @@ def packed_rate(folder: Path, dataset: Dataset, models: int, dropout: float, sec
         torch.accelerator.synchronize()
         epoch += 1
         if epoch == 1:
-            begun, first = time.perf_counter(), step
+            begun, before = time.perf_counter(), step
     took = time.perf_counter() - begun
-    return models * (step - first) / took, 1e3 * took / (step - first)
+    return models * (step - before) / took, 1e3 * took / (step - before)
 
 
 def on_device(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
@@ -163,13 +168,21 @@ def on_device(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
     for name, each in found.items():
         sheet.state(f"separate, {name}: model-steps/s", each, "")
     best = max(found, key=lambda name: found[name])
-    whole, times = packed_rate(folder, dataset, models, 0.0, 4.0)
-    sheet.state("packed, 256 models: model-steps/s", whole, f"({times:.3f} ms a step)")
-    dropped, times = packed_rate(folder, dataset, models, 0.1, 4.0)
-    sheet.state("packed with dropout: model-steps/s", dropped, f"({times:.3f} ms a step)")
-    wide, times = packed_rate(folder, dataset, 4 * models, 0.0, 4.0)
-    sheet.state("packed, 1,024 models: model-steps/s", wide, f"({times:.3f} ms a step)")
+    ours = {"packed, 256 models": packed_rate(dataset, models)}
+    ours["packed, with dropout"] = packed_rate(dataset, models, dropout=0.1)
+    ours["packed, 1,024 models"] = packed_rate(dataset, 4 * models)
+    if not quick:
+        try:
+            ours["packed, 256 models, train.compile"] = packed_rate(dataset, models, compiled=True)
+        except Exception as error:  # no compiler on the machine
+            print(f"  not compiled: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
+    for name, (each, times) in ours.items():
+        sheet.state(f"{name}: model-steps/s", each, f"({times:.3f} ms a step)")
+    whole = ours["packed, 256 models"][0]
     sheet.bar("256 trials packed against the best separate way", whole / found[best], DEVICE, "x")
+    if "packed, 256 models, train.compile" in ours:
+        whole = ours["packed, 256 models, train.compile"][0]
+        sheet.state("the same with train.compile", whole / found[best], "x")
     studies(sheet, folder, dataset, quick)
     return {"best": best, "separate": found, "device": torch.cuda.get_device_name(0)}
 

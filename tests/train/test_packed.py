@@ -282,7 +282,8 @@ def test_a_stopped_ensemble_goes_on(flat: Dataset, tmp_path: Path) -> None:
     run = Run.open(path)
     assert run.state == "stopped" and {each.state for each in run.replicas()} == {"stopped"}
     settled = run.config().data
-    write_text(run.config_file, to_yaml({**settled, "train": {**settled["train"], "epochs": 1}}))
+    epochs = 1 + max((each.last("step") or {"epoch": 0})["epoch"] for each in run.replicas())
+    write_text(run.config_file, to_yaml({**settled, "train": {**settled["train"], "epochs": epochs}}))
     resume(run)
     assert run.state == "finished" and len(run.replicas()) == 4
     assert all(list(each.records(kind="resume")) for each in run.replicas())

@@ -7,7 +7,6 @@ pattern does not depend on the company it is trained in, and nothing has to be r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +30,7 @@ class LaneDropout(nn.Module):
     def __init__(self, together: int) -> None:
         super().__init__()
         self._together = together
+        self._known: dict[tuple[int, ...], Tensor] = {}
         self.idle = False
         """Whether no model has a rate: nothing is computed."""
         for name, kind in (("key", torch.int32), ("threshold", torch.int32), ("scale", torch.float32)):
@@ -43,7 +43,7 @@ class LaneDropout(nn.Module):
         shape = values.shape[lanes:]
         drawn = shape[: len(shape) - self._together] + (1,) * self._together
         ones = (1,) * len(drawn)
-        mixed = _places(tuple(drawn), values.device) ^ self.key.view(self.key.shape + ones)
+        mixed = self._places(tuple(drawn), values.device) ^ self.key.view(self.key.shape + ones)
         mixed.mul_(_ODD[0])
         mixed.bitwise_xor_((mixed >> 15) & 0x1FFFF)
         mixed.mul_(_ODD[1])
@@ -51,6 +51,13 @@ class LaneDropout(nn.Module):
         stays = mixed <= self.threshold.view(self.threshold.shape + ones)
         kept: Tensor = values * (stays * self.scale.view(self.scale.shape + ones))
         return kept
+
+    def _places(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """A hash of every place in a tensor of one model."""
+        if shape not in self._known:
+            mixed = _hash(torch.arange(1, torch.Size(shape).numel() + 1))
+            self._known[shape] = ((mixed & 0xFFFFFFFF) - (1 << 31)).to(torch.int32).view(shape).to(device)
+        return self._known[shape]
 
 
 def threshold_of(rate: float) -> tuple[int, float]:
@@ -89,14 +96,6 @@ def _hash(values: Tensor) -> Tensor:
     for shift, odd in ((30, -4658895280553007687), (27, -7723592293110705685)):
         values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * odd
     return values ^ ((values >> 31) & ((1 << 33) - 1))
-
-
-@lru_cache(maxsize=64)
-def _places(shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """A hash of every place in a tensor of one model."""
-    count = int(torch.Size(shape).numel())
-    mixed = _hash(torch.arange(1, count + 1))
-    return ((mixed & 0xFFFFFFFF) - (1 << 31)).to(torch.int32).view(shape).to(device)
 
 
 def rates(model: nn.Module) -> dict[str, float]:

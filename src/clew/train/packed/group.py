@@ -18,7 +18,7 @@ from clew.train.config import CENTRAL, TrainConfig
 from clew.train.engine import make_optimizer
 from clew.train.packed import optimize, stack
 
-_ALIKE = ("dataset", "epochs", "steps", "minutes", "batch_size", "loading", "precision", "log_every")
+_ALIKE = ("dataset", "epochs", "steps", "minutes", "batch_size", "loading", "precision", "compile", "log_every")
 """Settings of train that all models of a pack share, besides the order of the data."""
 VARY = (
     "train.optimizer.lr",
@@ -52,7 +52,6 @@ def refusal(recipe: Recipe, config: TrainConfig) -> str:
         f"train.accumulate is {config.accumulate}": config.accumulate != 1,
         "train.ema is set": config.ema is not None,
         f"train.precision is {config.precision}": config.precision != "float32",
-        "train.compile is set": config.compile,
         f"train.validation is {config.validation}": config.validation != "shared",
         "train.writers is set": bool(config.writers),
     }

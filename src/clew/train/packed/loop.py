@@ -129,11 +129,22 @@ class PackLoop:
             metrics = judge_all(self.engine, [each.recipe for each in self.lanes], Memory(few), self.device)
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
+        if self.config.compile:
+            self._compile()
         for row, lane in enumerate(self.lanes):
             try:
                 Verdict(lane.config, Schedule(lane.config, 1, 1)).see(tally.values(metrics[row]))
             except ClewError as error:
                 raise RefusedError(str(error)) from error  # a run of its own tells it better
+
+    def _compile(self) -> None:
+        with contextlib.closing(self.supply.epoch(0, 0)) as portions:
+            first = next(portions)
+        try:
+            self.engine.compile(first.batch)
+        except Exception as error:  # no compiler, or code that it does not know
+            told = str(error).splitlines()[0] if str(error) else ""
+            raise RefusedError(f"train.compile: {type(error).__name__}: {told}") from error
 
     @property
     def config_columns(self) -> Sequence[str] | None:
@@ -153,8 +164,10 @@ class PackLoop:
             lane.writer.write("resume", epoch=self.epoch, step=self.step, file=state["file"], damaged=[])
         self.best = self.engine.stack.snapshot()
         for row, lane in enumerate(self.lanes):
-            if lane.run.checkpoint("best").exists():
+            kept = [r for r in lane.run.records(kind="checkpoint") if r["file"].endswith("best.safetensors")]
+            if kept and lane.run.checkpoint("best").exists():
                 self._keep_best(row, load_file(lane.run.checkpoint("best")))
+                self.best_facts[row] = {name: kept[-1][name] for name in ("epoch", "step")}
 
     def _keep_best(self, row: int, state: dict[str, Tensor] | None = None) -> None:
         own = self.engine.stack.state_dict(row, self.best)
@@ -183,6 +196,7 @@ class PackLoop:
             self._validate()
             last = self.epoch >= self.config.epochs
             self._drop({row: lane.over for row, lane in enumerate(self.lanes) if lane.over or last}, FINISHED)
+        self._drop({row: lane.over for row, lane in enumerate(self.lanes)}, FINISHED)  # resumed with fewer epochs
 
     def close(self) -> None:
         """Let go of what was made ready."""
@@ -193,7 +207,7 @@ class PackLoop:
         steps = self.supply.steps(self.epoch)
         plan: Plan | None = None
         asked = time.perf_counter()
-        with contextlib.closing(self.supply.epoch(self.epoch, self.place)) as portions:  # type: ignore[type-var]
+        with contextlib.closing(self.supply.epoch(self.epoch, self.place)) as portions:
             for portion in portions:
                 begun = time.perf_counter()
                 self._waited += begun - asked
@@ -345,8 +359,8 @@ class PackLoop:
         self._spend()
         for row, message in rows.items():
             lane = self.lanes[row]
-            if code == FINISHED or (code == STOPPED and weights):
-                self._weights(row)
+            if code != LOST and weights:
+                self._weights(row, ("best",) if code == FAILED else ("last", "best"))
             lane.end(code, message, error)
             self.ended(lane)
         left = [row for row in range(len(self.lanes)) if row not in rows]
@@ -360,14 +374,14 @@ class PackLoop:
             self.best = self.best[0][chosen].clone(), {n: each[chosen].clone() for n, each in self.best[1].items()}
             self._told = [Told(each.totals[chosen], each.weights[chosen]) for each in self._told]
 
-    def _weights(self, row: int) -> None:
+    def _weights(self, row: int, names: Sequence[str] = ("last", "best")) -> None:
         """The last weights, and the best, on disk."""
         lane, now = self.lanes[row], {"epoch": self.epoch - 1 + bool(self.place), "step": self.step}
         for name, state, facts in (
             ("last", self.engine.stack.state_dict(row), now),
             ("best", self.engine.stack.state_dict(row, self.best), self.best_facts[row]),
         ):
-            if facts:
+            if facts and name in names:
                 checkpoint.save(state, lane.run.checkpoint(name), facts=facts)
                 lane.writer.write("checkpoint", **facts, file=f"checkpoints/{name}.safetensors")
 

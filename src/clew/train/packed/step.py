@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -50,6 +50,8 @@ class PackEngine(PackForward):
         self.optimizer = Rows(self.stack.weights, self.stack.gradients, configs)
         self._clips = [each.clip for each in configs]
         self._flat = False
+        self._compiled: Callable[[Batch], tuple[Tensor, Tensor, Tensor]] | None = None
+        self._size = 0
         self._ready()
 
     @property
@@ -61,6 +63,7 @@ class PackEngine(PackForward):
         super().keep(places)
         self.optimizer.keep(places, self.stack.weights, self.stack.gradients)
         self._clips = [self._clips[row] for row in places.tolist()]
+        self._compiled = None  # compiling again would take longer than it saves
         self._ready()
 
     def _ready(self) -> None:
@@ -83,6 +86,21 @@ class PackEngine(PackForward):
         )
         self.gradient(few)
         self._restore(before)
+
+    def compile(self, batch: Batch) -> None:
+        """Compile the losses for batches of this size, as long as all models are there.
+
+        Raises whatever torch.compile raises.
+        """
+        before = self.stack.snapshot()
+        self._compiled, self._size = torch.compile(self._sum_of_means, dynamic=False), batch.size
+        try:
+            self.gradient(batch)
+        except Exception:
+            self._compiled = None
+            raise
+        finally:
+            self._restore(before)
 
     def _nameless(self) -> Recipe:
         """The recipe with no number where models differ: whoever uses one of those gets nothing."""
@@ -115,11 +133,15 @@ class PackEngine(PackForward):
 
     def gradient(self, batch: Batch) -> Told:
         """Losses of a batch, and the gradient of each model's mean loss, in the stack."""
-        totals, weights = self.losses(self.outputs(batch), batch)
-        means = totals / torch.where(weights == 0, 1.0, weights)
-        found = torch.autograd.grad(means.sum(), list(self.stack.leaves.values()), materialize_grads=True)
+        usual = self._compiled is not None and batch.size == self._size
+        whole, totals, weights = (self._compiled if usual else self._sum_of_means)(batch)  # type: ignore[misc]
+        found = torch.autograd.grad(whole, list(self.stack.leaves.values()), materialize_grads=True)
         torch.cat([each.reshape(len(self.stack), -1) for each in found], 1, out=self.stack.gradients)
         return Told(totals.detach(), weights)
+
+    def _sum_of_means(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        totals, weights = self.losses(self.outputs(batch), batch)
+        return (totals / torch.where(weights == 0, 1.0, weights)).sum(), totals, weights
 
     def learn(self, batch: Batch, scalars: Tensor) -> Told:
         """One step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +46,7 @@ class Supply:
         """Batches of an epoch."""
         return self.loader.sampler.steps(epoch)
 
-    def epoch(self, epoch: int, start: int) -> Iterator[Portion]:
+    def epoch(self, epoch: int, start: int) -> Generator[Portion, None, None]:
         """The batches of an epoch from `start` on."""
         if self._whole is None:
             portions = self.loader.epoch(epoch, start)
