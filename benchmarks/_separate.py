@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 SIZE, FEATURES, CLASSES, WIDTH, LAYERS = 64, 15, 5, 64, 3
 SAMPLES = 16_384
-_SECONDS = 3.0
+_SECONDS = 2.0
 Step = Callable[[], None]
 
 

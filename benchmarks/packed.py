@@ -160,10 +160,10 @@ def on_device(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
         "one at a time, a CUDA graph": rivals.rate(rivals.graphed(device, rivals.Data(device))),
         "again (control)": rivals.rate(rivals.graphed(device, rivals.Data(device))),
     }
-    for count in (8, 32) if quick else (4, 8, 16, 32, 64):
+    for count in (8, 32) if quick else (8, 16, 32, 64):
         found[f"CUDA graphs in {count} streams"] = rivals.in_streams(device, rivals.Data(device), count)
     for kind in ("eager", "graphed"):
-        for count in (8,) if quick else (4, 8, 14):
+        for count in (8,) if quick else (6, 14):
             found[f"{count} processes, {kind}"] = rivals.in_processes(kind, count)
     for name, each in found.items():
         sheet.state(f"separate, {name}: model-steps/s", each, "")

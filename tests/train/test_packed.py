@@ -28,6 +28,7 @@ from clew.train.control import Schedule
 from clew.train.engine import Engine
 from clew.train.packed import group
 from clew.train.packed.dropout import Keys, LaneDropout, threshold_of
+from clew.train.packed.lift import Product
 from clew.train.packed.stack import signature
 from clew.train.packed.step import PackEngine
 from clew.train.strategies import Strategy
@@ -211,6 +212,12 @@ def test_those_that_are_left_go_on_as_they_were() -> None:
     for row, before in enumerate((0, 3)):
         for name, tensor in whole.stack.state_dict(before).items():
             assert torch.allclose(engine.stack.state_dict(row)[name], tensor, rtol=0, atol=1e-10), name
+
+
+def test_the_linear_layer_of_devices_has_the_right_gradients() -> None:
+    rows, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 5, 4), (3, 2, 4), (3, 2)))
+    given = [each.requires_grad_() for each in (rows, weight, bias)]
+    assert torch.autograd.gradcheck(Product.apply, given)
 
 
 def test_what_cannot_be_packed_is_told() -> None:

@@ -51,6 +51,22 @@ class _Lifted(nn.Module):
         self._names = [name for name, _ in layer.named_parameters(recurse=False)]
 
 
+class Product(torch.autograd.Function):
+    """A linear layer whose gradients come in the layout of its weights: on a device that saves a copy of each, which on
+    a processor costs less than coming back to Python does."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return torch.baddbmm(bias.unsqueeze(1), rows, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, *given: Any) -> tuple[Tensor | None, Tensor, Tensor]:
+        (slope,), (rows, weight) = given, ctx.saved_tensors
+        back = torch.bmm(slope, weight) if ctx.needs_input_grad[0] else None
+        return back, torch.bmm(slope.transpose(1, 2), rows), slope.sum(1)
+
+
 class _Linear(_Lifted):
     weight: Tensor
     bias: Tensor | None
@@ -59,7 +75,12 @@ class _Linear(_Lifted):
         weight = self.weight.transpose(1, 2)
         rows = values if values.ndim == 3 else values.flatten(1, -2)
         bias = self.bias if "bias" in self._names else None
-        found = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), rows, weight)
+        if bias is None:
+            found = torch.bmm(rows, weight)
+        elif rows.device.type == "cpu":
+            found = torch.baddbmm(bias.unsqueeze(1), rows, weight)
+        else:
+            found = Product.apply(rows, self.weight, bias)  # type: ignore[no-untyped-call]
         return found if values.ndim == 3 else found.view(*values.shape[:-1], found.shape[-1])
 
 

@@ -141,6 +141,8 @@ class PackEngine(PackForward):
 
     def _sum_of_means(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         totals, weights = self.losses(self.outputs(batch), batch)
+        if self._flat:
+            return totals.sum() / batch.size, totals, weights
         return (totals / torch.where(weights == 0, 1.0, weights)).sum(), totals, weights
 
     def learn(self, batch: Batch, scalars: Tensor) -> Told:
