@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from torch.nn.functional import cross_entropy
 SIZE, FEATURES, CLASSES, WIDTH, LAYERS = 64, 15, 5, 64, 3
 SAMPLES = 16_384
 _SECONDS = 2.0
+_PATIENCE = 40.0
+"""Seconds that processes get altogether."""
 Step = Callable[[], None]
 
 
@@ -123,12 +126,23 @@ def in_processes(kind: str, count: int) -> float:
     command = [sys.executable, __file__, kind]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
+    watch = threading.Timer(_PATIENCE, _kill, [processes])
+    watch.start()
+    try:
+        for each in processes:
+            _heard(each, "ready")
+        for each in processes:
+            print("go", file=each.stdin, flush=True)
+        return sum(float(each.communicate()[0].strip()) for each in processes)
+    finally:
+        watch.cancel()
+        _kill(processes)
+
+
+def _kill(processes: Sequence[Any]) -> None:
     for each in processes:
-        _heard(each, "ready")
-    for each in processes:
-        print("go", file=each.stdin, flush=True)
-    total = sum(float(each.communicate()[0].strip()) for each in processes)
-    return total
+        each.kill()
+        each.wait()
 
 
 def _heard(process: Any, word: str) -> None:

@@ -10,18 +10,20 @@ server is loaded before the clock starts. Ways take turns; the warm one against 
 stand processor seconds of trials and coordinator, which others on the machine do not change much.
 
 `--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, data and loop included, against the same
-network trained one model at a time: eager, recorded as a CUDA graph, and graphs in several streams or processes. Then,
-without a bar, whole studies: records, validation and metrics of every trial included.
+network trained one model at a time: eager, recorded as a CUDA graph, and graphs in several streams or processes. Each
+has a few seconds, figures are printed (and written) as they come, and nothing is begun after `--budget` seconds. Last,
+without a bar, a whole study: records, validation and metrics of every trial included.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import json
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,7 @@ SPACE = {
 }
 FRESH, WARM, DEVICE = 5.0, 1.8, 20.0
 """The bars."""
+BEGUN = time.perf_counter()
 
 
 def data(folder: Path, events: int) -> Dataset:
@@ -107,32 +110,29 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
 
 
 def packed_rate(
-    dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 4.0
-) -> tuple[float, float]:
-    """Model-steps a second of a pack, as its loop does them, with the numbers of each step made on the processor; and
-    milliseconds a step."""
+    dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
+) -> float:
+    """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
     from clew.train.packed import group
     from clew.train.packed.replay import replayed
     from clew.train.packed.step import PackEngine
     from clew.train.packed.supply import Supply
     from clew.train.supply import best_device
 
-    given = template(dataset, 1, 1, None)
-    device = best_device(0)
-    each = [
-        given.changed(
-            {"train.seed": n, "train.order": 0, "train.optimizer.lr": 1e-3 + 1e-6 * n, "model.dropout": dropout}, ""
-        )
+    given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
+    device, plain = best_device(0), given.train.optimizer
+    configs = [
+        given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
     ]
-    recipes, configs = [own.recipe for own in each], [own.train for own in each]
-    made = [group.model_of(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
-    engine, supply = PackEngine(recipes, made, configs, device), Supply(recipes[0], configs[0], dataset, device)
+    made = [group.model_of(given.recipe, config) for config in configs]
+    engine = PackEngine([given.recipe] * models, made, configs, device)
+    supply = Supply(given.recipe, configs[0], dataset, device)
     first = next(iter(supply.epoch(0, 0))).batch
     engine.prepare(first)
     if compiled:
         engine.compile(first)
-    learn, step, epoch, begun = replayed(engine), 0, 0, 0.0
+    learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
     while not begun or time.perf_counter() - begun < seconds:
         plan = engine.plan(step, torch.ones((supply.steps(epoch), models), dtype=torch.float64))
         for batch in supply.epoch(epoch, 0):
@@ -142,76 +142,75 @@ def packed_rate(
         epoch += 1
         if epoch == 1:
             begun, before = time.perf_counter(), step
-    took = time.perf_counter() - begun
-    return models * (step - before) / took, 1e3 * took / (step - before)
+    return models * (step - before) / (time.perf_counter() - begun)
 
 
-def on_device(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
+def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     if not torch.cuda.is_available():
         print("skipped: torch finds no NVIDIA device here")
         return {}
     import _separate as rivals
 
+    faulthandler.dump_traceback_later(60, repeat=True)  # should something hang, it tells where
     torch.set_num_threads(1)
     device, models = torch.device("cuda", 0), 256
     dataset = data(folder, 20_000)
-    found = {
-        "one at a time, eager": rivals.rate(rivals.eager(device, rivals.Data(device))),
-        "one at a time, a CUDA graph": rivals.rate(rivals.graphed(device, rivals.Data(device))),
-        "again (control)": rivals.rate(rivals.graphed(device, rivals.Data(device))),
+    print(f"  prepared after {time.perf_counter() - BEGUN:.0f} s", flush=True)
+    ways: dict[str, Callable[[], float]] = {
+        "packed, 256 models": lambda: packed_rate(dataset, models),
+        "separate, a CUDA graph": lambda: rivals.rate(rivals.graphed(device, rivals.Data(device))),
+        "separate, eager": lambda: rivals.rate(rivals.eager(device, rivals.Data(device))),
+        "separate, CUDA graphs in 16 streams": lambda: rivals.in_streams(device, rivals.Data(device), 16),
+        "separate, CUDA graphs in 64 streams": lambda: rivals.in_streams(device, rivals.Data(device), 64),
+        "separate, CUDA graphs in 4 streams": lambda: rivals.in_streams(device, rivals.Data(device), 4),
+        "separate, 8 processes, CUDA graphs": lambda: rivals.in_processes("graphed", 8),
+        "separate, 8 processes, eager": lambda: rivals.in_processes("eager", 8),
+        "control: a CUDA graph again": lambda: rivals.rate(rivals.graphed(device, rivals.Data(device))),
+        "control: packed again": lambda: packed_rate(dataset, models),
+        "packed, with dropout": lambda: packed_rate(dataset, models, dropout=0.1),
+        "packed, 1,024 models": lambda: packed_rate(dataset, 4 * models),
     }
-    for count in (8, 32) if quick else (8, 16, 32, 64):
-        found[f"CUDA graphs in {count} streams"] = rivals.in_streams(device, rivals.Data(device), count)
-    for kind in ("eager", "graphed"):
-        for count in (8,) if quick else (6, 14):
-            found[f"{count} processes, {kind}"] = rivals.in_processes(kind, count)
-    for name, each in found.items():
-        sheet.state(f"separate, {name}: model-steps/s", each, "")
-    best = max(found, key=lambda name: found[name])
-    ours = {"packed, 256 models": packed_rate(dataset, models)}
-    ours["packed, with dropout"] = packed_rate(dataset, models, dropout=0.1)
-    ours["packed, 1,024 models"] = packed_rate(dataset, 4 * models)
-    if not quick:
+    if arguments.compile:
+        ways["packed, 256 models, compiled"] = lambda: packed_rate(dataset, models, compiled=True)
+    found: dict[str, float] = {}
+    for name, way in ways.items():
+        if time.perf_counter() - BEGUN > arguments.budget:
+            print(f"  no time left for: {name}", flush=True)
+            continue
         try:
-            ours["packed, 256 models, train.compile"] = packed_rate(dataset, models, compiled=True)
-        except Exception as error:  # no compiler on the machine
-            print(f"  not compiled: {type(error).__name__}: {str(error).splitlines()[0]}", flush=True)
-    for name, (each, times) in ours.items():
-        sheet.state(f"{name}: model-steps/s", each, f"({times:.3f} ms a step)")
-    whole = ours["packed, 256 models"][0]
-    sheet.bar("256 trials packed against the best separate way", whole / found[best], DEVICE, "x")
-    if "packed, 256 models, train.compile" in ours:
-        whole = ours["packed, 256 models, train.compile"][0]
-        sheet.state("the same with train.compile", whole / found[best], "x")
-    studies(sheet, folder, dataset, quick)
-    return {"best": best, "separate": found, "device": torch.cuda.get_device_name(0)}
+            found[name] = way()
+        except Exception as error:
+            print(f"  {name}: {type(error).__name__}: {error}", flush=True)
+            continue
+        sheet.state(f"{name}: model-steps/s", found[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
+        if arguments.json:
+            arguments.json.write_text(json.dumps({"partial": found}, indent=1) + "\n")
+    best = max((name for name in found if name.startswith("separate")), key=lambda name: found[name])
+    ratio = found["packed, 256 models"] / found[best]
+    sheet.bar("256 trials packed against the best separate way", ratio, DEVICE, "x")
+    if time.perf_counter() - BEGUN < arguments.budget:
+        studies(sheet, folder, dataset, found["packed, 256 models"])
+    faulthandler.cancel_dump_traceback_later()
+    return {"best": best, "rates": found, "device": torch.cuda.get_device_name(0)}
 
 
-def studies(sheet: Sheet, folder: Path, dataset: Dataset, quick: bool) -> None:
-    """Whole studies on the device: trials an hour."""
-    epochs = 2
-    warm.ready("jetfeatures")
-    one = [Room((), (0,))]
-    study(folder / "begin", template(dataset, 1, 1, None), lambda given, s: Jobs(s.folder, given, one))
+def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
+    """A whole study on the device: trials an hour with records, validation and metrics."""
+    epochs, one = 2, [Room((), (0,))]
     packs: Way = lambda given, s: Packed(s.folder, given, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
     sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")
-    trials, parallel = (16, 8) if quick else (48, 12)
-    many = partial(_jobs, rooms=one * parallel)
-    seconds, _ = study(folder / "apart", template(dataset, trials, epochs, None), many)
-    told = f"({parallel} at a time, {trials} trials)"
-    sheet.state("a study of separate runs: trials/hour", 3600 * trials / seconds, told)
-
-
-def _jobs(given: spec.Spec, opened: Any, rooms: list[Room]) -> Executor:
-    return Jobs(opened.folder, given, rooms)
+    steps = 256 * epochs * -(-dataset.splits["train"] // 64)
+    sheet.state("of which steps", steps / rate, "s")
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
-    return (on_device if arguments.gpu else on_processor)(sheet, folder, arguments.quick)
+    return on_device(sheet, folder, arguments) if arguments.gpu else on_processor(sheet, folder, arguments.quick)
 
 
 if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--gpu", action="store_true", help="on an NVIDIA device instead")
+    parser.add_argument("--budget", type=float, default=170.0, help="seconds after which nothing more is begun there")
+    parser.add_argument("--compile", action="store_true", help="a pack with train.compile too")
     sys.exit(main(measure, parser))
