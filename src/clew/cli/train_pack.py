@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from clew.config import Document
 from clew.errors import ClewError
 from clew.files import write_text
 from clew.launch.lease import Lease
@@ -51,7 +52,7 @@ def _lane(words: Sequence[str]) -> Lane:
     if "--resume" in options:
         run = Run.open(options["--resume"])
         return pack.lane(run, *recipe_of(run), lease)
-    given = spec.load(words[1])
+    given = spec.from_document(Document(json.loads(Path(words[1]).read_text()), source=words[1]))
     return pack.lane(
         pack.create(Path(options["--output"]), given.recipe, given.train), given.recipe, given.train, lease
     )

@@ -160,8 +160,11 @@ class Jobs:
         if run.path.exists():
             shutil.rmtree(run.path)  # begun, and nothing kept
         file = self._folder.jobs / f"{attempt.piece.name}.yaml"
-        write_text(file, to_yaml(settings(self._template, self._config, attempt.piece, self._folder)))
+        self._write(file, settings(self._template, self._config, attempt.piece, self._folder))
         return ["train", str(file), "--output", str(run.path)]
+
+    def _write(self, file: Path, data: Mapping[str, Any]) -> None:
+        write_text(file, to_yaml(data))
 
     def _of(self, job: Job) -> Launcher:
         return find(job.launcher) if job.launcher in LAUNCHERS else self._launcher

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.config import read_document
+from clew.files import write_text
 from clew.launch.launcher import Job, Launcher, Room, find
 from clew.launch.packs import Packs
 from clew.tune.folder import StudyFolder
@@ -17,8 +17,11 @@ from clew.tune.work import End, Report
 
 _ON_PROCESSOR, _ON_DEVICE = 16, 256
 """Models of a pack, where nobody says how many."""
-_VARY = ("optimizer", "schedule", "clip", "seed", "best", "early_stopping", "target")
-"""Settings of train that differ within a pack."""
+_VARY = (
+    *(f"train.optimizer.{name}" for name in ("lr", "weight_decay", "parameters", "lr_batch", "lr_rule")),
+    *(f"train.{name}" for name in ("schedule", "clip", "seed", "best", "early_stopping", "target")),
+)
+"""Settings of train that may differ within a pack."""
 
 
 class Packed(Jobs):
@@ -32,7 +35,7 @@ class Packed(Jobs):
         device = any(room.devices for room in rooms)
         wanted = template.tune.packed
         self._size = (_ON_DEVICE if device else _ON_PROCESSOR) if wanted == "auto" else wanted
-        self._packs = Packs(rooms, self._size, launcher or find("warm"), _key)
+        self._packs = Packs(rooms, self._size, launcher or find("warm"), self._key)
         super().__init__(folder, template, [room for room in rooms for _ in range(self._size)], self._packs)
 
     def room(self) -> int:
@@ -44,6 +47,18 @@ class Packed(Jobs):
             self._packs.begin(self._busy())
         yield from super().poll()
 
+    def _key(self, arguments: Sequence[str]) -> str:
+        """What trials of a pack have alike, as far as their values tell."""
+        words = list(arguments)
+        resumed = "--resume" in words
+        name = Path(words[words.index("--resume" if resumed else "--output") + 1]).name
+        piece = self._active[name].piece
+        alike = {key: value for key, value in piece.values.items() if not _varies(key, value)}
+        return json.dumps([resumed, piece.fold, alike], sort_keys=True, default=str)
+
+    def _write(self, file: Path, data: Mapping[str, Any]) -> None:
+        write_text(file, json.dumps(data))  # JSON is YAML, and a pack reads it much sooner
+
     def _busy(self) -> set[str]:
         """The folders of packs of which something still runs."""
         jobs = [attempt.job for attempt in self._active.values() if attempt.job is not None]
@@ -54,18 +69,8 @@ class Packed(Jobs):
         return self._packs if job.launcher == "packs" else super()._of(job)
 
 
-def _key(arguments: Sequence[str]) -> str:
-    """What trials of a pack have alike, as far as their settings tell."""
-    words = list(arguments)
-    resumed = "--resume" in words
-    file = Path(words[words.index("--resume") + 1]) / "config.yaml" if resumed else Path(words[1])
-    data: dict[str, Any] = dict(read_document(file).data)
-    train = {name: value for name, value in data.get("train", {}).items() if name not in _VARY}
-    return json.dumps([resumed, train, _coarse(data)], sort_keys=True, default=str)
-
-
-def _coarse(data: Any) -> Any:
-    """Settings without numbers that are not whole: those may differ in a pack."""
-    if isinstance(data, dict):
-        return {name: _coarse(value) for name, value in data.items() if name not in ("train", "prepare")}
-    return None if isinstance(data, float) else data
+def _varies(key: str, value: Any) -> bool:
+    """Whether a value may be another for every model of a pack."""
+    if key.startswith("train."):
+        return any(key == name or key.startswith(f"{name}.") for name in _VARY)
+    return type(value) is float

@@ -20,24 +20,6 @@ from clew.train.packed import optimize, stack
 
 _ALIKE = ("dataset", "epochs", "steps", "minutes", "batch_size", "loading", "precision", "compile", "log_every")
 """Settings of train that all models of a pack share, besides the order of the data."""
-VARY = (
-    "train.optimizer.lr",
-    "train.optimizer.weight_decay",
-    "train.optimizer.parameters.momentum",
-    "train.optimizer.parameters.dampening",
-    "train.optimizer.parameters.betas",
-    "train.optimizer.parameters.eps",
-    "train.optimizer.lr_batch",
-    "train.optimizer.lr_rule",
-    "train.schedule",
-    "train.clip",
-    "train.seed",
-    "train.best",
-    "train.early_stopping",
-    "train.target",
-)
-"""What may differ between models of a pack; so may numbers of the recipe's own that change no shape: rates of dropout,
-weights of losses."""
 
 
 def refusal(recipe: Recipe, config: TrainConfig) -> str:
