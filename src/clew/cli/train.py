@@ -30,6 +30,9 @@ def train(
     dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    replicas: Annotated[
+        int | None, typer.Option(help="Train an ensemble: so many models that differ in their seed alone.")
+    ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(help="allreduce, sharded, pipeline; downpour, easgd, gem, diloco, backup (with masters)."),
@@ -66,6 +69,7 @@ def train(
     detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
     time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
     lease: Annotated[str | None, typer.Option(hidden=True, help="The file by which a study hands out a trial.")] = None,
+    pack: Annotated[str | None, typer.Option(hidden=True, help="A file that names runs to be trained at once.")] = None,
 ) -> None:
     """Train a recipe's model on a dataset.
 
@@ -76,6 +80,7 @@ def train(
       clew train runs/first --output runs/again
       clew train tracking --time-limit 2h
       clew train tracking --workers 2 --detach
+      clew train jetfeatures --replicas 100
       clew train tracking --workers 4 --strategy downpour
       clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train --resume runs/tracking-001
@@ -89,6 +94,11 @@ def train(
     """
     from clew.cli.follow import following, preparing
 
+    if pack is not None:
+        from clew.cli import train_pack
+
+        train_pack.run(Path(pack))
+        return
     if detach:
         _detach(recipe or (model or "").split(":")[0], output, resume)
         return
@@ -105,7 +115,7 @@ def train(
     held = None if lease is None else Lease(Path(lease))
     with following() as begun:
         if resume is not None:
-            others = [dataset, epochs, output, strategy, listen, *(settings or ())]
+            others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others)
         else:
             from clew import spec
@@ -115,6 +125,7 @@ def train(
                 "dataset": dataset,
                 "workers": workers,
                 "epochs": epochs,
+                "replicas": replicas,
                 "time_limit_minutes": minutes,
             }
             options |= {"strategy": strategy, "central__listen": listen}
@@ -131,8 +142,24 @@ def train(
             else:
                 loaded = spec.load(str(recipe), chosen)
                 run = work(loaded.recipe, None, loaded.train, output=output, begun=begun, lease=held)
-    if launched().rank == 0:
+    if launched().rank == 0 and run.replicas():
+        _tell_ensemble(run)
+    elif launched().rank == 0:
         console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
+
+
+def _tell_ensemble(run: Run) -> None:
+    """Mean and spread of every metric."""
+    from clew.cli.options import table
+    from clew.train.packed.replicas import spread
+
+    found = spread(run)
+    rows = [(name, f"{mean:.5g}", f"{own:.2g}") for name, (mean, own, _) in found.items()]
+    console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
+    members = max(count for _, _, count in found.values())
+    end = (run.end() or {}).get("message")
+    console.print(f"{bold(run.path)} finished: {members} models{f'; {end}' if end else ''}")
+    console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
 
 
 def _detach(what: str, output: str | None, resume: str | None) -> None:

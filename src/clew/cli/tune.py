@@ -23,9 +23,20 @@ class _Verbs(TyperGroup):
     """`clew tune my.yaml` is `clew tune run my.yaml`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        args = _with_sizes(args)
         first = args[0] if args else ""
         known = first in self.commands or first in ("--help", "")
         return super().resolve_command(ctx, args if known else ["run", *args])
+
+
+def _with_sizes(args: list[str]) -> list[str]:
+    """`--packed` may stand alone."""
+    follow = [*args[1:], "--"]
+    return [part for word, after in zip(args, follow, strict=True) for part in _sized(word, after)]
+
+
+def _sized(word: str, after: str) -> list[str]:
+    return [word, "auto"] if word == "--packed" and not (after.isdigit() or after == "auto") else [word]
 
 
 app = typer.Typer(
@@ -45,6 +56,10 @@ def run(
     trials: Annotated[int | None, typer.Option(help="How many, altogether.")] = None,
     parallel: Annotated[int | None, typer.Option(help="Trials at a time (default: as many as fit).")] = None,
     ranks: Annotated[int | None, typer.Option("--ranks-per-trial", help="Processes that train one together.")] = None,
+    packed: Annotated[
+        str | None,
+        typer.Option(metavar="[N]", help="Train up to N small models at once in a process (without N: 16, or 256)."),
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
     output: Annotated[str | None, typer.Option(help="The study's folder (default: the next under studies/).")] = None,
     settings: Settings = None,
@@ -58,6 +73,7 @@ def run(
     Examples:
       clew tune run my.yaml --trials 40
       clew tune run my.yaml --parallel 4 --ranks-per-trial 2
+      clew tune run my.yaml --trials 256 --packed
       clew tune run tracking --set 'tune.space={train.optimizer.lr: {log: [1e-4, 1e-1]}}' --set tune.objective=val/loss
       clew tune run --resume studies/tracking-001 --trials 80
       clew tune run --resume studies/tracking-001 --join
@@ -68,7 +84,9 @@ def run(
     """
     from clew.cli import tune_run
 
-    options = {"trials": trials, "parallel": parallel, "ranks": ranks}
+    options: dict[str, Any] = {"trials": trials, "parallel": parallel, "ranks": ranks}
+    if packed is not None:
+        options["packed"] = int(packed) if packed.isdigit() else packed
     given = overrides(settings, **{f"tune__{name}": value for name, value in options.items()}, train__dataset=dataset)
     tune_run.run(recipe, given, output=output, resume=resume, join=join, oversubscribe=oversubscribe)
 

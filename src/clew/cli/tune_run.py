@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.live import Live
+from rich.markup import escape
 from rich.text import Text
 
 from clew.cli.options import bold, console, program
@@ -82,6 +84,8 @@ def _in_blocks(
     from clew.tune.jobs import Jobs
 
     template = spec.load(source, settings)
+    if template.tune is not None and template.tune.packed:
+        raise ConfigError(f"packed trials run on one machine so far; call clew tune without {place.launcher}")
     size = template.tune.ranks if template.tune is not None else 1
     if place.ranks <= size:
         raise ConfigError(f"{place.launcher} started {place.ranks} processes: one that coordinates and {size} a trial")
@@ -109,11 +113,23 @@ def tell_end(study: Study) -> None:
     from clew.cli import tune_show
 
     tune_show.show(study, most=_LINES)
+    if study.config.packed:
+        _tell_unpacked(study)
     again, path = program(), study.folder.path
     if study.best():
         console.print(
             f"Next: {again} tune best {bold(path)} --apply best.yaml   or: {again} tune show {bold(path)} --html"
         )
+
+
+def _tell_unpacked(study: Study) -> None:
+    """Which trials were runs of their own, and why."""
+    from clew.ledger.folder import list_runs
+
+    told = Counter(str(note["message"]) for run in list_runs(study.folder.trials) for note in run.records(kind="note"))
+    for message, count in told.items():
+        if message.startswith("not packed"):
+            console.print(f"[dim]{count} trials {escape(message)}[/]")
 
 
 @contextlib.contextmanager

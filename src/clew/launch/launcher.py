@@ -18,6 +18,7 @@ LAUNCHERS = {
     "local": "clew.launch.detached:Detached",
     "warm": "clew.launch.warm:Warm",
     "ranks": "clew.launch.ranks:Ranks",
+    "packs": "clew.launch.packs:Packs",
 }
 """Names and where they lead."""
 

@@ -29,6 +29,7 @@ _PRELOAD = (
     "torch.distributed",
     "clew.train.loop",
     "clew.train.api",
+    "clew.train.packed.pack",
     "clew.spec",
     "clew.cli.follow",
 )

@@ -120,6 +120,15 @@ class Run:
         return self.path / "plots"
 
     @property
+    def replicas_folder(self) -> Path:
+        """The runs of an ensemble, where it is one."""
+        return self.path / "replicas"
+
+    def replicas(self) -> list[Run]:
+        """The members of an ensemble, in order; none where it is a run like any other."""
+        return list_runs(self.replicas_folder)
+
+    @property
     def trace_folder(self) -> Path:
         """One `.trace` a rank: what it did when."""
         return self.path / "trace"

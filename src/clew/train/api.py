@@ -51,6 +51,9 @@ def train(
     "min_max", `arguments` those of the function that builds the model, `outputs` "logits" or "probabilities" where its
     last layer does not tell.
 
+    With `replicas=100` as many models are trained, which differ in their seed alone: the run is an ensemble, its
+    members are `run.replicas()`, and `clew.predict` gives mean and spread.
+
     `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
     its folder is there, before any work. Where the work is on `lease`, the run gives it signs of life and stops when
     it says so.
@@ -153,11 +156,18 @@ def _begin(
     make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool, lease: Lease | None
 ) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
+    if config.replicas is not None and team.store is not None:
+        raise ConfigError(f"replicas are trained on one machine; call clew train without {team.here.launcher}")
     if lease is not None and team.here.rank == 0:
         lease.beat(now=True)
         if lease.lost:
             raise LeaseError(f"{lease.path}: this work was handed to another before it began")
     run = replace(Run.open(team.share("run", lambda: str(make().path))), recipe=recipe)
+    if config.replicas is not None:
+        from clew.train.packed.replicas import train_replicas
+
+        train_replicas(run, recipe, config, lease)
+        return run
     if team.store is None:
         _start(run, recipe, config, resume=resume, lease=lease)
         return run

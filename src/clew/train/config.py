@@ -166,6 +166,8 @@ class TrainConfig(Section):
     auto: the fastest, found in under a minute before the first step; largest: the largest that fits into memory."""
     accumulate: Count = 1
     """Parts in which a worker computes its share of a batch, one after the other: less memory, the same result."""
+    replicas: Count | None = None
+    """Train an ensemble: so many models that differ in their seed alone, in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
     """Processes that learn; none but where others may join (`central.listen`)."""
     strategy: Literal["single", "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"] = (
@@ -192,6 +194,8 @@ class TrainConfig(Section):
     """torch.compile the model."""
     loading: LoadingConfig = LoadingConfig()
     seed: int = 0
+    order: int | None = None
+    """Seed of the order of the samples; default: `seed`. Trainings that share it see the same batches."""
     best: BestConfig = BestConfig()
     early_stopping: EarlyStopping | None = None
     target: Target | None = None
@@ -239,6 +243,8 @@ def _misfit_plain(config: TrainConfig) -> str:
     """Why settings do not go together, where workers need no master."""
     if config.workers == 0:
         return "workers must be at least 1"
+    if config.replicas is not None and config.workers != 1:
+        return f"replicas are trained in packs, a process each: workers cannot be {config.workers}"
     if config.validation == "thread":
         return f"validation thread goes with {', '.join(CENTRAL)}; use background"
     if config.central != CentralConfig():
@@ -263,6 +269,7 @@ def _misfit(config: TrainConfig) -> str:
         "central.listen needs one master and no groups": central.listen and (central.masters != 1 or central.groups),
         "central.wait_for goes with central.listen": central.wait_for > 1 and not central.listen,
         f"ema cannot be used with {strategy}": config.ema,
+        f"replicas cannot be used with {strategy}": config.replicas,
         "buffers synchronize goes with allreduce and sharded": config.buffers == "synchronize",
         f"precision fp16 cannot be used with {strategy}; use bf16": config.precision == "fp16",
     }

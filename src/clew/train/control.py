@@ -22,6 +22,8 @@ class Schedule:
         self._warmup = config.schedule.warmup if config.schedule.warmup is not None else (_WARM if raised else 0.0)
         self._warm = math.ceil(self._warmup * self._steps)
         self._flat = config.schedule.name == "constant" and not self._warm
+        self.facts = (config.schedule.model_dump_json(), self._steps, self._epoch, self._warm)
+        """Schedules with the same facts, as often reduced, are the same."""
         self.reduced = 0
         """How often a plateau has cut the rate."""
 

@@ -73,6 +73,9 @@ def evaluate(
     check_not_inside("clew.evaluate")
     run = run if isinstance(run, Run) else Run.open(run)
     work, config = recipe_of(run, recipe)
+    if config.replicas is not None:
+        told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"
+        raise ConfigError(f"{run.path} is {told}, or predict with all of them")
     samples = Events(run, work, tuple(input)) if input else Split.of(data or config.dataset, split)
     title = name or (samples.split if isinstance(samples, Split) else "events")
     if title.startswith(".") or "/" in title:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from clew import writers
@@ -19,12 +20,13 @@ from clew.launch.place import find as launched
 from clew.launch.worker import check_not_inside
 from clew.ledger import Run
 from clew.recipe import Recipe, resolve
-from clew.table import Table, concat
+from clew.table import Ragged, Table, concat
 from clew.train import portable
 from clew.train.config import TrainConfig
 from clew.train.deal import Progress, Task, perform
 from clew.train.evaluate import batch_size_of, recipe_of
 from clew.train.inference import Answer, Inference, Portion
+from clew.train.packed.ensemble import EnsembleTask
 from clew.train.stream import Events, Split
 
 IDENTIFYING = ("run", "run_number", "lumi", "event", "event_number", "event_id")
@@ -69,12 +71,20 @@ def predict(
     path = None if output is None else _free(Path(output), replace=replace)
     task = _of_file if portable.is_portable(run) else _of_run
     make = task(run, data=data, split=split, input=tuple(input), weights=weights, recipe=recipe, size=batch_size)
-    rows = Rows(None if columns is None else tuple(columns), raw)
+    chosen = None if columns is None else tuple(columns)
+    rows = MeanRows(chosen, raw) if _is_ensemble(run) else Rows(chosen, raw)
     # one process owns the unfinished file: not a worker, which may be stopped at any moment
     owned = path is not None and launched().rank == 0
     with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
         found = perform(make(partial(Predicting, rows, path, temporary)), workers=workers, progress=progress)
     return path or found
+
+
+def _is_ensemble(run: Any) -> bool:
+    if portable.is_portable(run):
+        return False
+    opened = run if isinstance(run, Run) else Run.open(run)
+    return bool(opened.config().data.get("train", {}).get("replicas"))
 
 
 Make = Callable[[Callable[["Events | None"], "Predicting"]], Task]
@@ -89,7 +99,8 @@ def _of_run(
     events = Events(run, made, input, unlabelled=True) if input else None
     samples = events or Split.of(data or config.dataset, split)
     chosen = batch_size_of(size, config)
-    return lambda work: Task(run, made, weights, samples, chosen, work(events))
+    kind = EnsembleTask if config.replicas is not None else Task
+    return lambda work: kind(run, made, weights, samples, chosen, work(events))
 
 
 def _of_file(
@@ -160,6 +171,34 @@ def _raw(outputs: Mapping[str, NDArray[Any]], events: int, objects: Table) -> di
         told = ", ".join(f"{name} {value.shape}" for name, value in outputs.items())
         raise DataError(f"no raw output has one row an event: {told} for {events} events")
     return {name: value for name, value in found.items() if name not in objects}
+
+
+@dataclass(frozen=True)
+class MeanRows(Rows):
+    """Of an ensemble: of every number the mean over members, and as `NAME_spread` the standard deviation."""
+
+    def of(self, recipe: Recipe, answer: Answer) -> Table:
+        outputs = next(iter(answer.outputs.values()))
+        each = [
+            super(MeanRows, self).of(recipe, answer._replace(outputs={n: v[:, m] for n, v in answer.outputs.items()}))
+            for m in range(outputs.shape[1])
+        ]
+        found: dict[str, Any] = {}
+        for name in each[0]:
+            columns = [table[name] for table in each]
+            if name in answer.samples and self._own(name):
+                found[name] = columns[0]
+            elif any(isinstance(column, Ragged) for column in columns):
+                told = "has several values an event, which cannot be averaged over members"
+                raise DataError(f"'{name}' {told}; predict with one member of the ensemble")
+            else:
+                values = np.stack([np.asarray(column, dtype=np.float64) for column in columns])
+                found[name], found[f"{name}_spread"] = values.mean(0), values.std(0, ddof=min(1, len(values) - 1))
+        return Table(found)
+
+    def _own(self, name: str) -> bool:
+        """Whether a column is the samples' own."""
+        return name in (IDENTIFYING if self.columns is None else self.columns)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,10 @@ class Stop:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = True
 
+    def ask(self) -> None:
+        """Raise the flag."""
+        self._asked = True
+
     @property
     def wanted(self) -> bool:
         """Whether it is time to stop."""

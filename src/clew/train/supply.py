@@ -36,7 +36,7 @@ def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] =
     return Sampler(
         dataset.splits["train"],
         config.size,
-        config.seed,
+        config.seed if config.order is None else config.order,
         rank,
         ranks,
         lengths=None if loading.bucket is None else dataset.lengths("train", loading.bucket),

@@ -22,6 +22,7 @@ from clew.tune.coordinator import Coordinator, others
 from clew.tune.folder import StudyFolder
 from clew.tune.inline import Inline
 from clew.tune.jobs import Jobs
+from clew.tune.packed import Packed
 from clew.tune.slots import slots
 from clew.tune.space import Template
 from clew.tune.study import Study
@@ -67,7 +68,7 @@ def tune(
         assert not isinstance(template, TuneConfig), "a study of runs needs settings to run with"
         rooms = slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
         warm.ready(template.recipe.location)
-        doing = Jobs(opened.folder, template, rooms)
+        doing = Packed(opened.folder, template, rooms) if opened.config.packed else Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
     with _stoppable(coordinator):
         coordinator.run()
@@ -119,6 +120,8 @@ def checked(template: Template) -> TuneConfig:
     """
     if template.tune is None:
         raise ConfigError(f"no section `tune`: say what is searched, and for what (see {_EXAMPLE})")
+    if template.train.replicas is not None or "train.replicas" in template.tune.space:
+        raise ConfigError("a trial trains one model: leave train.replicas out (train.seed can be searched)")
     data = Dataset(template.train.dataset)
     space.check(template, template.tune, data.manifest.settings)
     if template.tune.folds is not None:

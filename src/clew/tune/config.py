@@ -168,6 +168,9 @@ class TuneConfig(Section):
     """Trials at a time; default: as many as fit."""
     ranks: Count = 1
     """Processes that train one trial together."""
+    packed: Count | Literal["auto"] | None = None
+    """Small models trained at once in one process, at most so many; auto: 16 on a processor, 256 on an accelerator.
+    Trials that cannot share a pack are runs of their own."""
     lease_seconds: Annotated[float, Field(gt=0)] = 300.0
     """Without a sign of life for so long a trial is stale, and handed out again."""
     retries: Annotated[int, Field(ge=0)] = 3
@@ -195,6 +198,8 @@ class TuneConfig(Section):
             raise ValueError(
                 f"pruning needs a val/ objective, which is known while a trial runs, not {goals[0].metric}"
             )
+        if self.packed is not None and self.ranks > 1:
+            raise ValueError(f"packed trials have one process for many models: ranks cannot be {self.ranks}")
         for key, parameter in self.space.items():
             for name in parameter.when:
                 if name not in self.space:

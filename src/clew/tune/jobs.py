@@ -160,8 +160,11 @@ class Jobs:
         if run.path.exists():
             shutil.rmtree(run.path)  # begun, and nothing kept
         file = self._folder.jobs / f"{attempt.piece.name}.yaml"
-        write_text(file, to_yaml(settings(self._template, self._config, attempt.piece, self._folder)))
+        self._write(file, settings(self._template, self._config, attempt.piece, self._folder))
         return ["train", str(file), "--output", str(run.path)]
+
+    def _write(self, file: Path, data: Mapping[str, Any]) -> None:
+        write_text(file, to_yaml(data))
 
     def _of(self, job: Job) -> Launcher:
         return find(job.launcher) if job.launcher in LAUNCHERS else self._launcher
@@ -273,6 +276,8 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
     lead = next((each for each in config.objectives if each.validated), None)
     if lead is not None:  # the weights that are kept are those the objective speaks of
         fixed |= {"train.best.metric": lead.validated, "train.best.direction": lead.direction}
+    if config.packed is not None:  # one pass over the data serves all trials of a pack
+        fixed["train.order"] = template.train.seed if template.train.order is None else template.train.order
     if piece.fold is not None:
         fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
     return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})

@@ -36,12 +36,12 @@ class Tagger(Recipe):
         return pieces
 
     def transforms(self) -> Sequence[Transform]:
-        config = self.config
+        # section by section: samples then depend on these alone, and a study may search the others
         return [
-            *config.data.steps(),
-            *config.data.truth(),
-            *([config.reweight] if config.reweight else []),
-            *config.transforms,
+            *self.config.data.steps(),
+            *self.config.data.truth(),
+            *([self.config.reweight] if self.config.reweight else []),
+            *self.config.transforms,
         ]
 
     def truth(self) -> Sequence[str]:

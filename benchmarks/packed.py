@@ -1,0 +1,220 @@
+"""Trials of small models in packs, against trials as separate runs.
+
+    python benchmarks/packed.py [--quick] [--json FILE]
+    python benchmarks/packed.py --gpu [--quick] [--json FILE]
+
+The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
+random numbers. A study of 32 trials (learning rate, weight decay, seed; random search) on two slots of a core each,
+three ways: a fresh process a trial, forks of a warm server (`clew tune`), and packs (`clew tune --packed`). The warm
+server is loaded before the clock starts. Ways take turns; the warm one against itself is the control. Beside the clock
+stand processor seconds of trials and coordinator, which others on the machine do not change much.
+
+`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, data and loop included, against the same
+network trained one model at a time: eager, recorded as a CUDA graph, and graphs in several streams or processes. Each
+has a few seconds, figures are printed (and written) as they come, and nothing is begun after `--budget` seconds.
+`--study` adds, without a bar, a whole study: records, validation and metrics of every trial included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from _contest import Sheet, main, options
+from jets import jets
+
+import clew
+from clew import Dataset, spec
+from clew.launch import warm
+from clew.launch.launcher import Room, find, portion
+from clew.tune.api import tune
+from clew.tune.jobs import Jobs
+from clew.tune.packed import Packed
+from clew.tune.work import Executor
+
+SPACE = {
+    "train.optimizer.lr": {"log": [1e-4, 1e-2]},
+    "train.optimizer.weight_decay": {"log": [1e-6, 1e-3]},
+    "train.seed": {"uniform": [0, 10_000], "integer": True},
+}
+FRESH, WARM, DEVICE = 5.0, 1.8, 20.0
+"""The bars."""
+BEGUN = time.perf_counter()
+
+
+def data(folder: Path, events: int) -> Dataset:
+    """Jets without a meaning, prepared."""
+    table = jets(events)
+    mass = np.random.default_rng(2).exponential(60, events) + 5.0 * table.fixed("label")
+    table.join({"jet_mass": mass}).save(folder / "jets.h5")
+    return clew.prepare("jetfeatures", input=[str(folder / "jets.h5")], output=str(folder / "dataset"), workers=1)
+
+
+def template(dataset: Dataset, trials: int, epochs: int, packed: int | None) -> spec.Spec:
+    tuned = {"space": SPACE, "trials": trials, "sampler": {"name": "random", "seed": 1}, "packed": packed}
+    train = {"dataset": str(dataset.path), "batch_size": 64, "epochs": epochs, "threads": 1}
+    values = {**{f"train.{name}": value for name, value in train.items()}, "tune": tuned}
+    return spec.load("jetfeatures").changed(values, "here")
+
+
+Way = Callable[[spec.Spec, Any], Executor]
+
+
+def study(path: Path, given: spec.Spec, way: Way) -> tuple[float, float]:
+    """Seconds on the clock and of processors that a study takes."""
+    begun, cpu = time.perf_counter(), time.process_time()
+    done = tune(given, path, executor=lambda opened: way(given, opened))
+    seconds, own = time.perf_counter() - begun, time.process_time() - cpu
+    assert done.count()["complete"] == done.wanted, done.count()
+    return seconds, own + sum(each.cpu for each in done.outcomes())
+
+
+def on_processor(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
+    trials, epochs, rounds = (8, 1, 1) if quick else (32, 3, 2)
+    dataset = data(folder, 20_000)
+    cores = sorted(os.sched_getaffinity(0))
+    rooms = [Room(portion(cores, place, 2)) for place in range(2)]
+    size = -(-trials // 2)
+    ways: dict[str, tuple[int | None, Way]] = {
+        "a fresh process a trial": (None, lambda given, s: Jobs(s.folder, given, rooms, find("local"))),
+        "forks of a warm server": (None, lambda given, s: Jobs(s.folder, given, rooms)),
+        "forks again": (None, lambda given, s: Jobs(s.folder, given, rooms)),
+        "packs": (size, lambda given, s: Packed(s.folder, given, rooms)),
+    }
+    warm.ready("jetfeatures")
+    study(folder / "before", template(dataset, 2, 1, None), ways["forks of a warm server"][1])
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name, (packed, way) in ways.items():
+            path = folder / f"{name.replace(' ', '-')}-{number}"
+            times[name].append(study(path, template(dataset, trials, epochs, packed), way))
+            wall, cpu = times[name][-1]
+            sheet.state(f"{name}: trials/hour", 3600 * trials / wall, f"({cpu / trials:.2f} s of processor a trial)")
+    best = {name: (min(w for w, _ in each), min(c for _, c in each)) for name, each in times.items()}
+    packs = best["packs"]
+    for name, limit in (("a fresh process a trial", FRESH), ("forks of a warm server", WARM)):
+        sheet.bar(f"packs against {name}, on the clock", best[name][0] / packs[0], limit, "x")
+        sheet.state(f"packs against {name}, processor", best[name][1] / packs[1], "x")
+    control = best["forks again"][0] / best["forks of a warm server"][0]
+    sheet.state("control: forks against forks", control, "x")
+    return {"trials": trials, "epochs": epochs, "samples": dataset.splits["train"], "times": times}
+
+
+def packed_rate(
+    dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
+) -> float:
+    """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
+    from clew.train.packed import group
+    from clew.train.packed.replay import replayed
+    from clew.train.packed.step import PackEngine
+    from clew.train.packed.supply import Supply
+    from clew.train.supply import best_device
+
+    given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
+    device, plain = best_device(0), given.train.optimizer
+    configs = [
+        given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
+        for n in range(models)
+    ]
+    made = [group.model_of(given.recipe, config) for config in configs]
+    engine = PackEngine([given.recipe] * models, made, configs, device)
+    supply = Supply(given.recipe, configs[0], dataset, device)
+    first = next(iter(supply.epoch(0, 0))).batch
+    engine.prepare(first)
+    if compiled:
+        engine.compile(first)
+    learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
+    while not begun or time.perf_counter() - begun < seconds:
+        plan = engine.plan(step, torch.ones((supply.steps(epoch), models), dtype=torch.float64))
+        for batch in supply.epoch(epoch, 0):
+            learn(batch, plan, step)
+            step += 1
+        torch.accelerator.synchronize()
+        epoch += 1
+        if epoch == 1:
+            begun, before = time.perf_counter(), step
+    return models * (step - before) / (time.perf_counter() - begun)
+
+
+def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    if not torch.cuda.is_available():
+        print("skipped: torch finds no NVIDIA device here")
+        return {}
+    import _separate as rivals
+
+    faulthandler.dump_traceback_later(60, repeat=True)  # should something hang, it tells where
+    torch.set_num_threads(1)
+    device, models = torch.device("cuda", 0), 256
+    dataset = data(folder, 20_000)
+    print(f"  prepared after {time.perf_counter() - BEGUN:.0f} s", flush=True)
+    ways: dict[str, Callable[[], float]] = {
+        "packed, 256 models": lambda: packed_rate(dataset, models),
+        "separate, a CUDA graph": lambda: rivals.rate(rivals.graphed(device, rivals.Data(device))),
+        "separate, CUDA graphs in 16 streams": lambda: rivals.in_streams(device, rivals.Data(device), 16),
+        "separate, CUDA graphs in 64 streams": lambda: rivals.in_streams(device, rivals.Data(device), 64),
+        "separate, CUDA graphs in 4 streams": lambda: rivals.in_streams(device, rivals.Data(device), 4),
+        "separate, eager": lambda: rivals.rate(rivals.eager(device, rivals.Data(device))),
+        "control: packed again": lambda: packed_rate(dataset, models),
+        "control: a CUDA graph again": lambda: rivals.rate(rivals.graphed(device, rivals.Data(device))),
+        "separate, 8 processes, CUDA graphs": lambda: rivals.in_processes("graphed", 8),
+        "separate, 8 processes, eager": lambda: rivals.in_processes("eager", 8),
+        "packed, with dropout": lambda: packed_rate(dataset, models, dropout=0.1),
+        "packed, 1,024 models": lambda: packed_rate(dataset, 4 * models),
+    }
+    if arguments.compile:
+        ways["packed, 256 models, compiled"] = lambda: packed_rate(dataset, models, compiled=True)
+    found: dict[str, float] = {}
+    for name, way in ways.items():
+        if time.perf_counter() - BEGUN > arguments.budget:
+            print(f"  no time left for: {name}", flush=True)
+            continue
+        try:
+            found[name] = way()
+        except Exception as error:
+            print(f"  {name}: {type(error).__name__}: {error}", flush=True)
+            continue
+        sheet.state(f"{name}: model-steps/s", found[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
+        if arguments.json:
+            arguments.json.write_text(json.dumps({"partial": found}, indent=1) + "\n")
+    best = max((name for name in found if name.startswith("separate")), key=lambda name: found[name])
+    ratio = found["packed, 256 models"] / found[best]
+    if "separate, a CUDA graph" in found and "separate, CUDA graphs in 16 streams" in found:
+        sheet.bar("256 trials packed against the best separate way", ratio, DEVICE, "x")
+    else:
+        print("  no ratio: the best rivals did not run", flush=True)
+    if arguments.study:
+        studies(sheet, folder, dataset, found["packed, 256 models"])
+    faulthandler.cancel_dump_traceback_later()
+    return {"best": best, "rates": found, "device": torch.cuda.get_device_name(0)}
+
+
+def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
+    """A whole study on the device: trials an hour with records, validation and metrics."""
+    epochs, one = 2, [Room((), (0,))]
+    packs: Way = lambda given, s: Packed(s.folder, given, one)  # noqa: E731
+    seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
+    sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")
+    steps = 256 * epochs * -(-dataset.splits["train"] // 64)
+    sheet.state("of which steps", steps / rate, "s")
+
+
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    return on_device(sheet, folder, arguments) if arguments.gpu else on_processor(sheet, folder, arguments.quick)
+
+
+if __name__ == "__main__":
+    parser = options(__doc__)
+    parser.add_argument("--gpu", action="store_true", help="on an NVIDIA device instead")
+    parser.add_argument("--budget", type=float, default=170.0, help="seconds after which nothing more is begun there")
+    parser.add_argument("--study", action="store_true", help="a whole study too")
+    parser.add_argument("--compile", action="store_true", help="a pack with train.compile too")
+    sys.exit(main(measure, parser))
