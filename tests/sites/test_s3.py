@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from clew import storage
 from clew.errors import DataError
 from clew.storage import transfer
 from tests.sites.conftest_s3 import READER, READER_SECRET, S3, forget
+from tests.sites.roundtrip import User, whole_way
 
 pytestmark = pytest.mark.timeout(180)
 BUCKET = "s3://shared"
@@ -171,3 +173,36 @@ def test_what_is_not_there_is_told(bucket: str, tmp_path: Path) -> None:
         storage.copy("s3://no-such-bucket/none", tmp_path / "b")
     with pytest.raises(DataError, match="no such bucket"):
         storage.copy(tmp_path / "a", "s3://no-such-bucket/a")
+
+
+def test_a_model_goes_the_whole_way(s3: S3, bucket: str, events: Path, tmp_path: Path) -> None:
+    users = [User(tmp_path / name, s3.environment()) for name in ("one", "other")]
+    whole_way(users[0], users[1], events, f"{bucket}/", f"{bucket}/models")
+
+
+def test_faults_are_one_line_and_exit_2(s3: S3, bucket: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    user = User(tmp_path / "user", s3.environment())
+    assert "nothing there" in user.fails("data", "get", f"{bucket}/none", "x")
+    assert "no such bucket" in user.fails("data", "put", str(tmp_path / "a"), "s3://no-such-bucket/a")
+    assert "no such file" in user.fails("train", "tracking", "--dataset", f"{bucket}/none")
+    wrong = User(tmp_path / "wrong", s3.environment("who", "not-the-secret"))
+    line = wrong.fails("data", "put", str(tmp_path / "a"), f"{bucket}/a")
+    assert "wrong credentials; set AWS_ACCESS_KEY_ID" in line and "not-the-secret" not in line
+    nobody = User(tmp_path / "nobody", {**s3.environment(), "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    assert "does not answer" in nobody.fails("data", "get", f"{bucket}/a", "x")
+
+
+def test_a_full_disk_is_told_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:
+    storage.copy(big, f"{bucket}/big.bin")
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False).returncode:
+        pytest.skip("a small disk can be mounted by root alone")
+    try:
+        line = User(tmp_path / "user", s3.environment()).fails(
+            "data", "get", f"{bucket}/big.bin", str(small / "big.bin")
+        )
+        assert "the disk is full" in line
+    finally:
+        subprocess.run(["umount", str(small)], check=True)

@@ -22,6 +22,7 @@ from clew.cli import (
     evaluate,
     export,
     init,
+    model,
     predict,
     prepare,
     runs,
@@ -57,6 +58,7 @@ app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
+app.add_typer(model.app, name="model")
 app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 

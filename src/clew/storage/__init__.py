@@ -43,15 +43,17 @@ __all__ = [
     "masked",
     "open_binary",
     "parent",
+    "read",
     "scheme",
     "split_inside",
     "stat",
+    "telling",
 ]
 
 _BLOCK = 1 << 22
 _COPIED = ("s3", "root", "rucio")
 """Stores whose files are read from a local copy: hashing reads all of a file anyway."""
-_held = ExitStack()
+_held: dict[Path, ExitStack] = {}
 """Folders in use until this process ends."""
 
 
@@ -133,6 +135,20 @@ def checksum(locations: Sequence[str]) -> str:
     return known or digest.hexdigest()
 
 
+def read(location: str, inner: str = "") -> bytes:
+    """All of a small file, or of one in a folder, straight from where it lies.
+
+    Raises:
+        DataError: it is not there, or cannot be read.
+    """
+    with telling(location):
+        store = stores.find(location)
+        held = store.files(location).get(inner)
+        if held is None:
+            raise FileNotFoundError(location)
+        return store.read(held, 0, held.size)
+
+
 def folder(location: str, *, watch: Watch | None = None) -> Path:
     """A folder on this machine with what lies at a location; a copy of it stays while this process lives.
 
@@ -141,7 +157,10 @@ def folder(location: str, *, watch: Watch | None = None) -> Path:
     """
     if not is_url(location):
         return local(location)
-    path = _held.enter_context(_inputs().held(location, watch=watch))
+    with ExitStack() as stack:
+        path = stack.enter_context(_inputs().held(location, watch=watch))
+        if path is not None and path not in _held:
+            _held[path] = stack.pop_all()
     if path is None:
         hint = "raise the limit (`clew cache limit`), or bring it with `clew data get`"
         raise DataError(f"{masked(location)}: there is no room for it among the copies of inputs; {hint}")

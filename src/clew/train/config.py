@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from clew.archive.config import StoreConfig
 from clew.config import Section
 
 Positive = Annotated[float, Field(gt=0)]
@@ -211,6 +212,8 @@ class TrainConfig(Section):
     keep_checkpoints: Count = 2
     time_limit_minutes: Positive | None = None
     """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
+    store: StoreConfig | None = None
+    """Keep the model, plots and report in a store when the run has finished."""
     log_every: Count | None = None
     """Steps between two records; default: as many as half a second takes."""
 
