@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.sites.servers import Server, answers, free_ports
+from tests.sites.servers import Server, answers, free_ports, public_folder
 
 ROOT = Path(__file__).parent.parent.parent
 PASSWORD = "clew-test-password"
@@ -117,10 +117,6 @@ def _database(folder: Path, port: int) -> Server:
     if os.geteuid() == 0:
         user = pwd.getpwnam("postgres")
         os.chown(data, user.pw_uid, user.pw_gid)
-        for parent in (folder, *folder.parents):  # pytest's folders are for their owner alone
-            if parent == Path("/tmp") or parent == Path("/"):
-                break
-            parent.chmod(parent.stat().st_mode | 0o011)
         before = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
     made = [*before, _program("initdb"), "-D", str(data), "-U", "rucio", "-A", "trust", "--no-sync"]
     _do(made, cwd="/")
@@ -131,9 +127,14 @@ def _database(folder: Path, port: int) -> Server:
 
 
 @pytest.fixture(scope="session")
-def rucio_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rucio]:
+def rucio_server() -> Iterator[Rucio]:
     pytest.importorskip("rucio.client", reason="rucio-clients is not installed (extra rucio)")
-    venv, folder = _installed(), tmp_path_factory.mktemp("rucio")
+    venv = _installed()
+    with public_folder("rucio") as folder:
+        yield from _started(venv, folder)
+
+
+def _started(venv: Path, folder: Path) -> Iterator[Rucio]:
     database_port, port = free_ports(2)
     (folder / "etc").mkdir()
     (folder / "log").mkdir()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,13 +41,19 @@ class Server:
     log: Path
     ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, seconds: float = 60) -> None:
         """Start it and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                self.command, stdout=log, stderr=log, env={**os.environ, **self.environment}, start_new_session=True
+                self.command,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                cwd=self.cwd,
+                start_new_session=True,
             )
         end = time.monotonic() + seconds
         while not self.ready():
@@ -62,6 +70,14 @@ class Server:
             self.process = None
 
     stop = kill
+
+
+@contextlib.contextmanager
+def public_folder(name: str) -> Iterator[Path]:
+    """A folder that servers of other users can enter; those of pytest are for their owner alone."""
+    with tempfile.TemporaryDirectory(prefix=f"clew-{name}-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
 
 
 def answers(port: int) -> bool:

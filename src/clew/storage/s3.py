@@ -19,7 +19,15 @@ from clew.storage.stores import Given, Held, Writer
 class S3(Plain):
     """By s3fs."""
 
-    options: Mapping[str, Any] = {"use_listings_cache": False}
+    options: Mapping[str, Any] = {
+        "use_listings_cache": False,
+        "config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": 10},  # transfers try again themselves
+    }
+
+    def open(self, location: str) -> tuple[Any, str]:
+        system, path = super().open(location)
+        system.retries = 1
+        return system, path
 
     def files(self, location: str) -> dict[str, Held]:
         found = super().files(location)

@@ -46,6 +46,18 @@ class Xrootd(Plain):
         system.invalidate_cache()
         return {"": self._held(location, info)} if info["type"] == "file" else super().files(location)
 
+    def read(self, held: Held, start: int, stop: int) -> bytes:
+        """By a file of its own each time: one that has lost its server is of no use to anybody."""
+        self.open(held.location)
+        from XRootD import client
+
+        file = client.File()
+        _check(file.open(held.location)[0])
+        status, data = file.read(start, stop - start)
+        _check(status)
+        file.close()
+        return bytes(data)
+
     def checks(self, held: Held) -> Mapping[str, str]:
         system, path = self.open(held.location)
         try:
@@ -65,24 +77,43 @@ class _Writer:
     """A file beside its place, renamed when the server's checksum is that of the original."""
 
     def __init__(self, store: Xrootd, location: str, given: Given, memory: dict[str, Any]) -> None:
-        from XRootD import client
         from XRootD.client.flags import OpenFlags
 
         self._store, self._location, self._given = store, location, given
         plain, sign, query = location.partition("?")
         folder, _, name = plain.rpartition("/")
         self._partial = f"{folder}/.{name}.{given.sha256[:12]}.part{sign}{query}"
-        self._file = client.File()
-        flags = OpenFlags.UPDATE if memory.get("begun") else OpenFlags.DELETE | OpenFlags.MAKEPATH
-        _check(self._file.open(self._partial, flags)[0])
+        self._lock = threading.Lock()
+        self._file = self._opened(OpenFlags.UPDATE if memory.get("begun") else OpenFlags.DELETE | OpenFlags.MAKEPATH)
         memory["begun"] = True
 
+    def _opened(self, flags: Any) -> Any:
+        from XRootD import client
+
+        file = client.File()
+        _check(file.open(self._partial, flags)[0])
+        return file
+
     def write(self, number: int, offset: int, data: bytes) -> int:
-        _check(self._file.write(data, offset)[0])
+        from XRootD.client.flags import OpenFlags
+
+        with self._lock:
+            if self._file is None:
+                self._file = self._opened(OpenFlags.UPDATE)
+            file = self._file
+        try:
+            _check(file.write(data, offset)[0])
+        except ValueError:  # closed, as another part has lost the server
+            self._file = None
+            raise ConnectionError("Connection error") from None
+        except OSError:
+            self._file = None
+            raise
         return len(data)
 
     def close(self, receipts: Mapping[int, Any]) -> None:
-        _check(self._file.close()[0])
+        if self._file is not None:
+            _check(self._file.close()[0])
         system, partial = self._store.open(self._partial)
         theirs = self._store.checks(Held(self._partial, self._given.size)).get("adler32") or self._read_back()
         if theirs != self._given.adler32:
