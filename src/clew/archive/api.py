@@ -62,7 +62,8 @@ def keep(
         (Path(folder) / SIDECAR).write_text(json.dumps(facts, indent=1) + "\n")
         storage.copy(folder, target, watch=watch, replace=True)
     if storage.scheme(target) == "rucio":
-        rucio.describe(target, {each: value for each, value in facts.items() if each != "files"})
+        with storage.telling(target, "written"):
+            rucio.describe(target, {each: value for each, value in facts.items() if each != "files"})
     return target.partition("?")[0]
 
 

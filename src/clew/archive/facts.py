@@ -47,7 +47,7 @@ def facts_of(run: Run) -> dict[str, Any]:
     return {
         "clew": "model",
         "format": 1,
-        "name": run.name,
+        "run": run.name,
         "recipe": Path(summary.recipe).stem,
         "state": summary.state,
         "metric": config.get("train", {}).get("best", {}).get("metric", "loss"),
@@ -62,7 +62,7 @@ def facts_of(run: Run) -> dict[str, Any]:
         "dataset_key": str(manifest.get("key", "")),
         "inputs": names[:_NAMED],
         "dids": [name.removeprefix("rucio:") for name in (dataset, *names) if name.startswith("rucio:")][:_NAMED],
-        "version": __version__,
+        "clew_version": __version__,
     }
 
 

@@ -141,9 +141,9 @@ def _client() -> Any:
         from rucio.client import Client
     except ImportError as error:
         raise DataError(f"rucio: needs the Rucio client; pip install 'clew[rucio]' ({error})") from None
-    logging.getLogger("rucio.client").setLevel(logging.CRITICAL)  # it prints errors that are raised as well
-    logging.getLogger("user").setLevel(logging.CRITICAL)
-    return Client()
+    quiet = logging.getLogger("clew.storage.rucio")
+    quiet.disabled = True  # the client prints what it raises as well
+    return Client(logger=quiet)
 
 
 def _element(options: Mapping[str, str]) -> str:
