@@ -29,13 +29,9 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-class CutError(Exception):
-    """In place of Ctrl-C."""
-
-
 def interrupt(state: storage.Progress) -> None:
     if state.done >= 3_000:
-        raise CutError
+        raise KeyboardInterrupt
 
 
 def test_file_urls_are_paths(source: Path, tmp_path: Path) -> None:
@@ -47,7 +43,7 @@ def test_file_urls_are_paths(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_copy_that_was_cut_goes_on(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(CutError):
+    with pytest.raises(KeyboardInterrupt):
         storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
     assert not (tmp_path / "copy").exists()
     done = storage.copy(source, tmp_path / "copy")
@@ -57,7 +53,7 @@ def test_a_copy_that_was_cut_goes_on(source: Path, tmp_path: Path) -> None:
 
 
 def test_a_source_that_changed_begins_anew(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(CutError):
+    with pytest.raises(KeyboardInterrupt):
         storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
     source.write_bytes(os.urandom(7_500))
     assert storage.copy(source, tmp_path / "copy").resumed == 0
@@ -65,7 +61,7 @@ def test_a_source_that_changed_begins_anew(source: Path, tmp_path: Path) -> None
 
 
 def test_parts_that_went_bad_meanwhile_are_noticed(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(CutError):
+    with pytest.raises(KeyboardInterrupt):
         storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
     partial = tmp_path / ".copy.clew-part"
     with partial.open("r+b") as stream:
@@ -141,7 +137,7 @@ def test_secrets_are_not_in_errors() -> None:
 
 def test_secrets_are_not_in_what_is_written_down(source: Path, tmp_path: Path) -> None:
     MemoryFileSystem().pipe("/secret/a?token=abc", os.urandom(7_500))
-    with pytest.raises(CutError):
+    with pytest.raises(KeyboardInterrupt):
         storage.copy("memory://secret/a?token=abc", tmp_path / "copy", watch=interrupt, workers=1)
     note = json.loads((tmp_path / ".copy.clew-part.json").read_text())
     assert "abc" not in json.dumps(note)

@@ -87,7 +87,7 @@ def told(error: BaseException, location: str, act: str = "read") -> DataError:
     own = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = hints.get(kind, own) if is_url(location) or kind in ("missing", "full") else own
     raised = GoneError if kind == "gone" else DataError
-    return raised(masked(f"{location}: cannot be {act} ({reason})"))
+    return raised(f"{masked(location)}: cannot be {act} ({masked(str(reason))})")
 
 
 @contextmanager
