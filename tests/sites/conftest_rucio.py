@@ -163,18 +163,24 @@ def _started(venv: Path, folder: Path) -> Iterator[Rucio]:
 
 
 def _furnish(rucio: Rucio) -> None:
-    """A scope, a storage element that is a folder, and no limit on what may lie there."""
+    """A scope, and a storage element."""
     from rucio.client import Client
 
     client = Client()
     client.add_scope("root", SCOPE)
-    client.add_rse(RSE, deterministic=True)
-    rucio.disk.mkdir()
+    add_element(client, RSE, rucio.disk)
+
+
+def add_element(client: Any, name: str, disk: Path) -> str:
+    """A storage element that is a folder, without a limit on what may lie there."""
+    disk.mkdir()
+    client.add_rse(name, deterministic=True)
     every = {"read": 1, "write": 1, "delete": 1}
     domains = {"lan": every, "wan": {**every, "third_party_copy_read": 1, "third_party_copy_write": 1}}
-    protocol = {"hostname": "localhost", "scheme": "file", "port": 0, "prefix": str(rucio.disk), "domains": domains}
-    client.add_protocol(RSE, {**protocol, "impl": "rucio.rse.protocols.posix.Default"})
-    client.set_local_account_limit("root", RSE, -1)
+    protocol = {"hostname": "localhost", "scheme": "file", "port": 0, "prefix": str(disk), "domains": domains}
+    client.add_protocol(name, {**protocol, "impl": "rucio.rse.protocols.posix.Default"})
+    client.set_local_account_limit("root", name, -1)
+    return name
 
 
 @pytest.fixture

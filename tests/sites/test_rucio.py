@@ -12,7 +12,7 @@ from clew import archive, storage
 from clew.errors import DataError
 from clew.ledger import Run
 from clew.storage import transfer
-from tests.sites.conftest_rucio import PASSWORD, RSE, SCOPE, Rucio
+from tests.sites.conftest_rucio import PASSWORD, RSE, SCOPE, Rucio, add_element
 from tests.sites.roundtrip import User, whole_way
 
 pytestmark = pytest.mark.timeout(180)
@@ -107,6 +107,28 @@ def test_a_replica_that_went_bad_is_refused(rucio: Rucio, did: str, tmp_path: Pa
     with pytest.raises(storage.MismatchError, match=r"checksum mismatch \(adler32"):
         storage.copy(did, tmp_path / "b")
     assert not (tmp_path / "b").exists()
+
+
+def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path: Path) -> None:
+    from rucio.client import Client
+
+    (tmp_path / "a").write_text("12345")
+    storage.copy(tmp_path / "a", did)
+    client, (held,) = Client(), rucio.disk.rglob(did.rpartition(":")[2])
+    other = add_element(client, "OTHER", tmp_path / "other")
+    try:
+        with pytest.raises(DataError, match=r"say where it should lie: .*, one of DISK, OTHER"):
+            storage.copy(tmp_path / "a", f"{did}.more")
+        storage.copy(tmp_path / "a", f"{did}.more?rse={other}")
+        file = {"scope": SCOPE, "name": did.rpartition(":")[2], "bytes": 5, "adler32": "02f80100"}
+        place = next(iter(client.lfns2pfns(other, [f"{SCOPE}:{file['name']}"], operation="write").values()))
+        storage.copy(tmp_path / "a", place)
+        client.add_replicas(other, [{**file, "state": "A"}])
+        held.unlink()
+        storage.copy(did, tmp_path / "b")
+        assert (tmp_path / "b").read_text() == "12345"
+    finally:
+        client.delete_rse(other)
 
 
 def test_a_transfer_cut_by_the_server_goes_on(

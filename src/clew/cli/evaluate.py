@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli.follow import counting
-from clew.cli.moving import moving
+from clew.cli.moving import fetching, moving
 from clew.cli.options import bold, console, table
 from clew.launch.place import find as launched
 
@@ -46,6 +46,10 @@ def evaluate(
         opened = archive.opened(run, watch=watch)
     from clew.train.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
 
+    place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
+    if not input and storage.is_url(place):
+        with fetching():
+            storage.folder(place)
     with counting("evaluate") as shown:
         result = work(
             opened,

@@ -32,6 +32,7 @@ from clew.cli import (
     worker,
 )
 from clew.errors import ClewError
+from clew.storage.places import masked
 from clew.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -97,7 +98,7 @@ def run() -> None:
     except ClewError as error:
         if debug:
             raise
-        errors.print(f"[bold red]clew:[/] {escape(str(error))}")
+        errors.print(f"[bold red]clew:[/] {escape(masked(str(error)))}")
         if error.exit_code == 1:
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
@@ -116,6 +117,6 @@ def run() -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(told)}")
+        errors.print(f"[bold red]clew:[/] {escape(masked(told))}")
         errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
         sys.exit(1)

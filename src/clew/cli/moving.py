@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from clew.cli.options import console
 
@@ -16,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def moving(what: str) -> Iterator[Callable[[storage.Progress], None]]:
-    """Give what a transfer reports its progress to; silent where nobody watches."""
+    """Give what transfers report their progress to, each with a line while it lasts; silent where nobody watches."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -25,13 +34,33 @@ def moving(what: str) -> Iterator[Callable[[storage.Progress], None]]:
         TimeRemainingColumn(),
         TextColumn("[dim]{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None, note="")
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    lock, tasks = threading.Lock(), dict[int, TaskID]()
 
-        def show(state: storage.Progress) -> None:
-            bar.update(task, completed=state.done, total=state.total, note=state.name)
+    def show(state: storage.Progress) -> None:
+        with lock:
+            if id(state) not in tasks:
+                tasks[id(state)] = bar.add_task(what, total=state.total, note="")
+                bar.start()
+            bar.update(tasks[id(state)], completed=state.done, total=state.total, note=state.name)
+            if state.done >= state.total:
+                bar.remove_task(tasks.pop(id(state)))
+            if not tasks:  # others may want the terminal next
+                bar.stop()
 
+    try:
         yield show
+    finally:
+        bar.stop()
+
+
+@contextlib.contextmanager
+def fetching() -> Iterator[None]:
+    """Within, copies of inputs that are fetched are shown."""
+    from clew import storage
+
+    with moving("fetch") as show, storage.watched(show):
+        yield
 
 
 def told(done: storage.Progress, seconds: float) -> str:

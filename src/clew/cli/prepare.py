@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli.moving import fetching
 from clew.cli.options import Settings, What, console, overrides
 from clew.errors import ConfigError
 
@@ -56,7 +57,7 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with preparing() as show:
+    with fetching(), preparing() as show:
         dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         if not rank():  # under mpiexec one tells for all
             show.tell(dataset)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from clew.cli.moving import fetching
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
 from clew.config import to_data
 from clew.errors import ConfigError, RunError
@@ -111,7 +112,7 @@ def train(
             "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
         )
     held = None if lease is None else Lease(Path(lease))
-    with following() as begun, _warnings():
+    with following() as begun, _warnings(), fetching():
         if resume is not None:
             others = [dataset, epochs, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others)
@@ -153,11 +154,13 @@ def _warnings() -> Iterator[None]:
 
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
+    from clew import storage
     from clew.launch.launcher import ENDS, find
     from clew.ledger import Run
     from clew.ledger.folder import next_name
 
-    run = Run(Path(resume or output or next_name(Path("runs"), Path(what).stem)))
+    named = resume or output or str(next_name(Path("runs"), Path(what).stem))
+    run = Run(Path("runs", storage.last(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
         arguments += ["--output", str(run.path)]

@@ -266,7 +266,9 @@ class _Plan:
             return {stage: ["nothing was prepared into this place before"] for stage in ("inputs", *parts)}
         old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
         gone = len(old - new.keys())
-        changed = [f"{location} is new or changed" for digest, location in new.items() if digest not in old]
+        changed = [
+            f"{storage.masked(location)} is new or changed" for digest, location in new.items() if digest not in old
+        ]
         changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
         split = self._changes(before["dataset"])
         return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from clew.errors import DataError
 from clew.storage import stores
 from clew.storage.faults import GoneError, MismatchError, telling
-from clew.storage.inputs import Inputs
+from clew.storage.inputs import Inputs, watched
 from clew.storage.notes import cache_folder
 from clew.storage.places import is_url, joined, last, local, masked, parent, scheme, split_inside
 from clew.storage.plain import token_of
@@ -48,6 +48,7 @@ __all__ = [
     "split_inside",
     "stat",
     "telling",
+    "watched",
 ]
 
 _BLOCK = 1 << 22
@@ -149,7 +150,7 @@ def read(location: str, inner: str = "") -> bytes:
         return store.read(held, 0, held.size)
 
 
-def folder(location: str, *, watch: Watch | None = None) -> Path:
+def folder(location: str) -> Path:
     """A folder on this machine with what lies at a location; a copy of it stays while this process lives.
 
     Raises:
@@ -158,7 +159,7 @@ def folder(location: str, *, watch: Watch | None = None) -> Path:
     if not is_url(location):
         return local(location)
     with ExitStack() as stack:
-        path = stack.enter_context(_inputs().held(location, watch=watch))
+        path = stack.enter_context(_inputs().held(location))
         if path is not None and path not in _held:
             _held[path] = stack.pop_all()
     if path is None:

@@ -45,6 +45,19 @@ class Copy:
     """When it was made or last used, seconds since 1970."""
 
 
+_watches: list[Watch] = []
+
+
+@contextlib.contextmanager
+def watched(watch: Watch) -> Iterator[None]:
+    """Within, every copy that this process fetches is reported."""
+    _watches.append(watch)
+    try:
+        yield
+    finally:
+        _watches.remove(watch)
+
+
 class Inputs:
     """The copies in one cache folder."""
 
@@ -141,7 +154,7 @@ class Inputs:
             return False
         path = self._path(key, location)
         path.parent.mkdir(parents=True, exist_ok=True)
-        copy(location, path, watch=watch, replace=True)
+        copy(location, path, watch=watch or (_watches[-1] if _watches else None), replace=True)
         paths = {name: path / name if name else path for name in files}
         facts = {
             "location": places.masked(location),

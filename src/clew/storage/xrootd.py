@@ -33,7 +33,9 @@ class Xrootd(Plain):
 
     def open(self, location: str) -> tuple[Any, str]:
         _prepare()
-        return super().open(location)
+        system, path = super().open(location)
+        system.dircache.clear()  # it would never look again
+        return system, path
 
     def files(self, location: str) -> dict[str, Held]:
         system, path = self.open(location)
@@ -43,7 +45,6 @@ class Xrootd(Plain):
             if "[3011]" in str(error):
                 return {}
             raise
-        system.invalidate_cache()
         return {"": self._held(location, info)} if info["type"] == "file" else super().files(location)
 
     def read(self, held: Held, start: int, stop: int) -> bytes:

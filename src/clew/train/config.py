@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from clew.archive.config import StoreConfig
 from clew.config import Section
+from clew.storage.places import masked
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -219,6 +220,10 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> TrainConfig:
+        if masked(self.dataset) != self.dataset:
+            raise ValueError(
+                "dataset has a password or token in it, and settings are written down; use the environment"
+            )
         told = _misfit(self) if self.strategy in CENTRAL else _misfit_plain(self)
         if told:
             raise ValueError(told)
