@@ -44,10 +44,14 @@ class Rucio:
                 return {}
             raise
         asked = {"dids": [{"scope": scope, "name": name}], "rse_expression": options.get("rse")}
-        found = list(client.list_replicas(**asked))
+        found = {each["name"]: each for each in client.list_replicas(**asked)}
+        # a file that lies nowhere is missing there, but not in the catalogue
+        known = {
+            each["name"]: {"pfns": {}, **each, **found.get(each["name"], {})} for each in client.list_files(scope, name)
+        }
         if kind == "FILE":
-            return {"": _held(found[0])} if found else {}
-        return {_path(each["name"], name): _held(each) for each in found}
+            return {"": _held(each) for each in known.values()}  # noqa: B035 - there is one
+        return {_path(each, name): _held(facts) for each, facts in known.items()}
 
     def read(self, held: Held, start: int, stop: int) -> bytes:
         """From the first replica that answers."""

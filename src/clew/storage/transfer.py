@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -30,6 +31,7 @@ from clew.storage.stores import Given, Held, Store
 
 PART = 8 << 20
 WORKERS = 8
+_HASHERS = 4
 _TRIES = 4
 _MOST_PARTS = 9_000
 """S3 takes 10,000."""
@@ -122,7 +124,9 @@ class _Work:
 
     def put(self, source: Path, target: str) -> Progress:
         with telling(str(source)):
-            files = {name: given(Path(held.location)) for name, held in stores.find("").files(str(source)).items()}
+            held = stores.find("").files(str(source))
+            with ThreadPoolExecutor(_HASHERS) as pool:
+                files = dict(zip(held, pool.map(lambda each: given(Path(each.location)), held.values()), strict=True))
         if not files:
             raise DataError(f"{source}: no such file, or an empty folder")
         if "" in files and target.endswith("/"):
@@ -169,12 +173,15 @@ class _Work:
 
     def _download(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
         self._state.name = path.name
-        if path.exists() and self._is_same(store, held, path):
-            self._same(held.size)
-            return
+        if path.exists():
+            if _same_content(store, held, path):
+                self._same(held.size)
+                return
+            if not self._replace:
+                raise DataError(f"{path} holds something else; use --replace, or another name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
-        with _alone(partial, held.location) as stream:
+        draft, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
+        with _alone(draft, held.location) as stream:
             about = {"source": places.masked(held.location), "size": held.size, "token": held.token, "part": part}
             note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
             if not note.parts:
@@ -191,19 +198,18 @@ class _Work:
             self._parts(note, held.size, part, fetch, pool)
             stream.flush()
             try:
-                _compare(_persist(lambda: store.checks(held), held.location), partial, held)
+                _compare(_persist(lambda: store.checks(held), held.location), draft, held)
             except MismatchError:
                 note.drop()
-                partial.unlink()
+                draft.unlink()
                 raise
-            partial.replace(path)
+            draft.replace(path)
             note.drop()
 
     def _upload(self, store: Store, source: Given, target: str, there: Held | None, pool: ThreadPoolExecutor) -> None:
         self._state.name = source.path.name
         if there is not None:
-            known = _persist(lambda: store.checks(there), target, "written")
-            if there.size == source.size and any(known.get(each) == getattr(source, each) for each in known):
+            if _same_content(store, there, source.path, source):
                 self._same(source.size)
                 return
             if not self._replace:
@@ -254,20 +260,26 @@ class _Work:
                 other.cancel()
             raise
 
-    def _is_same(self, store: Store, held: Held, path: Path) -> bool:
-        known = dict(store.checks(held)) if path.stat().st_size == held.size else {}
-        if known:
-            mine = given(path)
-            if all(getattr(mine, name) == value for name, value in known.items() if hasattr(mine, name)):
-                return True
-        if not self._replace:
-            raise DataError(f"{path} holds something else; use --replace, or another name")
-        return False
-
 
 def part_size(size: int) -> int:
     """Bytes in a part: a whole number of MiB, so that no file has too many."""
     return max(PART, -(-size // _MOST_PARTS >> 20) + 1 << 20) if size > PART * _MOST_PARTS else PART
+
+
+def _same_content(store: Store, held: Held, path: Path, mine: Given | None = None) -> bool:
+    """Whether a file here is that of a store: by checksum, or byte for byte where the store has none."""
+    if path.stat().st_size != held.size:
+        return False
+    known = _persist(lambda: store.checks(held), held.location)
+    if known:
+        mine = mine or given(path)
+        return all(getattr(mine, name, value) == value for name, value in known.items())
+    part = part_size(held.size)
+    with path.open("rb") as stream:
+        return all(
+            stream.read(part) == _persist(partial(store.read, held, start, min(start + part, held.size)), held.location)
+            for start in range(0, held.size, part)
+        )
 
 
 def _stages(files: Mapping[str, Any]) -> list[list[str]]:
