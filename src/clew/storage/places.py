@@ -11,7 +11,7 @@ FILE = "file:"
 _INSIDE = re.compile(r"^(?P<file>.*\.root):(?P<inside>[^/\\][^\\]*)$", re.IGNORECASE)
 _PASSWORD = re.compile(r"(?<=://)([^/@\s:]+):[^/@\s]+@")
 _SECRET = re.compile(
-    r"((?:authz|token|access_token|password|secret|secret_key|key|signature|sig|x-amz-[a-z-]+|xrdcl\.[a-z]+)=)[^&\s'\")]+",
+    r"([?&](?:authz|token|access_token|password|secret|secret_key|key|signature|sig|x-amz-[a-z-]+|xrdcl\.[a-z]+)=)[^&\s'\")]+",
     re.IGNORECASE,
 )
 _BEARER = re.compile(r"(bearer(?:\s|%20|\+)+)[\w.~+/=-]+", re.IGNORECASE)
