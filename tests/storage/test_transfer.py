@@ -72,6 +72,21 @@ def test_parts_that_went_bad_meanwhile_are_noticed(source: Path, tmp_path: Path)
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
 
 
+def test_parts_that_are_gone_are_fetched_again(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        storage.copy(source, tmp_path / "copy", watch=interrupt, workers=1)
+    (tmp_path / ".copy.clew-part").unlink()
+    assert storage.copy(source, tmp_path / "copy").resumed == 0
+    assert (tmp_path / "copy").read_bytes() == source.read_bytes()
+
+
+def test_no_file_lands_outside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a/../../out", "/etc/passwd"):
+        monkeypatch.setattr(Disk, "files", lambda self, location, name=name: {name: Held("x", 1)})
+        with pytest.raises(DataError, match=f"a file called '{name}', which leads out of the folder"):
+            storage.copy(tmp_path / "from", tmp_path / "to")
+
+
 def test_something_else_is_not_overwritten_unasked(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("precious")
     with pytest.raises(DataError, match="copy holds something else; use --replace"):

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,6 +113,7 @@ class _Work:
             raise DataError(f"{places.masked(source)}: {_nothing(source)}")
         if target.is_dir() and "" in found:
             target = target / places.last(source)
+        _check_inside(found, source)
         self._begin({name: held.size for name, held in found.items()})
         for stage in _stages(found):
             with telling(source):
@@ -184,16 +185,15 @@ class _Work:
         with _alone(draft, held.location) as stream:
             about = {"source": places.masked(held.location), "size": held.size, "token": held.token, "part": part}
             note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
-            if not note.parts:
+            if not note.parts or draft.stat().st_size != held.size:
+                note.drop()
                 _reserve(stream, held.size)
 
             def fetch(number: int) -> int:
                 start, stop = number * part, min((number + 1) * part, held.size)
-                data = _persist(lambda: store.read(held, start, stop), held.location)
-                if len(data) != stop - start:
-                    raise GoneError(f"{places.masked(held.location)}: the server sent only a part; try again")
-                os.pwrite(stream.fileno(), data, start)
-                return len(data)
+                return os.pwrite(
+                    stream.fileno(), _persist(lambda: _read(store, held, start, stop), held.location), start
+                )
 
             self._parts(note, held.size, part, fetch, pool)
             stream.flush()
@@ -259,6 +259,24 @@ class _Work:
             for other in begun:
                 other.cancel()
             raise
+
+
+def _check_inside(names: Iterable[str], source: str) -> None:
+    """That no file would land outside the folder it is copied to.
+
+    Raises:
+        DataError: a name leads there.
+    """
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise DataError(f"{places.masked(source)}: has a file called '{name}', which leads out of the folder")
+
+
+def _read(store: Store, held: Held, start: int, stop: int) -> bytes:
+    data = store.read(held, start, stop)
+    if len(data) != stop - start:
+        raise GoneError(f"{places.masked(held.location)}: the server sent only a part; try again")
+    return data
 
 
 def part_size(size: int) -> int:
