@@ -27,7 +27,7 @@ class User:
         self.folder.mkdir(exist_ok=True)
         environment = {**os.environ, "CLEW_CACHE": str(self.folder / "cache"), **self.environment}
         return subprocess.run(
-            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=120, check=False
+            command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=400, check=False
         )
 
     def succeeds(self, *arguments: str) -> str:

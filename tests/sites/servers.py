@@ -44,7 +44,7 @@ class Server:
     cwd: Path | None = None
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self, seconds: float = 60) -> None:
+    def start(self, seconds: float = 180) -> None:
         """Start it and wait until it answers."""
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -15,7 +15,7 @@ from clew.storage import transfer
 from tests.sites.conftest_rucio import PASSWORD, RSE, SCOPE, Rucio, add_element
 from tests.sites.roundtrip import User, whole_way
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from clew.storage import transfer
 from tests.sites.conftest_s3 import READER, READER_SECRET, S3, forget
 from tests.sites.roundtrip import User, whole_way
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)
 BUCKET = "s3://shared"
 
 

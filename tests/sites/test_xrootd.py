@@ -18,7 +18,7 @@ from clew.storage import transfer
 from tests.sites.conftest_xrootd import Xrootd
 from tests.sites.roundtrip import User, whole_way
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(900)
 PARTS = 24
 
 
@@ -50,7 +50,7 @@ def killed_in_the_middle(xrootd: Xrootd, user: User, note: Path, *arguments: str
             assert copying.poll() is None, "it was done before the server could be killed"
             time.sleep(0.002)
         xrootd.server.kill()
-        _, told = copying.communicate(timeout=200)
+        _, told = copying.communicate(timeout=400)
     xrootd.server.start()
     assert copying.returncode == 2 and "does not answer" in told, told
 
