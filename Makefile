@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test check format bench lock clean
+.PHONY: demo test test-sites check format bench lock clean
 
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
 test: $(READY)  ## unit, distributed and documentation tests
 	$(BIN)/python -m pytest
+
+test-sites: $(READY)  ## against real Slurm, S3, XRootD and Rucio, which are installed first (Debian and PyPI)
+	tools/sites-install s3 xrootd rucio slurm
+	CLEW_TEST_SITES=1 $(BIN)/python -m pytest tests/sites
 
 check: $(READY)  ## style, types, layers
 	$(BIN)/ruff check .
@@ -40,4 +44,4 @@ lock: $(READY)  ## write requirements.lock anew from what .venv holds (without r
 	touch $(READY)
 
 clean:
-	rm -rf .venv demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-rucio demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

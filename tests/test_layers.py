@@ -17,7 +17,7 @@ LAYERS = (
     {"expression"},
     {"tally", "transforms", "readers", "writers"},
     {"recipe", "ledger", "comm"},
-    {"dataset", "launch", "template"},
+    {"dataset", "launch", "template", "archive"},
     {"prepare"},
     {"train"},
     {"tune", "distributed", "export"},

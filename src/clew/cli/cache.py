@@ -12,8 +12,11 @@ from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.prepare.cache import Cache
+    from clew.storage import Inputs
 
-app = typer.Typer(help="The stage cache of prepare: list, size, prune.", no_args_is_help=True)
+app = typer.Typer(
+    help="What prepare has computed, and copies of inputs from stores: list, size, limit, prune.", no_args_is_help=True
+)
 _Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder (default: the user's).")]
 
 
@@ -58,6 +61,23 @@ def size(cache: _Folder = None) -> None:
     rows.append(("all", f"{len(entries):,}", f"{sum(entry.bytes for entry in entries) / 1e6:,.1f}"))
     console.print(bold(opened.folder))
     console.print(table(("stage", "results", "MB"), rows, right=(1, 2)))
+    console.print(f"[dim]copies of inputs may take {_inputs(cache).limit / 1e9:,.1f} GB[/]")
+
+
+@app.command()
+def limit(
+    most: Annotated[str, typer.Argument(help="What copies of inputs may take together: 500M, 20G.")],
+    cache: _Folder = None,
+) -> None:
+    """Set how much room copies of inputs from stores may take; the least recently used go at once if need be.
+
+    \b
+    Example:
+      clew cache limit 100G
+    """
+    inputs = _inputs(cache)
+    inputs.limit = int(bytes_in(most, "limit"))
+    console.print(f"{bold(inputs.folder)}: at most {inputs.limit / 1e9:,.1f} GB")
 
 
 @app.command()
@@ -82,9 +102,16 @@ def prune(
 
 
 def _open(folder: Path | None) -> Cache:
-    from clew.prepare.cache import Cache, default_folder
+    from clew.prepare.cache import Cache
+    from clew.storage import cache_folder
 
-    return Cache(folder or default_folder())
+    return Cache(folder or cache_folder())
+
+
+def _inputs(folder: Path | None) -> Inputs:
+    from clew.storage import Inputs
+
+    return Inputs(folder)
 
 
 def _age(seconds: float) -> str:

@@ -9,9 +9,12 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli.moving import moving, told
 from clew.cli.options import Settings, What, bold, console, overrides, progress, table
 
-app = typer.Typer(help="Events and datasets: generate, inspect, verify.", no_args_is_help=True)
+app = typer.Typer(
+    help="Events and datasets: generate, inspect, verify; copies to and from stores: get, put.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -49,7 +52,7 @@ def generate(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="A dataset's folder.")],
+    path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")],
     html: Annotated[Path | None, typer.Option(help="Write a page with plots instead.")] = None,
 ) -> None:
     """What is in a dataset: splits, columns with units and statistics, histograms, where it came from.
@@ -81,7 +84,7 @@ def inspect(
 
 
 @app.command()
-def verify(path: Annotated[Path, typer.Argument(help="A dataset's folder.")]) -> None:
+def verify(path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")]) -> None:
     """Read every byte of a dataset and compare checksums; names the first shard that is missing or altered.
 
     \b
@@ -93,3 +96,50 @@ def verify(path: Annotated[Path, typer.Argument(help="A dataset's folder.")]) ->
     dataset = Dataset(path)
     dataset.verify()
     console.print(f"{bold(path)}: {sum(dataset.splits.values()):,} events, every shard as it was written")
+
+
+@app.command()
+def get(
+    source: Annotated[str, typer.Argument(help="A file or folder in a store, or a Rucio DID.")],
+    target: Annotated[str, typer.Argument(help="Where it goes (default: here, under its own name).")] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+) -> None:
+    """Copy from a store to this machine: in parallel, checked, and gone on with where it was cut.
+
+    \b
+    Examples:
+      clew data get s3://bucket/events events
+      clew data get root://eospublic.cern.ch//eos/opendata/file.root
+      clew data get rucio:scope:dataset dataset
+    """
+    from clew import storage
+
+    _copy(source, target or storage.last(source), replace=replace, workers=workers)
+
+
+@app.command()
+def put(
+    source: Annotated[str, typer.Argument(help="A file or folder here.")],
+    target: Annotated[str, typer.Argument(help="s3://bucket/name, root://host//path or rucio:SCOPE:NAME?rse=SITE.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+) -> None:
+    """Copy to a store: in parallel, checked, and gone on with where it was cut.
+
+    \b
+    Examples:
+      clew data put dataset s3://bucket/dataset
+      clew data put events.root root://host//store/user/me/events.root
+      clew data put dataset 'rucio:user.me:tracks?rse=SITE_DISK'
+    """
+    _copy(source, target, replace=replace, workers=workers)
+
+
+def _copy(source: str, target: str, *, replace: bool, workers: int) -> None:
+    from clew import storage
+
+    begun = time.perf_counter()
+    with moving("copy") as show:
+        done = storage.copy(source, target, watch=show, replace=replace, workers=workers)
+    console.print(f"{bold(storage.masked(target))}: {told(done, time.perf_counter() - begun)}")

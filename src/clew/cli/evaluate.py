@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli.follow import counting
+from clew.cli.moving import fetching, moving
 from clew.cli.options import bold, console, table
 from clew.launch.place import find as launched
 
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[str, typer.Argument(help="The run's folder.")],
-    data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None,
+    run: Annotated[str, typer.Argument(help="The run's folder, or a run or model in a store.")],
+    data: Annotated[
+        str | None, typer.Option(help="A dataset, here or in a store (default: the one it was trained on).")
+    ] = None,
     split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
     name: Annotated[str | None, typer.Option(help="What the report calls it.")] = None,
@@ -33,14 +36,20 @@ def evaluate(
       clew evaluate runs/tracking-001
       clew evaluate runs/tracking-001 --input real_events.txt --name real
       clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001
     """
-    from clew.ledger import Run
+    from clew import archive, storage
     from clew.ledger.report import write_report
 
-    opened = Run.open(run)
+    with moving("get") as watch:
+        opened = archive.opened(run, watch=watch)
     from clew.train.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
 
+    place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
+    if not input and storage.is_url(place):
+        with fetching():
+            storage.folder(place)
     with counting("evaluate") as shown:
         result = work(
             opened,
@@ -58,6 +67,10 @@ def evaluate(
     report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
+    if storage.is_url(run):
+        with moving("put") as watch:
+            archive.keep(opened, storage.parent(run), ("all",), name=storage.last(run), watch=watch)
+        console.print(f"{bold(storage.masked(run))}: has it too")
 
 
 def show(result: Evaluation) -> None:

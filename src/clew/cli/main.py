@@ -22,6 +22,7 @@ from clew.cli import (
     evaluate,
     export,
     init,
+    model,
     predict,
     prepare,
     runs,
@@ -31,6 +32,7 @@ from clew.cli import (
     worker,
 )
 from clew.errors import ClewError
+from clew.storage.places import masked
 from clew.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -57,6 +59,7 @@ app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
+app.add_typer(model.app, name="model")
 app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 
@@ -95,7 +98,7 @@ def run() -> None:
     except ClewError as error:
         if debug:
             raise
-        errors.print(f"[bold red]clew:[/] {escape(str(error))}")
+        errors.print(f"[bold red]clew:[/] {escape(masked(str(error)))}")
         if error.exit_code == 1:
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
@@ -114,6 +117,6 @@ def run() -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(told)}")
+        errors.print(f"[bold red]clew:[/] {escape(masked(told))}")
         errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
         sys.exit(1)

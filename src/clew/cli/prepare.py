@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli.moving import fetching
 from clew.cli.options import Settings, What, console, overrides
 from clew.errors import ConfigError
 
@@ -22,7 +23,7 @@ def prepare(
         list[str] | None,
         typer.Option(help="Files, a folder, a glob, a URL or @LIST; SPLIT=... puts them in a split. Repeatable."),
     ] = None,
-    output: Annotated[str | None, typer.Option(help="The dataset's folder.")] = None,
+    output: Annotated[str | None, typer.Option(help="The dataset's folder, or a place in a store.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).")] = None,
     settings: Settings = None,
     executor: Annotated[
@@ -42,6 +43,7 @@ def prepare(
       clew prepare my_recipe.py --input events --set prepare.shard_mb=64
       clew prepare tracking --input events --explain
       clew prepare tracking --input 'train=2023/*.txt' --input 'val=2024/*.txt'
+      clew prepare tracking --input 's3://bucket/events/*.txt' --output s3://bucket/dataset
       mpiexec -n 8 clew prepare tracking --input events
     """
     from clew import spec
@@ -55,7 +57,7 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with preparing() as show:
+    with fetching(), preparing() as show:
         dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         if not rank():  # under mpiexec one tells for all
             show.tell(dataset)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 
+from clew.cli.moving import fetching
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
 from clew.config import to_data
 from clew.errors import ConfigError, RunError
@@ -27,7 +31,9 @@ def train(
     recipe: Annotated[
         str | None, typer.Argument(help="A recipe's name or file, a YAML with settings, or a run's folder.")
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="What `clew prepare` made: a folder, or a place in a store.")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     replicas: Annotated[
@@ -41,7 +47,9 @@ def train(
         str | None,
         typer.Option(metavar="HOST:PORT", help="With a master: where `clew worker` may join and leave meanwhile."),
     ] = None,
-    output: Annotated[str | None, typer.Option(help="The run's folder (default: the next under runs/).")] = None,
+    output: Annotated[
+        str | None, typer.Option(help="The run's folder (default: the next under runs/), or a place in a store.")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -83,6 +91,7 @@ def train(
       clew train jetfeatures --replicas 100
       clew train tracking --workers 4 --strategy downpour
       clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
+      clew train tracking --dataset s3://bucket/dataset --set train.store.to=s3://bucket/models
       clew train --resume runs/tracking-001
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
@@ -113,7 +122,7 @@ def train(
             "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
         )
     held = None if lease is None else Lease(Path(lease))
-    with following() as begun:
+    with following() as begun, _warnings(), fetching():
         if resume is not None:
             others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others)
@@ -162,13 +171,23 @@ def _tell_ensemble(run: Run) -> None:
     console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
 
 
+@contextlib.contextmanager
+def _warnings() -> Iterator[None]:
+    """What the library warns of, as lines like all others."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
+
+
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
+    from clew import storage
     from clew.launch.launcher import ENDS, find
     from clew.ledger import Run
     from clew.ledger.folder import next_name
 
-    run = Run(Path(resume or output or next_name(Path("runs"), Path(what).stem)))
+    named = resume or output or str(next_name(Path("runs"), Path(what).stem))
+    run = Run(Path("runs", storage.last(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
         arguments += ["--output", str(run.path)]
@@ -198,9 +217,9 @@ def _resume(
     """Only the number of workers and the time limit may differ from what the run began with."""
     if any(other is not None for other in others):
         raise ConfigError("--resume goes on with the run's own settings; only --workers and --time-limit can be given")
-    from clew.ledger import Run
+    from clew import archive
     from clew.train.api import resume
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(Run.open(name), begun=begun, lease=lease, **given)
+    return resume(archive.opened(name), begun=begun, lease=lease, **given)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from clew import storage
 from clew.config import Section
 from clew.errors import DataError, nearest
 from clew.files import sha256, write_text
@@ -88,10 +89,13 @@ class Manifest(Section):
 
 
 class Dataset:
-    """A prepared dataset on disk, opened for reading. Cheap to make; shards are opened when read."""
+    """A prepared dataset, opened for reading. Cheap to make; shards are opened when read.
+
+    One in a store (`s3://...`, `root://...`, `rucio:scope:name`) is copied to this machine's cache of inputs first.
+    """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = storage.folder(str(path)) if storage.is_url(str(path)) else Path(path)
         self.manifest = Manifest.load(self.path / MANIFEST)
 
     @property

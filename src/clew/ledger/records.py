@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from clew.errors import RunError
+from clew.storage.places import masked
 
 Record: TypeAlias = dict[str, Any]
 
@@ -53,9 +54,11 @@ class Writer:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, kind: str, **facts: Any) -> None:
-        """Append one record. NaN and infinity are written as null, which JSON can hold."""
+        """Append one record. NaN and infinity are written as null, which JSON can hold; secrets in a message as ***."""
         missing = KINDS[kind] - facts.keys()
         assert not missing, f"a {kind} record needs {missing}"
+        if "message" in facts:
+            facts["message"] = masked(str(facts["message"]))
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
         try:
             line = json.dumps(record, allow_nan=False)

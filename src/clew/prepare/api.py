@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext
@@ -11,15 +13,16 @@ from dataclasses import replace as replace_in
 from pathlib import Path
 from typing import Any
 
+from clew import storage
 from clew.config import Document, to_data, validate
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
 from clew.errors import DataError, RecipeError
 from clew.launch.worker import check_not_inside
 from clew.prepare.assemble import Assembly
-from clew.prepare.cache import Cache, default_folder
+from clew.prepare.cache import Cache
 from clew.prepare.config import PrepareConfig
-from clew.prepare.executors import Queue, factory
+from clew.prepare.executors import Queue, factory, rank
 from clew.prepare.inputs import Beside, Hashes, Source, find
 from clew.prepare.keys import Parts, differences, key_of, stage_parts
 from clew.prepare.stages import none_left
@@ -74,7 +77,9 @@ def prepare(
     if isinstance(executor, str):
         settings["executor"] = executor
     plan = _Plan(recipe, config, settings, verify=verify)
-    output = Path(plan.config.output)
+    if storage.is_url(plan.config.output):
+        return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
+    output = storage.local(plan.config.output)
     if _usable(output, plan.key, replace=replace, verify=verify):
         return Dataset(output)
     open_executor, width = factory(plan.config.executor, _workers(plan))
@@ -84,6 +89,40 @@ def prepare(
         if not queue.serves:
             _run(plan, queue, progress or (lambda _: None))
     return Dataset(output)
+
+
+def _to_store(plan: _Plan, *, replace: bool, **options: Any) -> Dataset:
+    """Make a dataset beside the cache, and put it into a store; one that is there already is not made again.
+
+    Raises:
+        DataError: another dataset is there and `replace` is false, or the store cannot be written.
+    """
+    place = plan.config.output
+    there = _key_at(place)
+    if there == plan.key and not options["verify"]:
+        return Dataset(place)
+    if there and there != plan.key and not replace:
+        raise DataError(f"{storage.masked(place)} holds another dataset; name another --output, or use --replace")
+    here = plan.cache.folder / "outputs" / plan.key
+    try:
+        made = prepare(plan.recipe, plan.config.model_copy(update={"output": str(here)}), replace=True, **options)
+        if rank():  # under mpiexec one sends it for all
+            return made
+        storage.copy(made.path, place, replace=replace)
+    finally:
+        if not rank():
+            shutil.rmtree(here, ignore_errors=True)
+    return Dataset(place)
+
+
+def _key_at(location: str) -> str:
+    """The key of the dataset at a place; empty where there is none."""
+    try:
+        return str(json.loads(storage.read(location, MANIFEST))["key"])
+    except storage.GoneError:
+        raise
+    except (DataError, ValueError, KeyError):
+        return ""
 
 
 def key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
@@ -134,10 +173,13 @@ def _usable(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
 def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> Explanation:
     """What `prepare` would find cached, and why it would not; nothing is read but inputs whose hash is unknown."""
     plan = _Plan(recipe, config, settings)
-    output = Path(plan.config.output)
+    output = plan.config.output
     state = "not there"
-    if (output / MANIFEST).exists():
-        state = "up to date" if Dataset(output).manifest.key == plan.key else "of something else"
+    if storage.is_url(output):
+        there = _key_at(output)
+        state = "not there" if not there else "up to date" if there == plan.key else "of something else"
+    elif (storage.local(output) / MANIFEST).exists():
+        state = "up to date" if Dataset(storage.local(output)).manifest.key == plan.key else "of something else"
     transforms = plan.fitted_before()
     parts = plan.parts(transforms)
     keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]
@@ -160,7 +202,7 @@ class _Plan:
         self.recipe = resolve(recipe)
         below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
-        self.cache = Cache(Path(self.config.cache) if self.config.cache else default_folder())
+        self.cache = Cache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = Hashes(self.cache, trust=not verify)
         self.sources = find(self.config.input, hashes, self._beside)
         self.readers = self._readers()
@@ -224,7 +266,9 @@ class _Plan:
             return {stage: ["nothing was prepared into this place before"] for stage in ("inputs", *parts)}
         old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
         gone = len(old - new.keys())
-        changed = [f"{location} is new or changed" for digest, location in new.items() if digest not in old]
+        changed = [
+            f"{storage.masked(location)} is new or changed" for digest, location in new.items() if digest not in old
+        ]
         changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
         split = self._changes(before["dataset"])
         return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}

@@ -26,6 +26,7 @@ from clew.prepare.inputs import Source, split_of, split_of_files, split_of_keys
 from clew.prepare.keys import Parts
 from clew.prepare.work import Part, ShardPlan, add_statistics, write_shard
 from clew.recipe import Recipe
+from clew.storage import masked
 from clew.table import Table, hdf5
 from clew.transforms import Transform
 
@@ -71,7 +72,7 @@ class Assembly:
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
             Input(
-                name=Path(s.location).name,
+                name=masked(Path(s.location).name),
                 bytes=s.bytes,
                 sha256=s.sha256,
                 events=sum(part.events for part in found),

@@ -20,9 +20,12 @@ import h5py
 
 from clew.errors import ClewError, DataError
 from clew.files import atomic, write_text
+from clew.storage import Inputs
 from clew.table import Table, hdf5
 
 STAGES = ("read", "transforms", "prepare")
+INPUTS = "inputs"
+"""What the copies of inputs are called among them."""
 
 
 class BusyError(ClewError):
@@ -39,14 +42,6 @@ class Entry:
     bytes: int
     used: float
     """When it was made or last used, seconds since 1970."""
-
-
-def default_folder() -> Path:
-    """$CLEW_CACHE, or `clew` in the user's cache folder."""
-    given = os.environ.get("CLEW_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clew"
 
 
 @dataclass(frozen=True)
@@ -123,8 +118,8 @@ class Cache:
                 path.unlink(missing_ok=True)
 
     def entries(self) -> list[Entry]:
-        """Everything cached, least recently used first."""
-        found = []
+        """Everything cached, copies of inputs included, least recently used first."""
+        found = [Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in Inputs(self.folder).entries()]
         for stage in STAGES:
             for path in (self.folder / stage).glob("*/*.h5"):
                 with contextlib.suppress(FileNotFoundError):  # pruned by somebody else meanwhile
@@ -139,7 +134,10 @@ class Cache:
         total = sum(entry.bytes for entry in left)
         for entry in left:
             if entry.used < limit or (keep is not None and total > keep):
-                entry.path.unlink(missing_ok=True)
+                if entry.stage != INPUTS:
+                    entry.path.unlink(missing_ok=True)
+                elif not Inputs(self.folder).remove(entry.key):  # somebody reads it
+                    continue
                 total -= entry.bytes
                 gone.append(entry)
         return gone

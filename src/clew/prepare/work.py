@@ -21,7 +21,7 @@ from clew.prepare.cache import Cache
 from clew.prepare.inputs import Source
 from clew.prepare.keys import Parts, key_of
 from clew.recipe import Recipe
-from clew.storage import split_inside
+from clew.storage import masked, split_inside
 from clew.table import Ragged, Table, hdf5
 from clew.transforms import Fitted, Transform
 from clew.transforms.base import apply
@@ -246,5 +246,5 @@ def _part(cache: Cache, key: str) -> Table:
 
 def located(error: DataError, where: str) -> str:
     """An error's text with the file in front, once."""
-    text = str(error)
+    text, where = str(error), masked(where)
     return text if text.startswith(split_inside(where.partition(" (")[0])[0]) else f"{where}: {text}"

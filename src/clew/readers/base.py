@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from clew.config import Section
 from clew.errors import DataError, nearest
-from clew.storage import Stat, open_binary, split_inside, stat
+from clew.storage import Stat, masked, open_binary, split_inside, stat
 from clew.table import Column, Field, Table
 
 
@@ -156,7 +156,7 @@ def unnamed(location: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(str(error).removeprefix(f"{split_inside(location)[0]}: ")) from error
+        raise DataError(str(error).removeprefix(f"{masked(split_inside(location)[0])}: ")) from error
 
 
 @contextmanager

@@ -1,10 +1,14 @@
-"""Where raw data lies: a local path, or any URL that fsspec knows. Nothing else in clew opens inputs."""
+"""Where data, models and reports lie: a local path, S3, XRootD, Rucio, or any URL that fsspec knows.
+
+Nothing else in clew opens inputs or talks to a store. `copy` moves files and folders between any two places; the others
+read. Inputs from S3, XRootD and Rucio are read from copies on this machine (`clew.storage.inputs`).
+"""
 
 from __future__ import annotations
 
+import functools
 import glob
 import hashlib
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -12,11 +16,46 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from clew.errors import DataError
+from clew.storage import stores
+from clew.storage.faults import GoneError, MismatchError, telling
+from clew.storage.inputs import Inputs, watched
+from clew.storage.notes import cache_folder
+from clew.storage.places import is_url, joined, last, local, masked, parent, scheme, split_inside
+from clew.storage.plain import token_of
+from clew.storage.transfer import Progress, Watch, copy
+
+__all__ = [
+    "GoneError",
+    "Inputs",
+    "MismatchError",
+    "Progress",
+    "Stat",
+    "Watch",
+    "cache_folder",
+    "checksum",
+    "copy",
+    "expand",
+    "folder",
+    "is_url",
+    "joined",
+    "last",
+    "local",
+    "masked",
+    "open_binary",
+    "parent",
+    "read",
+    "scheme",
+    "split_inside",
+    "stat",
+    "telling",
+    "watched",
+]
 
 _BLOCK = 1 << 22
-_INSIDE = re.compile(r"^(?P<file>.*\.root):(?P<inside>[^/\\][^\\]*)$", re.IGNORECASE)
-_CHANGING = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
-"""What stores say of a file that a rewrite changes, the surest first."""
+_COPIED = ("s3", "root", "rucio")
+"""Stores whose files are read from a local copy: hashing reads all of a file anyway."""
+_held: dict[Path, ExitStack] = {}
+"""Folders in use until this process ends."""
 
 
 @dataclass(frozen=True)
@@ -29,22 +68,12 @@ class Stat:
     """Seconds since 1970; 0 where the store does not say."""
 
 
-def is_url(location: str) -> bool:
-    """Whether a location names a store (`s3://...`) and not a local file."""
-    return "://" in location
-
-
-def split_inside(location: str) -> tuple[str, str]:
-    """`file.root:tree` as (file, tree); anything else as (location, '')."""
-    match = _INSIDE.match(location)
-    return (match["file"], match["inside"]) if match else (location, "")
-
-
 def expand(pattern: str) -> list[str]:
     """The files that a name, a folder or a glob stands for, by name; hidden ones are left out.
 
-    A file of that very name comes before what it would match as a glob; a folder stands for the files right in it.
-    A part behind `.root:` (a tree's name) is given to every file found. Nothing found is an empty list.
+    A file of that very name comes before what it would match as a glob; a folder stands for the files right in it, and
+    a Rucio dataset for its files. A part behind `.root:` (a tree's name) is given to every file found. Nothing found is
+    an empty list.
 
     Raises:
         DataError: a store cannot be asked.
@@ -52,11 +81,6 @@ def expand(pattern: str) -> list[str]:
     file, inside = split_inside(pattern)
     found = _expand_url(file) if is_url(file) else _expand_local(file)
     return [f"{name}:{inside}" if inside else name for name in sorted(found)]
-
-
-def local(location: str) -> Path:
-    """The path of a local file, `~` and the part behind `.root:` dealt with."""
-    return Path(split_inside(location)[0]).expanduser()
 
 
 @contextmanager
@@ -68,9 +92,10 @@ def open_binary(location: str) -> Iterator[BinaryIO]:
     """
     file, _ = split_inside(location)
     with ExitStack() as stack:
-        with _told(file):
-            opening = _fsspec().open(file, "rb") if is_url(file) else local(file).open("rb")
-            stream = stack.enter_context(opening)
+        with telling(file):
+            here = stack.enter_context(_inputs().held(file)) if scheme(file) in _COPIED else None
+            opening = here.open("rb") if here else _fsspec().open(_direct(file), "rb") if is_url(file) else None
+            stream = stack.enter_context(opening or local(file).open("rb"))
         yield stream
 
 
@@ -81,12 +106,16 @@ def stat(location: str) -> Stat:
         DataError: it is not there.
     """
     file, _ = split_inside(location)
-    with _told(file):
+    with telling(file):
+        if scheme(file) == "rucio":
+            held = stores.find(file).files(file).get("")
+            if held is None:
+                raise FileNotFoundError(file)
+            return Stat(held.size, held.token, 0.0)
         if is_url(file):
-            system, path = _fsspec().core.url_to_fs(file)
+            system, path = _system(file)
             info = system.info(path)
-            token = next((str(info[key]) for key in _CHANGING if info.get(key)), "")
-            return Stat(int(info["size"]), token, 0.0)
+            return Stat(int(info["size"]), token_of(info), 0.0)
         seen = local(file).stat()
         return Stat(seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}", seen.st_mtime)
 
@@ -97,12 +126,46 @@ def checksum(locations: Sequence[str]) -> str:
     Raises:
         DataError: one of them cannot be read.
     """
-    digest = hashlib.sha256()
+    digest, known = hashlib.sha256(), ""
     for location in locations:
-        with open_binary(location) as stream, _told(split_inside(location)[0]):
-            while block := stream.read(_BLOCK):
+        with open_binary(location) as stream, telling(split_inside(location)[0]):
+            if len(locations) == 1 and scheme(location) in _COPIED:
+                known = _inputs().sha256(split_inside(location)[0])
+            while not known and (block := stream.read(_BLOCK)):
                 digest.update(block)
-    return digest.hexdigest()
+    return known or digest.hexdigest()
+
+
+def read(location: str, inner: str = "") -> bytes:
+    """All of a small file, or of one in a folder, straight from where it lies.
+
+    Raises:
+        DataError: it is not there, or cannot be read.
+    """
+    with telling(location):
+        store = stores.find(location)
+        held = store.files(location).get(inner)
+        if held is None:
+            raise FileNotFoundError(location)
+        return store.read(held, 0, held.size)
+
+
+def folder(location: str) -> Path:
+    """A folder on this machine with what lies at a location; a copy of it stays while this process lives.
+
+    Raises:
+        DataError: it cannot be fetched, or kept.
+    """
+    if not is_url(location):
+        return local(location)
+    with ExitStack() as stack:
+        path = stack.enter_context(_inputs().held(location))
+        if path is not None and path not in _held:
+            _held[path] = stack.pop_all()
+    if path is None:
+        hint = "raise the limit (`clew cache limit`), or bring it with `clew data get`"
+        raise DataError(f"{masked(location)}: there is no room for it among the copies of inputs; {hint}")
+    return path
 
 
 def _expand_local(pattern: str) -> list[str]:
@@ -116,8 +179,10 @@ def _expand_local(pattern: str) -> list[str]:
 
 
 def _expand_url(pattern: str) -> list[str]:
-    with _told(pattern):
-        system, path = _fsspec().core.url_to_fs(pattern)
+    with telling(pattern):
+        if scheme(pattern) == "rucio":
+            return [held.location for held in stores.find(pattern).files(pattern).values()]
+        system, path = _system(pattern)
         if system.isfile(path):  # first: for a web server a file is a folder too
             return [pattern]
         if any(sign in path for sign in "*?["):
@@ -134,18 +199,28 @@ def _url(name: str, pattern: str, path: str, system: Any) -> str:
     return f"{before}{name}{after}" if found else str(system.unstrip_protocol(name))
 
 
-@contextmanager
-def _told(file: str) -> Iterator[None]:
-    """Whatever goes wrong inside as one line; what a store's client raises is its own affair, so all of it counts."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        if not is_url(file) and not isinstance(error, (OSError, ValueError)):
-            raise
-        reason = "no such file" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", None) or error
-        raise DataError(f"{file}: cannot be read ({reason})") from error
+def _direct(location: str) -> str:
+    """Where to read a file that cannot be copied here."""
+    if scheme(location) != "rucio":
+        return location
+    return next(iter(stores.find(location).files(location)[""].replicas), location)
+
+
+def _system(location: str) -> tuple[Any, str]:
+    from clew.storage.plain import Plain
+
+    store = stores.find(location)
+    assert isinstance(store, Plain), "asked for what fsspec knows"
+    return store.open(location)
+
+
+def _inputs() -> Inputs:
+    return _of(cache_folder())
+
+
+@functools.cache
+def _of(folder: Path) -> Inputs:
+    return Inputs(folder)
 
 
 def _fsspec() -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from clew import archive, storage
 from clew.config import Document, beneath, to_data, validate
 from clew.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
@@ -54,16 +56,16 @@ def train(
     With `replicas=100` as many models are trained, which differ in their seed alone: the run is an ensemble, its
     members are `run.replicas()`, and `clew.predict` gives mean and spread.
 
-    `output` is the run's folder (default: the next free one under `runs/`). `begun` is called with the run once
-    its folder is there, before any work. Where the work is on `lease`, the run gives it signs of life and stops when
-    it says so.
+    `output` is the run's folder (default: the next free one under `runs/`), or a place in a store (`s3://...`), to
+    which all of the run goes when it has finished. `begun` is called with the run once its folder is there, before any
+    work. Where the work is on `lease`, the run gives it signs of life and stops when it says so.
 
     Raises:
         UserError: something in the recipe, the data or the settings is wrong.
         WorkerError: a process died; the run's folder says what it had done.
     """
     check_not_inside("clew.train")
-    team = Team.gathered(Path(output).parent if output else RUNS)
+    team = Team.gathered(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
     if is_model(recipe):
         recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
         config = None
@@ -71,7 +73,9 @@ def train(
     work = resolve(recipe)
     below = to_data(config) if config else work.defaults.get("train", {})
     given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
-    given.data["dataset"] = str(Path(given.data.get("dataset", "dataset")).absolute())
+    named = str(given.data.get("dataset", "dataset"))
+    given.data["dataset"] = named if storage.is_url(named) else str(storage.local(named).absolute())
+    output, given.data["store"] = _output(output, given.data.get("store"))
     chosen = team.sized(validate(TrainConfig, given))
     if chosen.workers > 1 and not work.location and type(work).__module__ == "__main__":
         raise RecipeError(f"recipe {type(work).__name__} was typed in; {TYPED_IN}")
@@ -86,7 +90,38 @@ def train(
             begun(run)
         return run
 
-    return _begin(make, work, chosen, team, resume=False, lease=lease)
+    return _stored(_begin(make, work, chosen, team, resume=False, lease=lease), chosen, team)
+
+
+def _output(output: str | Path | None, store: Any) -> tuple[str | Path | None, Any]:
+    """Where the run's folder is while it trains, and what is stored: a run that goes to a store is made here first.
+
+    Raises:
+        ConfigError: two places to store it are given.
+    """
+    if output is None or not storage.is_url(str(output)):
+        return output, store
+    if store is not None:
+        raise ConfigError(f"--output {storage.masked(str(output))} stores the run; leave out train.store")
+    name = storage.last(str(output))
+    return RUNS / name, {"to": storage.parent(str(output)), "what": ["all"], "name": name}
+
+
+def _stored(run: Run, config: TrainConfig, team: Team) -> Run:
+    """Keep what the settings ask for. A store that fails costs no run: it is told how to try again."""
+    if config.store is not None and team.here.rank == 0:
+        wish = config.store
+        try:
+            archive.keep(run, wish.to, wish.what, name=wish.name)
+        except Exception as error:
+            name = f" --name {wish.name}" if wish.name else ""
+            what = "".join(f" --what {part}" for part in wish.what)
+            again = f"clew model put {run.path} {wish.to}{name}{what}"
+            told = f"the run is whole, but was not stored: {storage.masked(str(error))}; try again with: {again}"
+            with run.writer("store") as writer:
+                writer.write("note", message=told)
+            warnings.warn(told, stacklevel=3)
+    return run
 
 
 def _without_recipe(
@@ -134,7 +169,7 @@ def resume(
     """
     from clew.train.evaluate import recipe_of
 
-    run = run if isinstance(run, Run) else Run.open(run)
+    run = run if isinstance(run, Run) else archive.opened(run, runs=RUNS)
     work, config = recipe_of(run, recipe)
     team = Team.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
@@ -149,7 +184,7 @@ def resume(
             begun(run)
         return run
 
-    return _begin(ready, work, chosen, team, resume=True, lease=lease)
+    return _stored(_begin(ready, work, chosen, team, resume=True, lease=lease), chosen, team)
 
 
 def _begin(

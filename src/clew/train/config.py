@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from clew.archive.config import StoreConfig
 from clew.config import Section
+from clew.storage.places import masked
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -215,11 +217,17 @@ class TrainConfig(Section):
     keep_checkpoints: Count = 2
     time_limit_minutes: Positive | None = None
     """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
+    store: StoreConfig | None = None
+    """Keep the model, plots and report in a store when the run has finished."""
     log_every: Count | None = None
     """Steps between two records; default: as many as half a second takes."""
 
     @model_validator(mode="after")
     def _fits(self) -> TrainConfig:
+        if masked(self.dataset) != self.dataset:
+            raise ValueError(
+                "dataset has a password or token in it, and settings are written down; use the environment"
+            )
         told = _misfit(self) if self.strategy in CENTRAL else _misfit_plain(self)
         if told:
             raise ValueError(told)

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from clew import tally
+from clew import archive, tally
 from clew.config import Document, validate
 from clew.dataset import Dataset
 from clew.errors import ConfigError, RecipeError
@@ -71,7 +71,7 @@ def evaluate(
         WorkerError: a process died.
     """
     check_not_inside("clew.evaluate")
-    run = run if isinstance(run, Run) else Run.open(run)
+    run = run if isinstance(run, Run) else archive.opened(run)
     work, config = recipe_of(run, recipe)
     if config.replicas is not None:
         told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"

@@ -14,9 +14,9 @@ from clew.dataset import Dataset
 from clew.errors import ConfigError
 from clew.files import sha256
 from clew.prepare import api as prepare
-from clew.prepare.cache import default_folder
 from clew.prepare.inputs import locations
 from clew.recipe import Recipe, load_code, resolve
+from clew.storage import cache_folder
 from clew.table import Table
 from clew.train import bring
 from clew.train.columns import FEATURES, LABELS, Columns, Settings, guess
@@ -126,7 +126,7 @@ def _array(value: Any) -> Any:
 
 def _written(table: Table) -> Path:
     """A file with this table, called by its content."""
-    folder = default_folder() / "tables"
+    folder = cache_folder() / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".draft-{id(table)}.h5"
     table.save(draft)

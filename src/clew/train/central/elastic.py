@@ -17,6 +17,7 @@ from clew.errors import ConfigError, LostPeerError, RunError
 from clew.files import write_text
 from clew.ledger import Run, Writer
 from clew.recipe import Recipe
+from clew.storage import is_url
 from clew.train.central.start import Roles, make_coordinator, work
 from clew.train.central.worker import introduce
 from clew.train.config import TrainConfig
@@ -110,7 +111,7 @@ def join(
             recipe, config = build(facts["document"])
             if dataset is not None:
                 config = config.model_copy(update={"dataset": str(dataset.absolute())})
-            if not Path(config.dataset).exists():
+            if not is_url(config.dataset) and not Path(config.dataset).exists():
                 raise ConfigError(f"{config.dataset}: no such dataset here; say where it is with --dataset")
             told(f"worker {client.here} of {facts['document'].get('recipe', 'a model')}")
             from clew.train.central.vector import Vector

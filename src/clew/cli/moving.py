@@ -1,0 +1,75 @@
+"""Showing a transfer: bytes, speed and the time left."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from clew.cli.options import console
+
+if TYPE_CHECKING:
+    from clew import storage
+
+
+@contextlib.contextmanager
+def moving(what: str) -> Iterator[Callable[[storage.Progress], None]]:
+    """Give what transfers report their progress to, each with a line while it lasts; silent where nobody watches."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    lock, tasks = threading.Lock(), dict[int, TaskID]()
+
+    def show(state: storage.Progress) -> None:
+        with lock:
+            if id(state) not in tasks:
+                tasks[id(state)] = bar.add_task(what, total=state.total, note="")
+                bar.start()
+            bar.update(tasks[id(state)], completed=state.done, total=state.total, note=state.name)
+            if state.done >= state.total:
+                bar.remove_task(tasks.pop(id(state)))
+            if not tasks:  # others may want the terminal next
+                bar.stop()
+
+    try:
+        yield show
+    finally:
+        bar.stop()
+
+
+@contextlib.contextmanager
+def fetching() -> Iterator[None]:
+    """Within, copies of inputs that are fetched are shown."""
+    from clew import storage
+
+    with moving("fetch") as show, storage.watched(show):
+        yield
+
+
+def told(done: storage.Progress, seconds: float) -> str:
+    """What a transfer amounted to, in one line."""
+    moved = done.done - done.resumed
+    parts = [f"{done.files:,} file{'s' * (done.files != 1)}, {done.total / 1e6:,.1f} MB"]
+    if done.same:
+        parts.append(f"{done.same:,} there already")
+    if done.resumed and done.same < done.files:
+        parts.append(f"{done.resumed / 1e6:,.1f} MB from before")
+    parts.append(f"{seconds:.1f} s, {moved / max(seconds, 1e-9) / 1e6:,.1f} MB/s")
+    return f"{parts[0]} [dim]({', '.join(parts[1:])})[/]"

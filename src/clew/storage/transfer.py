@@ -1,0 +1,372 @@
+"""Copying to and from stores: in parts, several at once, checked, and gone on with where it was cut.
+
+What came down is in `.NAME.clew-part` beside its place, with a note of the parts that are there; what went up is noted
+in the cache folder. Either note is good for the same bytes only: a source that changed begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from clew.errors import DataError
+from clew.storage import places, stores
+from clew.storage.faults import GoneError, MismatchError, telling
+from clew.storage.notes import Note, cache_folder
+from clew.storage.stores import Given, Held, Store
+
+PART = 8 << 20
+WORKERS = 8
+_HASHERS = 4
+_TRIES = 4
+_MOST_PARTS = 9_000
+"""S3 takes 10,000."""
+_LAST = ("manifest.json", "clew.json")
+"""Files whose presence says that all others are there."""
+_T = TypeVar("_T")
+
+
+@dataclass
+class Progress:
+    """How far a transfer is, in bytes."""
+
+    total: int = 0
+    done: int = 0
+    resumed: int = 0
+    """Of these, what an earlier try had done."""
+    files: int = 0
+    same: int = 0
+    """Files that were there already, with the same content."""
+    name: str = ""
+    begun: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """By the speed so far."""
+        moved = self.done - self.resumed
+        return (time.monotonic() - self.begun) * (self.total - self.done) / moved if moved > 0 else None
+
+
+Watch = Callable[[Progress], None]
+
+
+def copy(
+    source: str | Path, target: str | Path, *, watch: Watch | None = None, replace: bool = False, workers: int = WORKERS
+) -> Progress:
+    """Copy a file or a folder between any two places; what is there already with the same content is left alone.
+
+    Called again after it was cut, it goes on where it was. Every file is compared by checksum before it gets its name.
+
+    Raises:
+        DataError: one line: nothing there, no permission, wrong credentials, no room, checksum mismatch, a target
+            that holds something else while `replace` is false.
+        GoneError: a server does not answer.
+    """
+    start, end = str(source), str(target)
+    if places.is_url(start) and places.is_url(end):
+        with tempfile.TemporaryDirectory(dir=_made(cache_folder() / "transfers")) as between:
+            passing = str(Path(between) / places.last(start))
+            copy(start, passing, workers=workers)
+            return copy(passing, end, watch=watch, replace=replace, workers=workers)
+    work = _Work(watch or (lambda _: None), workers, replace)
+    return work.put(places.local(start), end) if places.is_url(end) else work.get(start, places.local(end))
+
+
+def given(path: Path) -> Given:
+    """A local file and its checksums, read once."""
+    sha, md5, adler, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 1, 0
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            sha.update(block)
+            md5.update(block)
+            adler = zlib.adler32(block, adler)
+            size += len(block)
+    return Given(path, size, sha.hexdigest(), md5.hexdigest(), f"{adler:08x}")
+
+
+class _Work:
+    """One transfer: what both directions share."""
+
+    def __init__(self, watch: Watch, workers: int, replace: bool) -> None:
+        self._watch, self._replace, self._workers = watch, replace, workers
+        self._lock, self._state = threading.Lock(), Progress()
+
+    def get(self, source: str, target: Path) -> Progress:
+        with telling(source):
+            store = stores.find(source)
+            found = _persist(lambda: store.files(source), source)
+        if not found:
+            raise DataError(f"{places.masked(source)}: {_nothing(source)}")
+        if target.is_dir() and "" in found:
+            target = target / places.last(source)
+        _check_inside(found, source)
+        self._begin({name: held.size for name, held in found.items()})
+        for stage in _stages(found):
+            with telling(source):
+                self._each(
+                    stage,
+                    lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
+                )
+        return self._state
+
+    def put(self, source: Path, target: str) -> Progress:
+        with telling(str(source)):
+            held = stores.find("").files(str(source))
+            with ThreadPoolExecutor(_HASHERS) as pool:
+                files = dict(zip(held, pool.map(lambda each: given(Path(each.location)), held.values()), strict=True))
+        if not files:
+            raise DataError(f"{source}: no such file, or an empty folder")
+        if "" in files and target.endswith("/"):
+            target += source.name
+        with telling(target, "written"):
+            store = stores.find(target)
+            targets = store.targets(target, files)
+            there = _persist(lambda: store.files(target), target, "written")
+        self._begin({name: each.size for name, each in files.items()})
+        for stage in _stages(files):
+            with telling(target, "written"):
+                self._each(
+                    stage, lambda name, pool: self._upload(store, files[name], targets[name], there.get(name), pool)
+                )
+        with telling(target, "written"):
+            _persist(lambda: store.publish(target, targets, files), target, "written")
+        return self._state
+
+    def _each(self, names: Sequence[str], move: Callable[[str, ThreadPoolExecutor], None]) -> None:
+        """Several files at once, whose parts share the same few threads."""
+        with ThreadPoolExecutor(self._workers) as parts, ThreadPoolExecutor(self._workers) as files:
+            begun = [files.submit(move, name, parts) for name in names]
+            try:
+                for done in as_completed(begun):
+                    done.result()
+            except BaseException:
+                files.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def _begin(self, sizes: Mapping[str, int]) -> None:
+        self._state = Progress(sum(sizes.values()), files=len(sizes))
+        self._watch(self._state)
+
+    def _moved(self, count: int, *, resumed: bool = False) -> None:
+        with self._lock:
+            self._state.done += count
+            self._state.resumed += count if resumed else 0
+            self._watch(self._state)
+
+    def _same(self, size: int) -> None:
+        with self._lock:
+            self._state.same += 1
+        self._moved(size, resumed=True)
+
+    def _download(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
+        self._state.name = path.name
+        if path.exists():
+            if _same_content(store, held, path):
+                self._same(held.size)
+                return
+            if not self._replace:
+                raise DataError(f"{path} holds something else; use --replace, or another name")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
+        with _alone(draft, held.location) as stream:
+            about = {"source": places.masked(held.location), "size": held.size, "token": held.token, "part": part}
+            note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
+            if not note.parts or draft.stat().st_size != held.size:
+                note.drop()
+                _reserve(stream, held.size)
+
+            def fetch(number: int) -> int:
+                start, stop = number * part, min((number + 1) * part, held.size)
+                return os.pwrite(
+                    stream.fileno(), _persist(lambda: _read(store, held, start, stop), held.location), start
+                )
+
+            self._parts(note, held.size, part, fetch, pool)
+            stream.flush()
+            try:
+                _compare(_persist(lambda: store.checks(held), held.location), draft, held)
+            except MismatchError:
+                note.drop()
+                draft.unlink()
+                raise
+            draft.replace(path)
+            note.drop()
+
+    def _upload(self, store: Store, source: Given, target: str, there: Held | None, pool: ThreadPoolExecutor) -> None:
+        self._state.name = source.path.name
+        if there is not None:
+            if _same_content(store, there, source.path, source):
+                self._same(source.size)
+                return
+            if not self._replace:
+                raise DataError(f"{places.masked(target)} holds something else; use --replace, or another name")
+        part = part_size(source.size)
+        about = {"target": places.masked(target), "sha256": source.sha256, "part": part}
+        name = hashlib.sha256(f"{target} {source.sha256}".encode()).hexdigest()[:32]
+        note = Note(cache_folder() / "transfers" / f"{name}.json", about)
+        resumed = sum(min(part, source.size - number * part) for number in note.parts)
+        try:
+            self._send(store, source, target, note, part, pool)
+        except GoneError:
+            raise
+        except DataError:
+            note.drop()
+            if not resumed:
+                raise
+            self._moved(-resumed, resumed=True)  # the store has lost or forgotten what an earlier try sent
+            self._send(store, source, target, note, part, pool)
+        note.drop()
+
+    def _send(self, store: Store, source: Given, target: str, note: Note, part: int, pool: ThreadPoolExecutor) -> None:
+        writer = _persist(lambda: store.writer(target, source, note.memory, part), target, "written")
+        note.save()
+
+        def send(number: int) -> Any:
+            with source.path.open("rb") as stream:
+                stream.seek(number * part)
+                data = stream.read(part)
+            return _persist(lambda: writer.write(number, number * part, data), target, "written")
+
+        self._parts(note, source.size, part, send, pool)
+        with telling(target, "written"):
+            writer.close(note.parts)
+
+    def _parts(self, note: Note, size: int, part: int, move: Callable[[int], Any], pool: ThreadPoolExecutor) -> None:
+        """Move the parts that are not there yet; what others have moved stays noted whatever happens to one."""
+        sizes = {number: min(part, size - number * part) for number in range(max(1, -(-size // part)))}
+        for number in note.parts:
+            self._moved(sizes[number], resumed=True)
+        begun = {pool.submit(move, number): number for number in sizes if number not in note.parts}
+        try:
+            for done in as_completed(begun):
+                note.add(begun[done], done.result())
+                self._moved(sizes[begun[done]])
+        except BaseException:
+            for other in begun:
+                other.cancel()
+            raise
+
+
+def _check_inside(names: Iterable[str], source: str) -> None:
+    """That no file would land outside the folder it is copied to.
+
+    Raises:
+        DataError: a name leads there.
+    """
+    for name in names:
+        if name.startswith("/") or ".." in name.split("/"):
+            raise DataError(f"{places.masked(source)}: has a file called '{name}', which leads out of the folder")
+
+
+def _read(store: Store, held: Held, start: int, stop: int) -> bytes:
+    data = store.read(held, start, stop)
+    if len(data) != stop - start:
+        raise GoneError(f"{places.masked(held.location)}: the server sent only a part; try again")
+    return data
+
+
+def part_size(size: int) -> int:
+    """Bytes in a part: a whole number of MiB, so that no file has too many."""
+    return max(PART, -(-size // _MOST_PARTS >> 20) + 1 << 20) if size > PART * _MOST_PARTS else PART
+
+
+def _same_content(store: Store, held: Held, path: Path, mine: Given | None = None) -> bool:
+    """Whether a file here is that of a store: by checksum, or byte for byte where the store has none."""
+    if path.stat().st_size != held.size:
+        return False
+    known = _persist(lambda: store.checks(held), held.location)
+    if known:
+        mine = mine or given(path)
+        return all(getattr(mine, name, value) == value for name, value in known.items())
+    part = part_size(held.size)
+    with path.open("rb") as stream:
+        return all(
+            stream.read(part) == _persist(partial(store.read, held, start, min(start + part, held.size)), held.location)
+            for start in range(0, held.size, part)
+        )
+
+
+def _stages(files: Mapping[str, Any]) -> list[list[str]]:
+    """All names but those that say the others are there; then these."""
+    final = [name for name in files if name.rpartition("/")[2] in _LAST]
+    return [names for names in ([name for name in files if name not in final], final) if names]
+
+
+def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
+    """Do it, again if the server does not answer, with longer and longer pauses."""
+    for attempt in range(_TRIES):
+        try:
+            with telling(location, what):
+                return act()
+        except GoneError:
+            if attempt == _TRIES - 1:
+                raise
+            time.sleep(0.5 * 2**attempt)
+    raise AssertionError("the last try returns or raises")
+
+
+def _compare(known: Mapping[str, str], path: Path, held: Held) -> None:
+    """That a copy is what the store says it is, where it says so."""
+    if not known:
+        return
+    mine = given(path)
+    for algorithm, value in known.items():
+        ours = getattr(mine, algorithm, value)
+        if ours != value:
+            where = places.masked(held.location)
+            raise MismatchError(
+                f"{where}: checksum mismatch ({algorithm} {ours}, should be {value}); the copy was removed, try again"
+            )
+
+
+@contextlib.contextmanager
+def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
+    """The file of parts, held against others who get the same."""
+    with path.open("a+b") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DataError(f"{places.masked(location)}: another process is getting it to the same place") from None
+        except OSError:  # a file system without locks
+            pass
+        with path.open("r+b") as both:
+            yield both
+
+
+def _reserve(stream: IO[bytes], size: int) -> None:
+    """Room for all of it, so that a full disk is told before anything moves."""
+    stream.truncate(0)
+    if size:
+        try:
+            os.posix_fallocate(stream.fileno(), 0, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                stream.truncate(0)
+                raise
+            free = shutil.disk_usage(Path(f"/proc/self/fd/{stream.fileno()}")).free
+            if free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
+            stream.truncate(size)
+
+
+def _nothing(location: str) -> str:
+    return "no such DID" if places.scheme(location) == "rucio" else "nothing there"
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

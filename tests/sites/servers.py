@@ -1,0 +1,87 @@
+"""Starting servers for a test, on free ports of loopback, and ending them with it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now, all different and low enough for one to be added to 10,000 (SeaweedFS does)."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as probe, socket.socket() as twin:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+            if port > 50_000 or port in found:
+                continue
+            try:
+                twin.bind(("127.0.0.1", port + 10_000))
+            except OSError:
+                continue
+            found.append(port)
+    return found
+
+
+@dataclass
+class Server:
+    """A process that serves, and how to tell that it does."""
+
+    command: Sequence[str]
+    log: Path
+    ready: Callable[[], bool]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: Path | None = None
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self, seconds: float = 180) -> None:
+        """Start it and wait until it answers."""
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **self.environment},
+                cwd=self.cwd,
+                start_new_session=True,
+            )
+        end = time.monotonic() + seconds
+        while not self.ready():
+            if self.process.poll() is not None or time.monotonic() > end:
+                self.stop()
+                pytest.fail(f"{self.command[0]} did not start:\n{self.log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """End it without a word, and all it started."""
+        if self.process is not None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+
+    stop = kill
+
+
+@contextlib.contextmanager
+def public_folder(name: str) -> Iterator[Path]:
+    """A folder that servers of other users can enter; those of pytest are for their owner alone."""
+    with tempfile.TemporaryDirectory(prefix=f"clew-{name}-", ignore_cleanup_errors=True) as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens there."""
+    with socket.socket() as probe:
+        probe.settimeout(0.5)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
