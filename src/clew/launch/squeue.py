@@ -80,7 +80,7 @@ class Row:
         """What there is to say."""
         ours = STATES.get(self.state, "running")
         if ours == "waiting":
-            return f"waits {_why(self.reason)}".rstrip()
+            return _why(self.reason)
         if ours == "running":
             return f"on {self.nodes}" if self.nodes else ""
         if self.state == "CANCELLED" and self.reason == "DependencyNeverSatisfied":

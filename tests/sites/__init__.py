@@ -1,0 +1,1 @@
+"""Sites, with the real software."""
