@@ -10,7 +10,15 @@ import pytest
 from clew.config import to_yaml
 from tests.sites.cluster import Cluster, missing
 
-PROFILE = {"scheduler": "slurm", "mpi": "pmi2", "poll_seconds": 0.3, "wall_time": 600, "wall_time_limit": 3600}
+PROFILE = {
+    "scheduler": "slurm",
+    "mpi": "pmi2",
+    # PyPI's MPICH: Slurm's PMI-2 takes lines of 1,024 characters, and the addresses of all of UCX's ways may be longer
+    "environment": {"UCX_TLS": "self,tcp"},
+    "poll_seconds": 0.3,
+    "wall_time": 600,
+    "wall_time_limit": 3600,
+}
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,7 @@ def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
 def test_a_cancelled_job_is_named_and_can_be_resumed(site: Cluster, endless: Run) -> None:
     site.call("scancel", "--user=root")
     told = clew("site", "follow", "runs/on")
-    assert told.code == 75 and "is gone: cancelled at the scheduler" in told.err
+    assert told.code == 1 and "is gone: cancelled at the scheduler" in told.err
     assert endless.state == "stopped" and endless.states()
 
 
@@ -150,14 +150,19 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
 def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None:
     for words, told in {
         ("--wall-time", "2h"): "7200 s of wall time are asked for, here allows 3600",
-        ("--nodes", "9"): "Slurm rejected the job: Batch job submission failed: Node count specification invalid",
         ("--gpus", "7"): "Requested node configuration is not available",
-        ("--memory", "9000G"): "Memory required by task is not available",
+        ("--memory", "9000G"): "Slurm rejected the job: Memory specification can not be satisfied",
         ("--after", "runs/none"): "no job was handed in for it",
     }.items():
         outcome = clew(*train(flat, "--on", "here", *words))
         assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1, outcome
-    assert not list(Path("runs").glob("*"))
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
+    done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
+    until(lambda: "the partition cannot give it so many nodes" in done("site", "jobs"))
+    assert "stopped" in done("site", "stop", "runs/many")
 
 
 def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp_path: Path) -> None:
@@ -183,7 +188,7 @@ def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> No
     done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
     assert outcome.code == 1 and "never began: what it was to follow did not end well" in outcome.err
-    failed = clew("site", "follow", "runs/bad")
+    failed = clew("site", "follow", "runs/jobs/bad")
     assert failed.code == 1 and "job" in failed.err and "failed" in failed.err
 
 
@@ -214,6 +219,6 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
     words = ("prepare", LINE, "--input", str(tmp_path / "*.h5"))
     done(*words, "--output", "home", "--workers", "1")
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
-    told = done(*words, "--output", "away", "--workers", "3", "--on", "here", "--as", spread, "--follow")
+    told = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
     assert "finished: away" in told
     assert Dataset("away").manifest == Dataset("home").manifest

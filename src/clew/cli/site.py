@@ -95,14 +95,17 @@ def jobs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path()) 
     Example:
       clew site jobs
     """
+    from clew.cli.lines import Column, room, write
     from clew.launch.sent import under
 
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for sent in under(root):
         batch = sent.batch
         rows.append((sent.job.id, sent.site, sent.verb, batch.state(sent.job), sent.makes, batch.explain(sent.job)))
     if rows:
-        console.print(table(("job", "site", "verb", "state", "makes", ""), rows))
+        heads = ("job", "site", "verb", "state", "makes", "")
+        columns = [Column(head, cells) for head, cells in zip(heads, zip(*rows, strict=True), strict=True)]
+        write(columns, width=room())
     else:
         console.print(f"no jobs were handed in under {bold(root)}; `clew train ... --on SITE` does")
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 from clew.launch.site import Needs, Site
 
+_TASK = "$SLURM_ARRAY_TASK_ID"
+# A rank that fails ends the others, who would wait for it, but lets them tell first. One that stopped does not: they
+# may still be writing the checkpoint.
+_RANK = '"$@"; code=$?; case $code in 0) ;; 75) touch "$0"; code=0 ;; *) sleep 5 ;; esac; exit $code'
 _MOST = 500
 """How often a run may go back to the queue: one that makes no headway must end."""
 
@@ -37,13 +41,15 @@ def slurm(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> st
     task = "" if needs.array is None else "-$SLURM_ARRAY_TASK_ID"
     me = "$SLURM_JOB_ID" if needs.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     place = shlex.quote(folder)
-    launch = "srun --wait=600" + ("" if site.mpi is None else f" --mpi={site.mpi}")
+    launch = "srun --kill-on-bad-exit=1" + ("" if site.mpi is None else f" --mpi={site.mpi}")
     lines += [
-        f"rm -f {place}/exit{task}",
+        f"rm -f {place}/exit{task} {place}/stopped{task}",
         # Slurm before 23.02 does not tell when the time is up
-        'export SLURM_JOB_END_TIME="${SLURM_JOB_END_TIME:-$(date -d "$(squeue -h -j "$SLURM_JOB_ID" -o %e)" +%s)}"',
-        f"{launch} {command(site, arguments, '$SLURM_ARRAY_TASK_ID')}",
+        f'[ "$SLURM_JOB_END_TIME" ] || SLURM_JOB_END_TIME=$(date -d "$(squeue -h -j {me} -o %e)" +%s)',
+        '[ "$SLURM_JOB_END_TIME" ] && export SLURM_JOB_END_TIME',
+        f"{launch} /bin/bash -c {shlex.quote(_RANK)} {place}/stopped{task} {command(site, arguments, _TASK)}",
         "code=$?",
+        f"[ $code = 0 ] && [ -e {place}/stopped{task} ] && code=75",
     ]
     if needs.requeue:
         lines += [

@@ -32,11 +32,12 @@ class Slurm:
 
     def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
         place = folder.absolute()
+        text = self.script(list(arguments), place, room)
         try:
             place.mkdir(parents=True)
         except OSError as error:
             raise RunError(f"{folder}: cannot start a job there ({error.strerror})") from error
-        write_text(place / "job.sh", self.script(list(arguments), place, room))
+        write_text(place / "job.sh", text)
         done = call(["sbatch", "--parsable", str(place / "job.sh")], most=20)
         if done.returncode:
             shutil.rmtree(place)

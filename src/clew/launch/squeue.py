@@ -48,6 +48,7 @@ _ENDED = {
     "BOOT_FAIL": "its nodes did not boot",
     "OUT_OF_MEMORY": "killed for using more memory than it asked for",
 }
+_NEVER = "in vain: as things are"
 _REASONS = {
     "Resources": "for free nodes",
     "Priority": "for jobs of higher priority",
@@ -60,8 +61,12 @@ _REASONS = {
     "ReqNodeNotAvail": "the nodes it asks for are not available",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition takes no jobs now",
-    "PartitionNodeLimit": "it asks for more nodes than the partition has",
-    "PartitionTimeLimit": "it asks for more time than the partition gives",
+    "PartitionConfig": f"{_NEVER}, the partition cannot give it so many nodes",
+    "PartitionNodeLimit": f"{_NEVER}, the partition does not give so many nodes",
+    "PartitionTimeLimit": f"{_NEVER}, the partition does not give so much time",
+    "BadConstraints": f"{_NEVER}, no node is as it asks for",
+    "InvalidAccount": f"{_NEVER}, the account is not known",
+    "InvalidQOS": f"{_NEVER}, the quality of service is not known",
 }
 _FULL = ("QOS", "Assoc", "MaxJob", "MaxSubmit", "JobArrayTaskLimit")
 """Beginnings of reasons that are limits of a user, a group or a quality of service."""

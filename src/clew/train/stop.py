@@ -29,7 +29,7 @@ class Stop:
         self._before: dict[int, Any] = {}
         now = time.time()
         ends = [now + limit] if limit is not None else []
-        if "SLURM_JOB_END_TIME" in os.environ:
+        if os.environ.get("SLURM_JOB_END_TIME"):
             end = float(os.environ["SLURM_JOB_END_TIME"])
             ends.append(end - min(_GRACE, (end - now) / 4))
         self._end = min(ends, default=float("inf"))

@@ -1,0 +1,66 @@
+"""What takes minutes on real Slurm: the wall time itself, and a node that dies. `make test-sites` runs it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clew import Dataset, Run
+from tests.cli import clew, done
+from tests.sites.cluster import Cluster
+from tests.sites.test_slurm import begun, flat, train, until
+from tests.train import weights
+
+pytestmark = pytest.mark.skipif(
+    not os.environ.get("CLEW_TEST_SITES"), reason="takes minutes: make test-sites, or CLEW_TEST_SITES=1"
+)
+__all__ = ["flat"]
+
+
+def same(one: str, other: str) -> bool:
+    first, second = weights(Run.open(one)), weights(Run.open(other))
+    return first.keys() == second.keys() and all((first[name] == second[name]).all() for name in first)
+
+
+@pytest.mark.timeout(900)
+def test_a_run_that_hits_its_wall_time_twice_ends_with_the_same_weights(site: Cluster, flat: Dataset) -> None:
+    slow = ("--set", "slow=0.5", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
+    told = done(*train(flat, *slow, "--wall-time", "1m", "--follow", epochs=50))
+    assert "put back" in told and "finished: runs/parts" in told
+    assert begun(Run.open("runs/parts")) >= 2
+    done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=50))
+    assert same("runs/parts", "runs/whole")
+
+
+@pytest.mark.timeout(600)
+def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) -> None:
+    slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
+    done(*train(flat, *slow, "--no-follow", epochs=60))
+    run = Run(Path("runs/died"))
+    until(lambda: run.config_file.exists() and len(list(run.records(kind="checkpoint"))) >= 2)
+    site.kill("n2")
+    try:
+        assert "finished: runs/died" in done("site", "follow", "runs/died")
+    finally:
+        site.start("n2")
+        until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
+    assert begun(run) == 1
+    done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=60))
+    assert same("runs/died", "runs/whole")
+
+
+@pytest.mark.timeout(600)
+def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: Dataset) -> None:
+    slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
+    done(*train(flat, *slow, "--no-requeue", "--no-follow", epochs=900))
+    run = Run(Path("runs/died"))
+    until(lambda: run.config_file.exists() and bool(list(run.records(kind="validation"))))
+    site.kill("n2")
+    try:
+        outcome = clew("site", "follow", "runs/died")
+        assert outcome.code == 1 and "lost: a node failed under it" in outcome.err
+    finally:
+        site.start("n2")
+        until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
