@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from clew import Dataset, Run
 from tests.cli import clew, done
+from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.sites.test_slurm import begun, flat, train, until
 from tests.train import weights
 
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("CLEW_TEST_SITES"), reason="takes minutes: make test-sites, or CLEW_TEST_SITES=1"
-)
+pytestmark = long
 __all__ = ["flat"]
 
 

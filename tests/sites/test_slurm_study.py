@@ -10,6 +10,7 @@ from clew import Dataset
 from clew.config import to_yaml
 from clew.tune.study import Study
 from tests.cli import done
+from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.tune import template
 from tests.tune.conftest import flat
@@ -37,12 +38,14 @@ def test_every_trial_is_a_job(site: Cluster, study: Path) -> None:
     assert len(jobs) == 6 and all("--no-requeue" in job.read_text() for job in jobs)
 
 
+@long
 def test_the_jobs_of_an_array_pull_trials(site: Cluster, study: Path) -> None:
     told = done("tune", "run", str(study), "--output", "studies/array", "--on", "here", "--as", "array", "--follow")
     assert "finished: studies/array" in told
     assert complete("studies/array") == ["complete"] * 6
 
 
+@long
 def test_one_job_of_many_ranks_does_all(site: Cluster, study: Path) -> None:
     words = ("--output", "studies/block", "--on", "here", "--as", "block", "--nodes", "2", "--follow")
     assert "finished: studies/block" in done("tune", "run", str(study), *words)

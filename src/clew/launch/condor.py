@@ -32,7 +32,7 @@ class Condor:
 
     def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
         place = folder.absolute()
-        text, body = self.script(list(arguments), place), self._executable(arguments, place)
+        text, body = self.script(list(arguments), place), self.executable(arguments, place)
         place.mkdir(parents=True)
         write_text(place / "job.sub", text)
         write_text(place / "job.sh", body)
@@ -72,7 +72,8 @@ class Condor:
         lines = [f"{name} = {value}" for name, value in told.items() if value is not None]
         return "\n".join([*lines, *self.site.directives, f"queue {needs.array or 1}", ""])
 
-    def _executable(self, arguments: Sequence[str], folder: Path) -> str:
+    def executable(self, arguments: Sequence[str], folder: Path) -> str:
+        """What the nodes run."""
         needs = self.needs.at(self.site)
         many = ["--workers", str(needs.ranks)] if needs.ranks > 1 else []
         return script.condor(self.site, needs, [*arguments, *many], str(folder))

@@ -11,8 +11,10 @@ from clew.launch.site import Needs, Site
 
 _TASK = "$SLURM_ARRAY_TASK_ID"
 # A rank that fails ends the others, who would wait for it, but lets them tell first. One that stopped does not: they
-# may still be writing the checkpoint.
-_RANK = '"$@"; code=$?; case $code in 0) ;; 75) touch "$0"; code=0 ;; *) sleep 5 ;; esac; exit $code'
+# may still be writing the checkpoint. Slurm's signal reaches this shell too, and may come before clew listens (138).
+_RANK = (
+    'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; *) sleep 5 ;; esac; exit $code'
+)
 _MOST = 500
 """How often a run may go back to the queue: one that makes no headway must end."""
 

@@ -132,4 +132,4 @@ def _settled(state: State, known: State | None, *, asked: bool) -> State:
         return state
     if state == "cancelled":
         return "stopped" if asked else "cancelled"
-    return known or state
+    return state if state == "lost" and known == "failed" else known or state
