@@ -38,10 +38,8 @@ def study(
     site: Site, needs: Needs, recipe: str, space: Path, inputs: Sequence[str], *, points: int, parallel: int
 ) -> list[str]:
     """The words of phpo: clew proposes points and judges them."""
-    steering = (
-        f'run --rm -v "$(pwd)":/HPOiDDS {_image(site).partition("://")[2]} /bin/bash -c "cd /HPOiDDS && {_STEER}"'
-    )
-    words = ["--steeringExec", steering, "--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe])]
+    words = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
+    words += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe])]
     words += ["--evaluationInput", "input.json", "--evaluationOutput", "output.json"]
     words += ["--evaluationMeta", "metadata.json", "--evaluationMetrics", "metrics.tgz", "--checkPointToSave", "run"]
     words += ["--evaluationContainer", _image(site), "--searchSpaceFile", str(space)]
@@ -62,7 +60,8 @@ def _common(site: Site, needs: Needs, recipe: str, inputs: Sequence[str]) -> lis
     words = ["--outDS", _out(site, needs), *_where(site), *site.panda.arguments]
     if Path(recipe).is_file():
         words.append("--useSandbox")  # the file travels with the task
-    words += ["--inDS", ",".join(inputs)] if inputs else []
+    if inputs:  # all files to one job: it trains one model
+        words += ["--inDS", ",".join(inputs), "--nJobs", "1", "--maxNFilesPerJob", "100000"]
     words += ["--memory", str(_megabytes(needs.memory))] if needs.memory else []
     return [*words, "--nCore", str(needs.ranks * (needs.cpus or site.cpus))]
 
