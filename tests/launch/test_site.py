@@ -69,8 +69,9 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
 
 
-def test_a_short_job_is_told_a_quarter_before_its_end() -> None:
-    assert "--signal=USR1@15" in script.directives(SITE, Needs(wall_time=60), "/jobs")
+def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_at_all() -> None:
+    assert not [each for each in script.directives(SITE, Needs(wall_time=60), "/jobs") if "signal" in each]
+    assert "--signal=USR1@100" in script.directives(SITE, Needs(wall_time=400), "/jobs")
     assert "--signal=USR1@120" in script.directives(SITE, Needs(wall_time=3600), "/jobs")
 
 

@@ -16,11 +16,17 @@ import pytest
 
 from clew import Dataset, Run, Table
 from clew.config import to_yaml
+from clew.launch.launcher import Launcher
+from clew.launch.site import load
+from clew.launch.slurm import Slurm
 from tests.cli import clew, done
+from tests.launch.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.train import RECIPES, weights
 from tests.train.conftest import flat_dataset
+
+__all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 SMALL = ("--set", "train.threads=1", "--set", "train.batch_size=60", "--set", "train.trace=false")
@@ -45,6 +51,12 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, condition
         time.sleep(0.1)
+
+
+@pytest.fixture
+def launcher(site: Cluster) -> Launcher:
+    """For the contract of launchers."""
+    return Slurm(load("here"))
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:

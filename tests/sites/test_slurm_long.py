@@ -62,3 +62,20 @@ def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: 
     finally:
         site.start("n2")
         until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
+
+
+def test_a_full_queue_is_named(tmp_path: Path, flat: Dataset, site: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(tmp_path / "small", most=3) as small:
+        monkeypatch.setenv("SLURM_CONF", str(small.conf))
+        for _ in range(2):
+            small.call("sbatch", "--hold", "--wrap", "true")
+        outcome = clew(*train(flat, "--on", "here", "--no-follow"))
+        assert outcome.code == 2 and "the queue is full" in outcome.err and outcome.err.count("\n") == 1
+
+
+def test_a_controller_that_is_silent_is_named_and_nothing_is_lost(
+    tmp_path: Path, flat: Dataset, site: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none.conf"))
+    outcome = clew(*train(flat, "--on", "here", "--no-follow"))
+    assert outcome.code == 2 and outcome.err.count("\n") == 1 and not list(Path("runs").glob("*/*"))

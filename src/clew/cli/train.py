@@ -48,6 +48,8 @@ def _plan(
 
     if sum(given is not None for given in (recipe, resume, model)) != 1:
         raise ConfigError(_ONE_OF)
+    if others["detach"]:
+        raise ConfigError("--detach is for this machine: a job of --on SITE goes on by itself (--no-follow)")
     chosen = overrides(settings, train__dataset=dataset, train__workers=workers, train__strategy=strategy)
     config = spec.load("columns" if model else str(resume or recipe), chosen).train
     if asked.site.scheduler == "panda":

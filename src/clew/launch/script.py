@@ -15,6 +15,8 @@ _TASK = "$SLURM_ARRAY_TASK_ID"
 _RANK = (
     'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; *) sleep 5 ;; esac; exit $code'
 )
+_SIGNALLED = 300
+"""Seconds. Slurm may send a signal a minute early, which shorter jobs cannot spare: theirs is the clock alone."""
 _MOST = 500
 """How often a run may go back to the queue: one that makes no headway must end."""
 
@@ -82,7 +84,7 @@ def directives(site: Site, needs: Needs, folder: str) -> list[str]:
         "gres": f"gpu:{asked.gpus}" if asked.gpus else None,
         "mem": asked.memory,
         "time": max(1, round(wall / 60)),
-        "signal": f"USR1@{grace(site, wall):.0f}",
+        "signal": f"USR1@{grace(site, wall):.0f}" if wall >= _SIGNALLED else None,
         "requeue" if asked.requeue else "no-requeue": True,
         "array": None if asked.array is None else f"0-{asked.array - 1}",
         "dependency": f"afterok:{':'.join(asked.after)}" if asked.after else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import subprocess
 import time
@@ -119,7 +118,8 @@ class Table:
     def refresh(self) -> None:
         """Ask now. Where Slurm does not answer, what it said last stays true."""
         done = call(
-            ["squeue", "--noheader", "--array", "--states=all", f"--user={_user()}", "--format=%F|%T|%r|%N"], most=30
+            ["squeue", "--noheader", "--array", "--states=all", f"--user={os.geteuid()}", "--format=%F|%T|%r|%N"],
+            most=30,
         )
         self.asked = time.monotonic()
         self.silent = "" if done.returncode == 0 else last_line(done.stderr)
@@ -129,10 +129,6 @@ class Table:
         for line in done.stdout.splitlines():
             job, state, reason, nodes = (line.split("|", 3) + [""] * 3)[:4]
             self.rows.setdefault(job, []).append(Row(job, state, reason, nodes))
-
-
-def _user() -> str:
-    return os.environ.get("USER") or getpass.getuser()
 
 
 def accounted(job: str) -> list[Row]:
