@@ -74,12 +74,9 @@ def find(name: str | Path) -> Sent:
         RunError: there is none.
     """
     path = Path(name)
-    folder = path if (path / _FILE).is_file() else None
-    beside = path.parent / "jobs"
-    while folder is None and beside.is_dir():
-        made = sorted(beside.glob(f"{path.name}*"), key=lambda each: each.name.count("+"), reverse=True)
-        folder = next((each for each in made if each.name.rstrip("+") == path.name and (each / _FILE).is_file()), None)
-        break
+    beside = [each for each in path.parent.glob(f"jobs/{path.name}*") if each.name.rstrip("+") == path.name]
+    newest_first = sorted(beside, key=lambda each: len(each.name), reverse=True)
+    folder = next((each for each in (path, *newest_first) if (each / _FILE).is_file()), None)
     if folder is None:
         raise RunError(f"{name}: no job was handed in for it; `clew site jobs` shows those there are")
     return read(folder)
