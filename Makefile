@@ -8,8 +8,8 @@ READY := .venv/.ready
 demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
-test: $(READY)  ## unit, distributed and documentation tests
-	$(BIN)/python -m pytest
+test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
+	$(BIN)/python -m pytest $(PYTEST)
 
 test-sites: $(READY)  ## against real Slurm, S3, XRootD and Rucio, which are installed first (Debian and PyPI)
 	tools/sites-install s3 xrootd rucio slurm

@@ -24,6 +24,7 @@ LAYERS = (
     {"spec"},
     {"service", "bench"},
     {"cli"},
+    {"__main__"},
 )
 HEIGHT = {name: height for height, names in enumerate(LAYERS) for name in names}
 HEAVY = {

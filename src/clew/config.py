@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -230,3 +231,24 @@ def _names(annotation: Any, loc: Key) -> set[str]:
         kind = annotation.model_fields.get("kind")
         return _names(annotation, loc[1:]) if kind is not None and kind.default == loc[0] else set()
     return _names(field_info.annotation, loc[1:])
+
+
+def seconds_in(text: str, option: str) -> float:
+    """A length of time as people write it: 90s, 30m, 12h, 7d, 2w.
+
+    Raises:
+        ConfigError: it is not one.
+    """
+    return _quantity(text, {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}, option, "90s, 30m, 12h or 2w")
+
+
+def bytes_in(text: str, option: str) -> float:
+    """A size as people write it: 500M, 20G."""
+    return _quantity(text, {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}, option, "500M or 20G")
+
+
+def _quantity(text: str, units: Mapping[str, float], option: str, example: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]?)B?", text.strip())
+    if not match or match[2] not in units:
+        raise ConfigError(f"{option} {text}: expected a number and a unit, as {example}")
+    return float(match[1]) * units[match[2]]

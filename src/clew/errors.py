@@ -9,6 +9,7 @@
     ├── WorkerError           a process of ours failed: exit code 1
     │   ├── LostWorkerError   it died without a word: killed, or out of memory
     │   └── LostPeerError     another process of an asynchronous training is gone
+    ├── JobError              a job at a site did not end well: exit code of the job
     └── StoppedError          told to stop before the end, ready to go on: exit code 75
         └── LeaseError        the work was taken back and given to another
 
@@ -62,6 +63,14 @@ class LostWorkerError(WorkerError):
 
 class LostPeerError(WorkerError):
     """A process that takes part in an asynchronous training cannot be reached."""
+
+
+class JobError(ClewError):
+    """A job that was handed in elsewhere failed, was cancelled or got lost."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 class StoppedError(ClewError):

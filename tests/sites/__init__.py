@@ -1,1 +1,11 @@
 """Against the real software of sites, on loopback: skipped, with the reason, where it is not installed."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+long = pytest.mark.skipif(
+    not os.environ.get("CLEW_TEST_SITES"), reason="takes long: make test-sites, or CLEW_TEST_SITES=1"
+)

@@ -1,9 +1,10 @@
-"""Fixtures of all servers."""
+"""Fixtures of all sites and servers."""
 
 from __future__ import annotations
 
 from tests.sites.conftest_rucio import rucio, rucio_server
 from tests.sites.conftest_s3 import s3, s3_server
+from tests.sites.conftest_slurm import cluster, site
 from tests.sites.conftest_xrootd import strict_xrootd, xrootd
 
-__all__ = ["rucio", "rucio_server", "s3", "s3_server", "strict_xrootd", "xrootd"]
+__all__ = ["cluster", "rucio", "rucio_server", "s3", "s3_server", "site", "strict_xrootd", "xrootd"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clew.cli.follow import counting
 from clew.cli.moving import fetching, moving
+from clew.cli.on import Asked, Work, on_site
 from clew.cli.options import bold, console, table
 from clew.launch.place import find as launched
 
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
     from clew.train.evaluate import Evaluation
 
 
+def _plan(asked: Asked, *, run: str, workers: int, **others: Any) -> Work:
+    """What `--on SITE` hands in."""
+    from clew.ledger import Run
+
+    if not asked.given["after"]:
+        Run.open(run)
+    return Work("evaluate", Path(run), asked.ranks(workers))
+
+
+@on_site(_plan)
 def evaluate(
     run: Annotated[str, typer.Argument(help="The run's folder, or a run or model in a store.")],
     data: Annotated[
@@ -38,6 +50,7 @@ def evaluate(
       clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
       clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
       mpiexec -n 4 clew evaluate runs/tracking-001
+      clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
     """
     from clew import archive, storage
     from clew.ledger.report import write_report

@@ -19,6 +19,7 @@ from clew.cli import (
     config,
     data,
     demo,
+    doctor,
     evaluate,
     export,
     init,
@@ -26,12 +27,13 @@ from clew.cli import (
     predict,
     prepare,
     runs,
+    site,
     trace,
     train,
     tune,
     worker,
 )
-from clew.errors import ClewError
+from clew.errors import ClewError, JobError
 from clew.storage.places import masked
 from clew.version import __version__
 
@@ -58,6 +60,8 @@ app.command()(trace.trace)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")
+app.add_typer(site.app, name="site")
+app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")
 app.add_typer(model.app, name="model")
 app.add_typer(cache.app, name="cache")
@@ -99,7 +103,7 @@ def run() -> None:
         if debug:
             raise
         errors.print(f"[bold red]clew:[/] {escape(masked(str(error)))}")
-        if error.exit_code == 1:
+        if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
     except SystemExit as end:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from clew.errors import ConfigError
+from clew.config import bytes_in as bytes_in
+from clew.config import seconds_in as seconds_in
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -73,24 +73,3 @@ def bold(name: object) -> str:
 def _yaml(value: Any) -> str:
     """JSON, which is YAML: a folder called 2024 stays text."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def seconds_in(text: str, option: str) -> float:
-    """A length of time as people write it: 90s, 30m, 12h, 7d, 2w.
-
-    Raises:
-        ConfigError: it is not one.
-    """
-    return _quantity(text, {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}, option, "90s, 30m, 12h or 2w")
-
-
-def bytes_in(text: str, option: str) -> float:
-    """A size as people write it: 500M, 20G."""
-    return _quantity(text, {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}, option, "500M or 20G")
-
-
-def _quantity(text: str, units: Mapping[str, float], option: str, example: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]?)B?", text.strip())
-    if not match or match[2] not in units:
-        raise ConfigError(f"{option} {text}: expected a number and a unit, as {example}")
-    return float(match[1]) * units[match[2]]

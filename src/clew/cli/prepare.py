@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from clew.cli.moving import fetching
+from clew.cli.on import Asked, Work, arguments, on_site
 from clew.cli.options import Settings, What, console, overrides
-from clew.errors import ConfigError
+from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from clew.prepare.api import Explanation
 
+_SPREADS = ("cores", "mpi", "array")
 
+
+def _plan(
+    asked: Asked, *, recipe: str, output: str | None, workers: int | None, spread: str | None, **others: Any
+) -> Work:
+    """What `--on SITE` hands in: one job of several ranks or cores, or an array that fills the cache and a last one."""
+    from clew import spec
+
+    loaded = spec.load(recipe, overrides(others["settings"], prepare__output=output))
+    makes, many = Path(loaded.prepare.output), workers or 1
+    chosen = spread or ("mpi" if many > 1 and asked.site.mpi else "cores")
+    if chosen not in _SPREADS:
+        raise ConfigError(f"--as {chosen}{nearest(chosen, _SPREADS)}")
+    if chosen == "mpi":
+        return Work("prepare", makes, asked.ranks(many), ["--executor", "mpi"])
+    if chosen == "cores":
+        return Work("prepare", makes, needs={"cpus": many} if workers else {})
+    own = ["--workers", str(asked.given["cpus"] or asked.site.cpus)]
+    return Work(
+        "prepare", makes, added=[*own, "--part", f"{{task}}/{many}"], needs={"array": many}, then=[*arguments(), *own]
+    )
+
+
+@on_site(_plan)
 def prepare(
     recipe: What,
     input: Annotated[
@@ -32,6 +58,13 @@ def prepare(
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of another dataset.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again, trust no date.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say what is cached and why not; do nothing.")] = False,
+    part: Annotated[
+        str | None, typer.Option(hidden=True, metavar="I/N", help="Fill the cache alone, beginning at this part.")
+    ] = None,
+    spread: Annotated[
+        str | None,
+        typer.Option("--as", metavar="cores|mpi|array", help="With --on: one node, one MPI job, or N jobs."),
+    ] = None,
 ) -> None:
     """Turn raw events into a dataset of HDF5 shards.
 
@@ -45,6 +78,8 @@ def prepare(
       clew prepare tracking --input 'train=2023/*.txt' --input 'val=2024/*.txt'
       clew prepare tracking --input 's3://bucket/events/*.txt' --output s3://bucket/dataset
       mpiexec -n 8 clew prepare tracking --input events
+      clew prepare tracking --input events --on mycluster --workers 32 --as mpi
+      clew prepare tracking --input events --on mycluster --workers 20 --as array
     """
     from clew import spec
     from clew.cli.follow import preparing
@@ -54,6 +89,9 @@ def prepare(
     options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
     chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
     loaded = spec.load(recipe, chosen)
+    if part is not None:
+        api.fill(loaded.recipe, loaded.prepare, *_part(part))
+        return
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
@@ -61,6 +99,13 @@ def prepare(
         dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         if not rank():  # under mpiexec one tells for all
             show.tell(dataset)
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or int(match[1]) >= int(match[2]):
+        raise ConfigError(f"--part {text}: expected I/N with I from 0 to N-1")
+    return int(match[1]), int(match[2])
 
 
 def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

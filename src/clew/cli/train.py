@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 import time
 import warnings
@@ -14,6 +15,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.moving import fetching
+from clew.cli.on import Asked, Work, on_site
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
 from clew.config import to_data
 from clew.errors import ConfigError, RunError
@@ -24,9 +26,54 @@ if TYPE_CHECKING:
     from clew.ledger import Run
 
 
+_ONE_OF = "name a recipe to train, a run to go on with (--resume RUN), or a model (--model)"
 _PLAIN: Any = {"rich_help_panel": "Training without a recipe"}
 
 
+def _plan(
+    asked: Asked,
+    *,
+    recipe: str | None,
+    dataset: str | None,
+    workers: int | None,
+    epochs: int | None,
+    strategy: str | None,
+    output: str | None,
+    model: str | None,
+    settings: list[str] | None,
+    resume: str | None,
+    **others: Any,
+) -> Work | None:
+    """What `--on SITE` hands in: the same command, which goes on with its run when the job is begun again."""
+    from clew import spec
+    from clew.dataset import Dataset
+    from clew.ledger import Run
+    from clew.ledger.folder import next_name
+
+    if sum(given is not None for given in (recipe, resume, model)) != 1:
+        raise ConfigError(_ONE_OF)
+    if others["detach"]:
+        raise ConfigError("--detach is for this machine: a job of --on SITE goes on by itself (--no-follow)")
+    chosen = overrides(settings, train__dataset=dataset, train__workers=workers, train__strategy=strategy)
+    config = spec.load("columns" if model else str(resume or recipe), chosen).train
+    if asked.site.scheduler == "panda":
+        from clew.cli.panda import hand_in_training
+
+        hand_in_training(asked, recipe, settings or [])
+        return None
+    ranks = asked.ranks(config.processes)
+    if resume is not None:
+        return Work("train", Run.open(resume).path, ranks, requeue=True)
+    if model is None and not asked.given["after"]:
+        Dataset(config.dataset)
+    makes = Path(output or next_name(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
+    if makes.exists():
+        raise RunError(f"{makes} exists already; name another folder with --output, or remove it")
+    added = ["--again", *([] if output else ["--output", str(makes)])]
+    return Work("train", makes, ranks, added, requeue=True)
+
+
+@on_site(_plan)
 def train(
     recipe: Annotated[
         str | None, typer.Argument(help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -78,6 +125,10 @@ def train(
     time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
     lease: Annotated[str | None, typer.Option(hidden=True, help="The file by which a study hands out a trial.")] = None,
     pack: Annotated[str | None, typer.Option(hidden=True, help="A file that names runs to be trained at once.")] = None,
+    grid: Annotated[
+        str | None, typer.Option(hidden=True, metavar="FILES", help="In a job of PanDA's: its files, by commas.")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", hidden=True, help="Go on with --output where it is there.")] = False,
 ) -> None:
     """Train a recipe's model on a dataset.
 
@@ -93,6 +144,7 @@ def train(
       clew train tracking --workers 0 --strategy easgd --listen 0.0.0.0:7700
       clew train tracking --dataset s3://bucket/dataset --set train.store.to=s3://bucket/models
       clew train --resume runs/tracking-001
+      clew train tracking --workers 8 --on mycluster --nodes 2 --wall-time 4h
       clew train --model net.py:build --train 'a*.h5' --val 'b*.h5' --features X --labels Y --loss cross_entropy
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
       torchrun --nproc-per-node 4 --no-python clew train tracking
@@ -112,9 +164,13 @@ def train(
         _detach(recipe or (model or "").split(":")[0], output, resume)
         return
 
+    if grid is not None:
+        _on_grid(str(recipe), settings, grid)
+        return
+
     minutes = None if time_limit is None else seconds_in(time_limit, "--time-limit") / 60
     if sum(given is not None for given in (recipe, resume, model)) != 1:
-        raise ConfigError("name a recipe to train, a run to go on with (--resume RUN), or a model (--model)")
+        raise ConfigError(_ONE_OF)
     columns = {"features": features, "labels": labels, "loss": loss, "weight": weight, "select": select}
     columns["scale"] = scale
     if model is None and any(given is not None for given in (*columns.values(), train_files, val_files)):
@@ -122,6 +178,8 @@ def train(
             "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
         )
     held = None if lease is None else Lease(Path(lease))
+    if again and output is not None and _begun(Path(output)):
+        resume, dataset, workers, epochs, output, strategy, listen, settings = output, *[None] * 7
     with following() as begun, _warnings(), fetching():
         if resume is not None:
             others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
@@ -177,6 +235,27 @@ def _warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
         yield
+
+
+def _on_grid(recipe: str, settings: list[str] | None, files: str) -> None:
+    """The job of a task that `clew train --on` made for PanDA: all in the working folder."""
+    from clew import spec
+    from clew.tune import panda
+
+    run = panda.trained(spec.load(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd())
+    console.print(f"{bold(run.path)} finished; model.safetensors and userJobMetadata.json are beside it")
+
+
+def _begun(path: Path) -> bool:
+    """Whether a job that is begun again has something to go on with; a run that had kept nothing yet is removed."""
+    from clew.ledger import Run
+
+    run = Run(path)
+    if run.states():
+        return True
+    if launched().rank == 0 and run.path.exists():
+        shutil.rmtree(run.path)
+    return False
 
 
 def _detach(what: str, output: str | None, resume: str | None) -> None:

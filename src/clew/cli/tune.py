@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from clew.cli.on import Asked, Work, on_site
 from clew.cli.options import Settings, bold, console, overrides, program
 
 if TYPE_CHECKING:
@@ -47,7 +48,15 @@ app = typer.Typer(
 )
 
 
+def _plan(asked: Asked, *, spread: str | None, **options: Any) -> Work | None:
+    """What `--on SITE` does: one job a trial, watched from here, or all of the study inside of jobs."""
+    from clew.cli import tune_site
+
+    return tune_site.plan(asked, spread or "trials", **options)
+
+
 @app.command()
+@on_site(_plan)
 def run(
     recipe: Annotated[
         str | None,
@@ -66,6 +75,12 @@ def run(
     resume: Annotated[str | None, typer.Option(metavar="STUDY", help="Go on with a study.")] = None,
     join: Annotated[bool, typer.Option("--join", help="Help with a study that another process is at.")] = False,
     oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="More trials than cores or devices.")] = False,
+    spread: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="trials|array|block", help="With --on: a job a trial, jobs that pull trials, or one job."
+        ),
+    ] = None,
 ) -> None:
     """Run trials until as many as were wanted have ended. `run` may be left out.
 
@@ -78,6 +93,8 @@ def run(
       clew tune run --resume studies/tracking-001 --trials 80
       clew tune run --resume studies/tracking-001 --join
       mpiexec -n 9 clew tune run my.yaml --ranks-per-trial 2
+      clew tune run my.yaml --on mycluster --parallel 20
+      clew tune run my.yaml --on mycluster --parallel 8 --as block --wall-time 12h
 
     Every trial is a run under the study's folder: `clew runs list studies/tracking-001/trials` shows them all.
     Stopped by Ctrl-C, SIGTERM or SIGUSR1, trials write checkpoints, and --resume goes on.

@@ -47,10 +47,10 @@ def run(
     if place.ranks > 1:
         _in_blocks(place, source, settings, output=output, resume=resume, join=join)
     else:
-        _coordinate(source, settings, resume or output, join=join, oversubscribe=oversubscribe)
+        coordinate(source, settings, resume or output, join=join, oversubscribe=oversubscribe)
 
 
-def _coordinate(
+def coordinate(
     source: str,
     settings: Sequence[str],
     folder: str | None,
@@ -59,6 +59,7 @@ def _coordinate(
     oversubscribe: bool = False,
     executor: Callable[[Template, Study], Executor] | None = None,
 ) -> None:
+    """Make or open the study and run it from here; `executor` does the trials, by default on this machine."""
     from clew import spec
     from clew.tune.api import prepared, tune
     from clew.tune.slots import slots
@@ -102,7 +103,7 @@ def _in_blocks(
         return Jobs(study.folder, template, rooms, blocks)
 
     try:
-        _coordinate(source, settings, resume or output, join=join, executor=executor)
+        coordinate(source, settings, resume or output, join=join, executor=executor)
     finally:
         blocks.dismiss()
         time.sleep(1)  # the store goes with this process: the others must hear of it before

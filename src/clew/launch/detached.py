@@ -71,6 +71,13 @@ def exit_file(folder: Path) -> Path:
     return folder / "exit"
 
 
+def ended_as(folder: Path) -> State | None:
+    """How a job ended, by the exit codes its folder has: one, or one for each of its array; None without any."""
+    codes = {file.read_text().strip() for file in (*folder.glob("exit"), *folder.glob("exit-*"))}
+    states = {_ENDS.get(code, "failed") for code in codes if code}
+    return next((state for state in ("failed", "stopped", "finished") if state in states), None)
+
+
 def visible(room: Room) -> Mapping[str, str]:
     """What an environment says of devices."""
     return {} if room.devices is None else dict.fromkeys(_VISIBLE, ",".join(map(str, room.devices)))

@@ -11,16 +11,20 @@ from typing import Literal, Protocol, TypeAlias
 
 from clew.errors import ConfigError, nearest
 
-State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost"]
-"""`stopped` can be resumed; `lost` ended without leaving an exit code."""
-ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost")
+State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost", "cancelled"]
+"""`stopped` can be resumed; `lost` ended without leaving an exit code; `cancelled` was taken away at the scheduler."""
+ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost", "cancelled")
 LAUNCHERS = {
     "local": "clew.launch.detached:Detached",
     "warm": "clew.launch.warm:Warm",
     "ranks": "clew.launch.ranks:Ranks",
     "packs": "clew.launch.packs:Packs",
+    "slurm": "clew.launch.slurm:Slurm",
+    "condor": "clew.launch.condor:Condor",
 }
 """Names and where they lead."""
+ANYWHERE = ("slurm", "condor")
+"""Those whose jobs can be looked after from every host of a site."""
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,9 @@ def _key(place: Place, alone: bool) -> str:
         return f"{starter.pid}-{starter.create_time():.0f}"
     for name in ("PMIX_NAMESPACE", "SLURM_JOB_ID"):
         if name in told:
-            step = told.get("SLURM_STEP_ID", "")
-            return f"{told[name]}-{step}".replace("/", "_")
+            # a job that was requeued has its old number
+            part = f"{told.get('SLURM_STEP_ID', '')}-{told.get('SLURM_RESTART_COUNT', '0')}"
+            return f"{told[name]}-{part}".replace("/", "_")
     raise RunError(
         f"{place.launcher} over several hosts gives its ranks no common name; start them by srun or torchrun"
     )

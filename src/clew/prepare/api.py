@@ -125,6 +125,20 @@ def _key_at(location: str) -> str:
         return ""
 
 
+def fill(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, parts: int) -> None:
+    """Do all of a preparation but its end, for the cache alone, beginning at one of several parts of the pieces.
+
+    Many may do so at once, wherever they see the same cache: a piece that one has done, or is at, the others leave to
+    it. Whoever comes late finds less to do, and one that dies leaves its share to the others.
+    """
+    check_not_inside("clew.prepare")
+    plan = _Plan(recipe, config, {})
+    with Queue(*factory(plan.config.executor, _workers(plan))) as queue:
+        if not queue.serves:
+            units = plan.units()
+            _pieces(plan, queue, units, lambda _: None, first=len(units) * part // parts)
+
+
 def key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
     """The identity of the dataset that `prepare` would make; only inputs whose hash is unknown are read."""
     return _Plan(recipe, config, settings).key
@@ -303,31 +317,45 @@ class _Plan:
         return list(used.values())
 
 
-def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
-    config, units = plan.config, plan.units()
+def _pieces(
+    plan: _Plan, queue: Queue, units: Sequence[Unit], progress: Callable[[Progress], None], *, first: int = 0
+) -> tuple[list[Transform], list[list[Part]]]:
+    """All pieces through all stages, beginning at the `first`: the transforms as they were fitted, and what came of
+    each piece, in their own order (sums must not depend on where one began)."""
+    config, begun = plan.config, [*units[first:], *units[:first]]
     reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
     job = Job(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event")
 
     def measured(transform: Fitted, before: Sequence[Transform]) -> list[Any]:
         watch = _Watch("fit", units, progress)
-        found = queue.run(_measure, (job, transform, list(before)), units, label=_where, done=watch)
-        measures = [part for parts in found for part in parts]
+        found = queue.run(_measure, (job, transform, list(before)), begun, label=_where, done=watch)
+        measures = [part for parts in _in_order(found, first) for part in parts]
         if not measures:
             raise none_left(before)
         return measures
 
     transforms = plan.fitted(measured)
-    parts = plan.parts(transforms)
-    job = replace_in(job, transforms=tuple(transforms), parts=parts)
-    results = queue.run(run_unit, (job,), units, label=_where, done=_Watch("prepare", units, progress))
+    job = replace_in(job, transforms=tuple(transforms), parts=plan.parts(transforms))
+    done = queue.run(run_unit, (job,), begun, label=_where, done=_Watch("prepare", units, progress))
+    results = _in_order(done, first)
     _check_some(units, results, transforms)
+    return transforms, results
+
+
+def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
+    config, units = plan.config, plan.units()
+    transforms, results = _pieces(plan, queue, units, progress)
     with Assembly(plan.recipe, config, plan.cache) as assembly:
         assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
         assembly.publish(plan.key, plan.identity, transforms)
-    plan.remember(parts)
+    plan.remember(plan.parts(transforms))
     if "prepare" not in config.keep:
         for part in (part for found in results for part in found):
             plan.cache.path("prepare", part.key).unlink(missing_ok=True)
+
+
+def _in_order(found: list[list[Any]], first: int) -> list[list[Any]]:
+    return [*found[len(found) - first :], *found[: len(found) - first]]
 
 
 def _where(unit: Unit) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from clew.config import to_yaml
 from clew.errors import ClewError, ConfigError
 from clew.files import write_text
-from clew.launch.launcher import ENDS, LAUNCHERS, Job, Launcher, Room, State, find
+from clew.launch.launcher import ANYWHERE, ENDS, LAUNCHERS, Job, Launcher, Room, State, find
 from clew.launch.lease import Lease
 from clew.launch.ranks import Ranks
 from clew.ledger import Run
@@ -83,8 +83,9 @@ class Jobs:
         known = self._job_file(attempt)
         if number and attempt.lease.seen() is not None and known.exists():
             told = json.loads(known.read_text())  # somebody began it: it is watched from now on
-            attempt.away = told.pop("host") != socket.gethostname()
+            host = told.pop("host")
             attempt.job = Job(**told)
+            attempt.away = host != socket.gethostname() and attempt.job.launcher not in ANYWHERE
         elif attempt.run.config_file.exists() and attempt.run.state == "finished":
             attempt.job = None
         else:
@@ -167,7 +168,9 @@ class Jobs:
         write_text(file, to_yaml(data))
 
     def _of(self, job: Job) -> Launcher:
-        return find(job.launcher) if job.launcher in LAUNCHERS else self._launcher
+        kind = type(self._launcher)
+        own = LAUNCHERS.get(job.launcher, "") in ("", f"{kind.__module__}:{kind.__name__}")
+        return self._launcher if own else find(job.launcher)
 
     def _reports(self, attempt: _Attempt) -> Iterator[Report]:
         name = self._config.objectives[0].validated
@@ -185,6 +188,9 @@ class Jobs:
         if attempt.job is None:
             return self._finished(attempt)
         state = self._state(attempt, attempt.job)
+        if state == "waiting":  # in a queue nobody gives signs of life
+            attempt.moment = time.monotonic()
+            return None
         if state not in ENDS:
             return self._silent(attempt)
         return self._ended(attempt, state)
@@ -206,6 +212,8 @@ class Jobs:
     def _ended(self, attempt: _Attempt, state: State) -> End | None:
         run = attempt.run
         end = run.end() if run.config_file.exists() else None
+        if state == "cancelled":
+            return self._end(attempt, "stopped" if self._stopping else "failed", "cancelled at the scheduler")
         if _killed(attempt.job) and (end is None or end["status"] != "finished"):
             return self._retry(attempt, "its processes were killed")
         if end is None:  # it never began, or died without a word

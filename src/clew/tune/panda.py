@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import random
+import shutil
 import tarfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState, create_trial
 
+from clew.dataset import Dataset
 from clew.errors import ClewError, ConfigError, DataError, nearest
 from clew.files import write_text
 from clew.ledger import Run
@@ -98,6 +100,23 @@ def parameter(name: str, given: Any) -> Parameter:
         return _by_type(str(given["type"]), given)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"opt_space: {name}: {json.dumps(given)[:100]} is not understood ({error})") from None
+
+
+def dialect(given: Parameter) -> dict[str, Any]:
+    """A parameter as PanDA's files have it; `parameter` takes it back.
+
+    Raises:
+        ConfigError: PanDA has no conditions.
+    """
+    if given.when:
+        raise ConfigError("PanDA knows no conditions: leave out `when`, or search here")
+    if given.choice is not None:
+        return {"method": "categorical", "dimension": {"categories": list(given.choice), "grid_search": 0}}
+    low, high = given.bounds or (0, 0)
+    method = ("loguniform" if given.log is not None else "uniform") + ("int" if given.integer else "")
+    if given.step is not None and not given.integer:
+        return {"method": "quniform", "dimension": {"low": low, "high": high, "q": given.step}}
+    return {"method": method, "dimension": {"low": low, "high": high}}
 
 
 def _by_method(method: str, dimension: Mapping[str, Any]) -> Parameter:
@@ -206,6 +225,30 @@ def evaluate(
     return {"status": 0, "loss": loss, "message": "ok"}
 
 
+def trained(template: Template, files: Sequence[str], *, folder: Path) -> Run:
+    """A training as a job of PanDA's does it: files to a dataset, a run in `folder`, and beside it what goes back: the
+    best weights, figures in metrics.json and userJobMetadata.json, records in metrics.tgz.
+
+    Raises whatever keeps it from that.
+    """
+    _, facts = _judged(template, {}, files, folder, {})
+    run = Run(folder / "run")
+    found: dict[str, Any] = next(run.records_back(kinds=("validation",)), {"metrics": {}})
+    told = {
+        "figures": facts,
+        "metrics": found["metrics"],
+        "dataset": Dataset(_dataset(template, files, folder)).manifest.key,
+    }
+    for name in ("metrics.json", "userJobMetadata.json"):
+        write(folder / name, told)
+    shutil.copy(run.checkpoint("best"), folder / "model.safetensors")
+    return run
+
+
+def _dataset(template: Template, files: Sequence[str], folder: Path) -> Path:
+    return folder / "dataset" if files else Path(template.train.dataset)
+
+
 def _judged(
     template: Template, point: Any, files: Sequence[str], folder: Path, names: Mapping[str, str]
 ) -> tuple[float, dict[str, Any]]:
@@ -215,7 +258,7 @@ def _judged(
     config = template.tune or TuneConfig()
     goal = config.objectives[0]
     values = _keys(template, point, names)
-    dataset = folder / "dataset" if files else Path(template.train.dataset)
+    dataset = _dataset(template, files, folder)
     fixed: dict[str, Any] = {"train.dataset": str(dataset.absolute()), "train.keep_checkpoints": 1}
     if goal.validated is not None:
         fixed |= {"train.best.metric": goal.validated, "train.best.direction": goal.direction}

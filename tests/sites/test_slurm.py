@@ -1,0 +1,237 @@
+"""Jobs on real Slurm, by `--on SITE`: what a user does in an afternoon."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from clew import Dataset, Run, Table
+from clew.config import to_yaml
+from clew.launch.launcher import Launcher
+from clew.launch.site import load
+from clew.launch.slurm import Slurm
+from tests.cli import clew, done
+from tests.launch.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
+from tests.sites import long
+from tests.sites.cluster import Cluster
+from tests.train import RECIPES, weights
+from tests.train.conftest import flat_dataset
+
+__all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
+
+LINE = str(RECIPES / "line.py")
+SMALL = ("--set", "train.threads=1", "--set", "train.batch_size=60", "--set", "train.trace=false")
+
+
+@pytest.fixture(scope="module")
+def flat(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return flat_dataset(tmp_path_factory.mktemp("flat"))
+
+
+def train(flat: Dataset, *words: str, epochs: int = 2) -> tuple[str, ...]:
+    return ("train", LINE, "--dataset", str(flat.path), "--epochs", str(epochs), *SMALL, *words)
+
+
+def hosts(run: Run) -> dict[str, int]:
+    """Ranks and their processes, as their streams say."""
+    return {stream: (run.last("start", stream) or {})["ranks"] for stream in run.streams()}
+
+
+def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, condition
+        time.sleep(0.1)
+
+
+@pytest.fixture
+def launcher(site: Cluster) -> Launcher:
+    """For the contract of launchers."""
+    return Slurm(load("here"))
+
+
+def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:
+    told = done(*train(flat, "--workers", "2", "--output", "runs/two", "--on", "here", "--nodes", "2", "--no-follow"))
+    assert "watch it: " in told
+    last = done("evaluate", "runs/two", "--split", "val", "--on", "here", "--after", "runs/two", "--follow")
+    assert "waiting for another job" in last and "finished: runs/two" in last
+    two = Run.open("runs/two")
+    assert two.state == "finished" and hosts(two) == {"rank-0": 2, "rank-1": 2}
+    assert "val" in two.evaluations()
+    nodes = json.loads(Path("runs/jobs/two/job.json").read_text())["job"]["id"]
+    assert "NodeList=n[1-2]" in site.call("scontrol", "show", "job", nodes)
+    done(*train(flat, "--workers", "2", "--output", "runs/home"))
+    home = weights(Run.open("runs/home"))
+    assert all((tensor == home[name]).all() for name, tensor in weights(two).items())
+    assert "finished" in done("site", "jobs")
+
+
+def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_others(
+    site: Cluster, flat: Dataset
+) -> None:
+    words = ("--workers", "2", "--strategy", "downpour", "--output", "runs/async", "--on", "here", "--nodes", "3")
+    told = done(*train(flat, *words, "--follow"))
+    assert "running on n[1-3]" in told and "epoch   2/2" in told
+    assert hosts(Run.open("runs/async")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
+
+
+def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
+    slow = ("--set", "slow=0.03", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
+    done(*train(flat, *slow, "--no-follow", epochs=40))
+    parts = Run(Path("runs/parts"))
+    until(lambda: parts.last("validation") is not None)
+    job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
+    site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
+    assert "finished" in done("site", "follow", "runs/parts")
+    assert begun(parts) == 1
+    done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
+    whole = weights(Run.open("runs/whole"))
+    assert all((tensor == whole[name]).all() for name, tensor in weights(parts).items())
+
+
+def begun(run: Run) -> int:
+    """How often it was gone on with."""
+    return sum(1 for _ in run.records(kind="resume"))
+
+
+@pytest.fixture
+def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
+    """A run of two nodes that trains on and on."""
+    done(
+        *train(
+            flat,
+            "--set",
+            "slow=0.05",
+            "--workers",
+            "2",
+            "--output",
+            "runs/on",
+            "--on",
+            "here",
+            "--nodes",
+            "2",
+            epochs=9999,
+        )
+    )
+    run = Run(Path("runs/on"))
+    until(lambda: run.config_file.exists() and run.last("validation"))
+    yield run
+    site.call("scancel", "--user=root")
+    until(lambda: not site.call("squeue", "-h").strip())
+
+
+def test_a_cancelled_job_is_named_and_can_be_resumed(site: Cluster, endless: Run) -> None:
+    site.call("scancel", "--user=root")
+    told = clew("site", "follow", "runs/on")
+    assert told.code == 1 and "is gone: cancelled at the scheduler" in told.err
+    assert endless.state == "stopped" and endless.states()
+
+
+@long
+def test_a_job_is_stopped_ready_to_resume_and_stays_out_of_the_queue(site: Cluster, endless: Run) -> None:
+    assert "stopped" in done("site", "stop", "runs/on")
+    assert endless.state == "stopped" and endless.states()
+    assert not site.call("squeue", "-h").strip()
+
+
+@long
+def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
+    command = [sys.executable, "-m", "clew", "site", "follow", "runs/on"]
+    watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
+    assert watching.stdout is not None
+    until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
+    watching.send_signal(signal.SIGINT)
+    told = watching.communicate(timeout=30)[0]
+    assert watching.returncode == 0 and "goes on without you" in told and "site follow" in told
+    assert endless.state == "running"
+
+
+def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None:
+    for words, told in {
+        ("--wall-time", "2h"): "7200 s of wall time are asked for, here allows 3600",
+        ("--gpus", "7"): "Requested node configuration is not available",
+        ("--memory", "9000G"): "Slurm rejected the job: Memory specification can not be satisfied",
+        ("--after", "runs/none"): "no job was handed in for it",
+    }.items():
+        outcome = clew(*train(flat, "--on", "here", *words))
+        assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1, outcome
+    assert not list(Path("runs").glob("*/*"))
+
+
+def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
+    done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
+    until(lambda: "the partition cannot give it so many nodes" in done("site", "jobs"))
+    assert "stopped" in done("site", "stop", "runs/many")
+
+
+@long
+def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "sites" / "odd.yaml").write_text(to_yaml({"scheduler": "slurm", "partition": "nowhere"}))
+    outcome = clew("site", "check", "odd")
+    assert outcome.code == 2 and "invalid partition" in outcome.err
+    assert "takes jobs from here" in done("site", "check", "here")
+
+
+def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Dataset) -> None:
+    done(*train(flat, "--output", "runs/gone", "--on", "here", "--no-follow"))
+    file = Path("runs/jobs/gone/job.json")
+    told = json.loads(file.read_text())
+    until(lambda: (file.parent / "exit").exists())
+    (file.parent / "exit").unlink()
+    told["job"]["id"] = "99999"
+    file.write_text(json.dumps(told))
+    outcome = clew("site", "follow", "runs/gone")
+    assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
+
+
+def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> None:
+    done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
+    outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
+    assert outcome.code == 1 and "never began: what it was to follow did not end well" in outcome.err
+    failed = clew("site", "follow", "runs/jobs/bad")
+    assert failed.code == 1 and "job" in failed.err and "failed" in failed.err
+
+
+@long
+def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
+    script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--dry-run"))
+    assert "--gres=gpu:2" in script and "--ntasks=4" in script
+    assert not Path("runs").exists()
+    Path("sites/here.yaml").write_text(Path("sites/here.yaml").read_text() + "setup: [srun env > given.txt]\n")
+    done(*train(flat, "--output", "runs/gpu", "--on", "here", "--gpus", "1", "--follow"))
+    assert "CUDA_VISIBLE_DEVICES=0" in Path("given.txt").read_text()
+
+
+@long
+def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
+    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    assert len(told["hosts"]) == 3
+    names = {each["name"]: each["verdict"] for each in told["hosts"][1]["findings"]}
+    assert names["locks"] == names["torch"] == names["ports"] == "good"
+
+
+@pytest.mark.parametrize("spread", [pytest.param("cores", marks=long), pytest.param("mpi", marks=long), "array"])
+def test_prepare_makes_the_same_dataset_however_it_is_spread(
+    spread: str, site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    for number in range(3):
+        x = rng.normal(size=(50, 3)).astype(np.float32)
+        Table({"x": x, "y": x.sum(axis=1)}).save(tmp_path / f"events-{number}.h5")
+    words = ("prepare", LINE, "--input", str(tmp_path / "*.h5"))
+    done(*words, "--output", "home", "--workers", "1")
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
+    if spread == "mpi":
+        done("site", "add", "here", "--from", "sites/here.yaml", "--set", "mpi=pmi2", "--replace")
+    told = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
+    assert "finished: away" in told
+    assert Dataset("away").manifest == Dataset("home").manifest

@@ -1,0 +1,38 @@
+"""Nothing here can build an image: that the files say what they should, and agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "containers"
+
+
+def test_both_images_are_made_from_the_same_files_by_the_same_script() -> None:
+    docker, apptainer = (FOLDER / "Dockerfile").read_text(), (FOLDER / "clew.def").read_text()
+    copied = {word for line in re.findall(r"^COPY (.*) \S+$", docker, flags=re.MULTILINE) for word in line.split()}
+    taken = set(re.findall(r"^    (\S+) /opt/clew/$", apptainer, flags=re.MULTILINE))
+    assert copied == taken and {"requirements.lock", "pyproject.toml", "src", "containers/install.sh"} <= copied
+    assert all((ROOT / name).exists() for name in copied)
+    assert re.findall(r"^F(?:ROM|rom:) (\S+)$", docker + apptainer, flags=re.MULTILINE) == ["python:3.11-slim"] * 2
+    assert docker.count("./install.sh") == apptainer.count("./install.sh") == 1
+
+
+def test_a_dockerfile_has_known_instructions_in_order() -> None:
+    lines = (FOLDER / "Dockerfile").read_text().splitlines()
+    words = [line.split()[0] for line in lines if line and not line.startswith(("#", " "))]
+    assert words == ["FROM", "ARG", "WORKDIR", "COPY", "COPY", "RUN", "WORKDIR", "ENTRYPOINT"]
+
+
+def test_a_definition_has_known_sections() -> None:
+    sections = re.findall(r"^%(\w+)$", (FOLDER / "clew.def").read_text(), flags=re.MULTILINE)
+    assert sections == ["arguments", "files", "post", "runscript"]
+
+
+def test_the_script_can_be_parsed_and_takes_its_versions_from_the_lock_file() -> None:
+    script = FOLDER / "install.sh"
+    assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
+    assert not re.search(r"\d+\.\d+", script.read_text())
+    assert re.search(r"^torch==", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
