@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from clew.service.api import admin, health, people, runs
+from clew.service.api import admin, events, health, metrics, overview, people, records, runs
 
-ROUTERS: tuple[APIRouter, ...] = (health.router, people.router, admin.router, runs.router)
+ROUTERS: tuple[APIRouter, ...] = tuple(
+    module.router for module in (health, people, admin, overview, runs, records, metrics, events)
+)
