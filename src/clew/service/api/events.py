@@ -51,7 +51,7 @@ async def run_events(
 
 @router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
 async def all_events(service: ServiceOf, caller: Reader) -> StreamingResponse:
-    """`runs`: the rows of runs that changed since the event before; `jobs`: jobs, agents or studies may have, ask again."""
+    """`runs`: the rows of runs that changed since the event before; `jobs`: jobs, agents or studies may have."""
     state = {"since": time.time()}
     return _stream(service, ("runs", "jobs", "studies"), lambda: _all_news(service, caller, state))
 
