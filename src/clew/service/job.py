@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from clew.config import Section
 
@@ -16,9 +16,26 @@ ACTIVE: tuple[State, ...] = ("claimed", "running")
 ENDS: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
 STOPPED = 75
 """The exit code of what can be resumed."""
+
+
+def _plain(text: str) -> str:
+    return text.replace("\x00", "�")  # PostgreSQL has no character 0
+
+
+Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
-Text = Annotated[str, Field(max_length=500_000)]
+File
+
+
+def _plain(text: str) -> str:
+    return text.replace("\x00", "�")  # PostgreSQL has no character 0
+
+
+Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
+Code = Annotated[str, Field(max_length=500_000)]
+Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
+Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
 _FEW = 16
 
 
@@ -68,21 +85,23 @@ class Submission(Section):
     """Of the job, and of the run, study or dataset that it makes."""
     spec: dict[str, Any] = {}
     """The document of settings, resolved; its recipe may be one of `files`."""
-    files: Annotated[dict[FileName, Text], Field(max_length=_FEW)] = {}
+    files: Annotated[dict[FileName, Code], Field(max_length=_FEW)] = {}
     """Python files that the recipe is made of, by name: they travel with the job."""
-    arguments: Annotated[tuple[Annotated[str, Field(max_length=1000)], ...], Field(max_length=64)] = ()
+    arguments: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
     """More for the command line."""
-    of: str | None = None
+    of: Id | None = None
     """For evaluate: the job whose run is judged; it goes to the agent that has it."""
     resources: Resources = Resources()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
     """The higher, the sooner."""
-    dataset: Annotated[str, Field(max_length=1000)] | None = None
+    dataset: Line | None = None
     """A key, or a path on the agent's machine."""
-    group: str | None = None
+    group: Line | None = None
     """Whose agents may run it, beside one's own."""
     requeue: Annotated[int, Field(ge=0, le=1000)] = 0
     """How often it may go back to the queue when it stopped early (exit code 75) or its agent was lost."""
+    uid: Uid | None = None
+    """Made by who submits: the same one sent again is the same job."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -99,7 +118,7 @@ class Submission(Section):
 class Job(Section):
     """A job as the server tells of it."""
 
-    id: str
+    id: int
     name: str
     kind: Kind
     owner: str
@@ -110,8 +129,8 @@ class Job(Section):
     attempt: int
     """Counted from 1; 0 before the first."""
     agent: str | None
-    run: str | None
-    """The run that it records, where it has begun one."""
+    run: int | None
+    """The run that it records, where it has begun one; the newest of several."""
     priority: int
     resources: Resources
     dataset: str | None
@@ -121,8 +140,8 @@ class Job(Section):
     """Exit code; negative: a signal."""
     memory: int | None
     """The most bytes that were seen in use."""
-    retry_of: str | None
-    submitted: float
+    retry_of: int | None
+    created: float
     """Times are seconds since 1970."""
     started: float | None
     ended: float | None
@@ -134,13 +153,15 @@ class JobDetail(Job):
     spec: dict[str, Any]
     files: dict[str, str]
     arguments: tuple[str, ...]
-    of: str | None
+    of: int | None
 
 
 class Order(Section):
     """A job as an agent gets it."""
 
-    job: str
+    job: int
+    key: str
+    """That of no other job, of this server or another."""
     attempt: int
     kind: Kind
     name: str
@@ -148,8 +169,10 @@ class Order(Section):
     files: dict[str, str]
     arguments: tuple[str, ...]
     of: str | None
+    """The key of the job whose run is judged."""
     dataset: str | None
-    """A path, where the server knows one for a key."""
+    places: tuple[str, ...] = ()
+    """Where it is said to lie, if it is a key."""
     resources: Resources
     token: str
     """For this job's run alone, until it ends."""
@@ -158,17 +181,17 @@ class Order(Section):
 class Held(Section):
     """A job that an agent has."""
 
-    job: str
-    attempt: int
+    job: Id
+    attempt: Id
 
 
 class Result(Section):
     """How a job is, as its agent tells it."""
 
-    attempt: Annotated[int, Field(ge=1, le=1_000_000)]
+    attempt: Id
     state: Literal["running", "ended", "lost"]
     code: Annotated[int, Field(ge=-1000, le=1000)] | None = None
-    reason: Annotated[str, Field(max_length=2000)] = ""
+    reason: Line = ""
     began: float | None = None
     ended: float | None = None
     memory: Annotated[int, Field(ge=0, le=1 << 60)] = 0

@@ -30,9 +30,10 @@ def until(true: Callable[[], bool], seconds: float = 60) -> None:
     assert true()
 
 
-def order(code: str, *, job: str = "j1", attempt: int = 1, **resources: object) -> Order:
+def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> Order:
     return Order(
         job=job,
+        key=f"{job}-x",
         attempt=attempt,
         kind="train",
         name="run",
@@ -63,7 +64,7 @@ def work(root: AgentFolder, grace: float = 5) -> Work:
     return Work(root, Local(), SLOTS, command=python, grace=grace, environment={"CLEW_SERVER": "http://x"})
 
 
-def end(work: Work, job: str = "j1") -> Result:
+def end(work: Work, job: int = 1) -> Result:
     found: list[Result] = []
 
     def ended() -> bool:
@@ -74,8 +75,8 @@ def end(work: Work, job: str = "j1") -> Result:
     return found[0]
 
 
-def said(root: AgentFolder, job: str = "j1", attempt: int = 1) -> str:
-    return keeper.log_file(root.job(job).attempt(attempt)).read_text()
+def said(root: AgentFolder, job: int = 1, attempt: int = 1) -> str:
+    return keeper.log_file(root.job(f"{job}-x").attempt(attempt)).read_text()
 
 
 def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder) -> None:
@@ -90,9 +91,9 @@ def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder
     told = end(doing)
     assert (told.code, told.reason) == (0, "") and told.ended is not None
     where, what = said(root).splitlines()
-    assert where == f"{root.job('j1').path} clew_secret http://x"
+    assert where == f"{root.job('1-x').path} clew_secret http://x"
     assert what.split()[:2] == ["1", "0"] and int(what.split()[2]) != psutil.Process().pid
-    assert keeper.task_file(root.job("j1").attempt(1)).stat().st_mode & 0o077 == 0
+    assert keeper.task_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
 
 
 def test_what_a_failing_job_said_last_is_its_reason(root: AgentFolder) -> None:
@@ -138,7 +139,7 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
         )
     )
     until(lambda: "on" in said(root))
-    doing.cancel("j1")
+    doing.cancel(1)
     assert end(doing).code == 75
 
 
@@ -148,16 +149,16 @@ def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order(leaves))
     assert end(doing).code == 0
-    assert not list(keeper.everyone("j1.1"))
+    assert not list(keeper.everyone("1-x.1"))
 
 
 def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     until(lambda: "on" in said(root))
-    psutil.Process(int(keeper.keeper_file(root.job("j1").attempt(1)).read_text().partition(":")[0])).kill()
+    psutil.Process(int(keeper.keeper_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
     assert end(doing).state == "lost"
-    until(lambda: not list(keeper.everyone("j1.1")))
+    until(lambda: not list(keeper.everyone("1-x.1")))
 
 
 def test_another_process_takes_over(root: AgentFolder) -> None:
@@ -165,15 +166,15 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
     first.take(order("import time; print('begun', flush=True); time.sleep(1); print('over')"))
     until(lambda: "begun" in said(root))
     second = work(root)
-    assert [each.job for each in second.adopt()] == ["j1"]
+    assert [each.job for each in second.adopt()] == [1]
     assert end(second).code == 0
     assert said(root) == "begun\nover\n"
-    second.told("j1")
+    second.told(1)
     assert not work(root).adopt()
 
 
 def test_an_order_that_was_only_accepted_is_begun_by_the_next(root: AgentFolder) -> None:
-    root.job("j1").accept(order("print('begun')"))
+    root.job("1-x").accept(order("print('begun')"))
     second = work(root)
     second.adopt()
     assert end(second).code == 0 and said(root) == "begun\n"
@@ -184,7 +185,7 @@ def test_an_order_that_comes_again_changes_nothing(root: AgentFolder) -> None:
     for _ in range(3):
         doing.take(order("print('begun')"))
     assert end(doing).code == 0
-    doing.told("j1")
+    doing.told(1)
     doing.take(order("print('begun')"))
     assert len(doing) == 0 and said(root) == "begun\n"
     doing.take(order("print('again')", attempt=2))
@@ -208,9 +209,9 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
 
 def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
     doing = Work(root, Local(), SLOTS)
-    wants = order("").model_copy(update={"kind": "evaluate", "of": "j0"})
+    wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
     doing.take(wants)
-    assert (end(doing).code, end(doing).reason) == (2, "the run of job j0 is not on this agent")
+    assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
 
 
 def test_rooms_do_not_overlap() -> None:

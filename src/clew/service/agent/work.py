@@ -58,7 +58,7 @@ class Work:
         """`environment` is what every job gets beside its token."""
         self._root, self._runner, self._slots, self._command, self._grace = root, runner, slots, command, grace
         self._environment = dict(environment or {})
-        self._jobs: dict[str, Working] = {}
+        self._jobs: dict[int, Working] = {}
 
     def adopt(self) -> list[Order]:
         """Take up what an earlier process of this agent left: those that run, and those it lived only to accept."""
@@ -69,7 +69,7 @@ class Work:
     def take(self, order: Order) -> None:
         """Start a job. An order that came before changes nothing."""
         known = self._jobs.get(order.job)
-        folder = self._root.job(order.job)
+        folder = self._root.job(order.key)
         if (known is not None and known.order.attempt >= order.attempt) or folder.told_file(order.attempt).exists():
             return
         if known is not None:
@@ -81,7 +81,7 @@ class Work:
         """What it has, for the server to compare."""
         return [Held(job=each.order.job, attempt=each.order.attempt) for each in self._jobs.values()]
 
-    def cancel(self, job: str) -> None:
+    def cancel(self, job: int) -> None:
         """Ask a job to end."""
         working = self._jobs.get(job)
         if working is not None and not working.cancelled:
@@ -89,7 +89,7 @@ class Work:
             if working.handle:
                 self._runner.cancel(working.handle)
 
-    def drop(self, job: str) -> None:
+    def drop(self, job: int) -> None:
         """End a job that is no longer this agent's, now."""
         working = self._jobs.pop(job, None)
         if working is not None:
@@ -97,7 +97,7 @@ class Work:
                 self._runner.kill(working.handle)
             self._mark_told(working)
 
-    def told(self, job: str) -> None:
+    def told(self, job: int) -> None:
         """The server knows how it ended."""
         self._mark_told(self._jobs.pop(job))
 
@@ -134,7 +134,7 @@ class Work:
         return Task(
             command=self._command(order, self._root),
             folder=str(working.folder.path),
-            mark=f"{order.job}.{order.attempt}",
+            mark=f"{order.key}.{order.attempt}",
             environment={**visible(here), **self._environment, "CLEW_TOKEN": order.token},
             cores=here.cores,
             wall=order.resources.wall,
@@ -145,7 +145,7 @@ class Work:
     def _result(self, working: Working) -> Result | None:
         attempt = working.order.attempt
         if not working.handle:
-            return Result(attempt=attempt, state="ended", code=2, reason=working.reason[:2000])
+            return Result(attempt=attempt, state="ended", code=2, reason=working.reason[:1000])
         status = self._runner.poll(working.handle)
         if status.end is not None:
             end = status.end
@@ -154,7 +154,7 @@ class Work:
                 attempt=attempt,
                 state="ended",
                 code=end.code,
-                reason=reason[:2000],
+                reason=reason[:1000],
                 began=end.began,
                 ended=end.ended,
                 memory=end.memory,
@@ -165,7 +165,7 @@ class Work:
         if status.state == "waiting":
             if time.monotonic() - working.since > _PATIENCE:
                 return Result(
-                    attempt=attempt, state="lost", reason=f"it did not begin: {last_words(working.log)}"[:2000]
+                    attempt=attempt, state="lost", reason=f"it did not begin: {last_words(working.log)}"[:1000]
                 )
             return None
         return Result(attempt=attempt, state="running")
