@@ -25,6 +25,7 @@ from clew.cli import (
     predict,
     prepare,
     runs,
+    serve,
     trace,
     train,
     tune,
@@ -53,6 +54,7 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
+app.command()(serve.serve)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(compare.app, name="compare")

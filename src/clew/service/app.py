@@ -1,0 +1,41 @@
+"""The application: routes around a service."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from clew.service import answers
+from clew.service.api import ROUTERS
+from clew.service.service import Service
+from clew.service.shell import Shell
+from clew.version import __version__
+
+
+def create_app(service: Service) -> FastAPI:
+    """Routes, errors and headers around an open service, which is closed when the application ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.hub.attach(asyncio.get_running_loop())
+        yield
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="clew",
+        version=__version__,
+        summary="Runs, studies, jobs and artefacts of high-energy-physics machine learning",
+        lifespan=lifespan,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    answers.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Shell, config=service.config, meter=service.meter)
+    return app

@@ -1,0 +1,80 @@
+"""Everything a server holds: database, writer, people, hub. Routes get it as `request.app.state.service`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from clew.service.config import ServiceConfig
+from clew.service.database import Database, open_database
+from clew.service.database.tables import tokens, users
+from clew.service.doorman import Doorman
+from clew.service.hub import Hub
+from clew.service.meter import Meter
+from clew.service.people import People, add_token, add_user, record
+from clew.service.writer import Change, Writer
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Service:
+    """An open server. `close` ends it."""
+
+    config: ServiceConfig
+    database: Database
+    writer: Writer
+    people: People
+    hub: Hub
+    meter: Meter
+    doorman: Doorman
+
+    @classmethod
+    def open(cls, config: ServiceConfig) -> Service:
+        """Open or make the database and start its writer.
+
+        Raises:
+            ConfigError: see `open_database`.
+        """
+        config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        database = open_database(config.url)
+        hub = Hub()
+        writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)
+        writer.start()
+        return cls(config, database, writer, People(database), hub, Meter(), Doorman(config.limits.bad_tokens))
+
+    def close(self) -> None:
+        """Write what waits, then give everything back."""
+        self.hub.stop()
+        self.writer.stop()
+        self.database.close()
+
+    def write(self, work: Callable[[Change], T]) -> T:
+        """Do work in the writer's thread and wait for the commit. For routes that are plain functions."""
+        return self.writer.do(work).result()
+
+    async def write_soon(self, work: Callable[[Change], T]) -> T:
+        """The same for coroutines."""
+        return await asyncio.wrap_future(self.writer.do(work))
+
+    def first_token(self, name: str) -> str | None:
+        """Make an administrator of that name and a token, on the first start; None later."""
+        return self.write(lambda change: _first(change, name))
+
+    def guarded(self) -> bool:
+        """Whether anybody could log in: there is a token that is good."""
+        with self.database.read() as connection:
+            query = sa.select(tokens.c.id).where(tokens.c.revoked.is_(None), tokens.c.kind == "token")
+            return connection.execute(query.limit(1)).first() is not None
+
+
+def _first(change: Change, name: str) -> str | None:
+    if change.execute(sa.select(users.c.id).limit(1)).first() is not None:
+        return None
+    number, text = add_token(change, add_user(change, name, admin=True), ["admin"], name="first start")
+    record(change, None, "first start", f"token:{number}", name=name)
+    return text
