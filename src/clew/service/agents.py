@@ -95,10 +95,7 @@ def introduce(change: Change, caller: Caller, given: Introduction) -> int:
     values: dict[str, Any] = {"group": group, "host": given.host, "version": given.version, "seen": now}
     values |= {"slots": given.slots.model_dump(), "facts": {"uid": given.uid}, "token": caller.token}
     if row is None:
-        made = change.execute(
-            agents.insert().values({**values, "owner": caller.user, "name": given.name, "created": now})
-        )
-        number = int(made.inserted_primary_key[0])
+        number = change.add(agents, **values, owner=caller.user, name=given.name, created=now)
     else:
         if row.facts["uid"] != given.uid and now - row.seen < queue.LEASE:
             raise RefusedError(

@@ -18,8 +18,8 @@ from clew.service.api.given import LARGEST, PROBLEMS, AgentOf, Number, Page, Rea
 from clew.service.database.tables import jobs as table
 from clew.service.hub import heard
 from clew.service.job import Result
-from clew.service.printed import Logs
 from clew.service.people import Caller
+from clew.service.printed import Logs
 from clew.service.service import Service
 from clew.service.writer import Change
 

@@ -13,8 +13,8 @@ from clew.service import jobs
 from clew.service.api.given import LARGEST, PROBLEMS, After, Limit, Number, Page, Reader, ServiceOf, Submitter
 from clew.service.hub import heard
 from clew.service.job import ENDS, Job, JobDetail, Kind, State, Submission
-from clew.service.printed import Logs
 from clew.service.people import Caller
+from clew.service.printed import Logs
 from clew.service.service import Service
 from clew.service.stream import EVENTS, event, streaming
 
