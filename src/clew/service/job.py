@@ -148,6 +148,15 @@ class JobDetail(Job):
     of: int | None
 
 
+class JobEvent(Section):
+    """Something that happened to a job."""
+
+    id: int
+    time: float
+    kind: str
+    message: str
+
+
 class Order(Section):
     """A job as an agent gets it."""
 
