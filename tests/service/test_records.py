@@ -52,7 +52,7 @@ def test_a_batch_sent_twice_is_there_once(client: httpx.Client, run: int) -> Non
     summary = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}
     assert summary["train/loss"]["count"] == 6
     assert (summary["train/loss"]["min"], summary["train/loss"]["min_step"]) == (pytest.approx(1 / 6), 6)
-    assert summary["speed/samples per second"]["last"] == pytest.approx(128)
+    assert summary["speed/samples_per_second"]["last"] == pytest.approx(128)
 
 
 def test_what_comes_behind_a_gap_waits(client: httpx.Client, run: int) -> None:

@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from clew.service import answers
-from clew.service.api import ROUTERS
+from clew.service.api import routers
 from clew.service.service import Service
 from clew.service.shell import Shell
+from clew.service.watch import watch
 from clew.version import __version__
 
 
@@ -21,7 +22,9 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.hub.attach(asyncio.get_running_loop())
+        watching = asyncio.create_task(watch(service))
         yield
+        watching.cancel()
         await asyncio.to_thread(service.close)
 
     app = FastAPI(
@@ -35,7 +38,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     answers.install(app)
-    for router in ROUTERS:
+    for router in routers():
         app.include_router(router)
     app.add_middleware(Shell, config=service.config, meter=service.meter)
     return app

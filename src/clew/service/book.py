@@ -264,7 +264,7 @@ def _story(facts: dict[str, Any], name: str, record: Record, stream: _Stream) ->
     elif kind == "plan":
         facts["epochs"] = _few(record.get("epochs"))
     elif kind == "step":
-        speed = dict(numbers(name, record, stream.samples)).get("speed/samples per second")
+        speed = dict(numbers(name, record, stream.samples)).get("speed/samples_per_second")
         facts["samples_per_second"] = speed if speed is not None else facts["samples_per_second"]
     elif kind == "validation":
         told = record.get("metrics")

@@ -46,10 +46,11 @@ def numbers(stream: str, record: Mapping[str, Any], samples: float) -> Iterator[
     elif stream == LEAD and kind == "validation":
         yield from _named("val/", record.get("metrics"))
     elif kind == "usage":
-        rank = stream.rpartition("-")[2]
+        rank = stream.removeprefix("usage-")
+        where = "" if rank == "0" else f"@{rank}"
         for name, value in record.items():
             if name not in ("seq", "time", "kind") and (found := number(value)) is not None:
-                yield _metric(f"system/{name} {rank}"), found
+                yield _metric(f"usage/{name}{where}"), found
 
 
 def _step(record: Mapping[str, Any], samples: float) -> Iterator[tuple[str, float | None]]:
@@ -61,10 +62,10 @@ def _step(record: Mapping[str, Any], samples: float) -> Iterator[tuple[str, floa
     if not seconds or seconds <= 0:
         return
     if seen is not None and seen >= samples:
-        yield "speed/samples per second", (seen - samples) / seconds
+        yield "speed/samples_per_second", (seen - samples) / seconds
     for part in ("wait", "communicate"):
         if (spent := number(record.get(part))) is not None:
-            yield f"time/{part}", min(max(spent / seconds, 0.0), 1.0)
+            yield f"speed/{part}", min(max(spent / seconds, 0.0), 1.0)
 
 
 def _named(before: str, values: Any) -> Iterator[tuple[str, float | None]]:

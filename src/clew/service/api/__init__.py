@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+
 from fastapi import APIRouter
 
-from clew.service.api import admin, events, health, metrics, overview, people, records, runs
-
-ROUTERS: tuple[APIRouter, ...] = tuple(
-    module.router for module in (health, people, admin, overview, runs, records, metrics, events)
+SUBJECTS = (
+    "health",
+    "people",
+    "admin",
+    "overview",
+    "runs",
+    "records",
+    "metrics",
+    "events",
+    "jobs",
+    "agents",
 )
+
+
+def routers() -> list[APIRouter]:
+    """Every subject's."""
+    return [importlib.import_module(f"clew.service.api.{name}").router for name in SUBJECTS]

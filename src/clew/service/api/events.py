@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Annotated, Any
@@ -12,19 +12,16 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from clew.service.answers import RefusedError
 from clew.service.api.given import PROBLEMS, Number, Reader, ServiceOf, Watcher
 from clew.service.api.runs import listed, rows
 from clew.service.database.tables import points, runs, streams, summary
 from clew.service.hub import heard
 from clew.service.people import Caller
 from clew.service.service import Service
+from clew.service.stream import EVENTS, event, streaming
 
 router = APIRouter(prefix="/api/v1", tags=["events"])
-_EVENTS: dict[int | str, dict[str, Any]] = {
-    **PROBLEMS,
-    200: {"content": {"text/event-stream": {}}, "description": "Server-sent events, until the client goes."},
-}
+_RESPONSES = {**PROBLEMS, **EVENTS}
 _PAUSE = 0.5
 """Seconds between two events of a stream, at least: what happens meanwhile comes together."""
 _QUIET = 15.0
@@ -33,7 +30,7 @@ _MOST = 20_000
 """Points in one event."""
 
 
-@router.get("/runs/{number}/events", response_class=StreamingResponse, responses=_EVENTS)
+@router.get("/runs/{number}/events", response_class=StreamingResponse, responses=_RESPONSES)
 async def run_events(
     service: ServiceOf,
     caller: Watcher,
@@ -46,42 +43,32 @@ async def run_events(
     await run_in_threadpool(service.look, number, caller)
     seen = _places(last) if last else await run_in_threadpool(_now, service, number)
     state: dict[str, Any] = {"seen": seen, "row": None}
-    return _stream(service, f"run:{number}", lambda: _run_news(service, caller, number, state))
+    return _stream(service, (f"run:{number}",), lambda: _run_news(service, caller, number, state))
 
 
-@router.get("/events", response_class=StreamingResponse, responses=_EVENTS)
+@router.get("/events", response_class=StreamingResponse, responses=_RESPONSES)
 async def all_events(service: ServiceOf, caller: Reader) -> StreamingResponse:
     """`runs`: the rows of runs that changed since the event before; `jobs`: jobs, agents or studies may have."""
     state = {"since": time.time()}
-    return _stream(service, ("runs", "jobs", "studies"), lambda: _all_news(service, caller, state))
+    return _stream(service, ("runs", "jobs", "queue", "studies"), lambda: _all_news(service, caller, state))
 
 
-def _stream(service: Service, topics: str | tuple[str, ...], news: Callable[[], list[str]]) -> StreamingResponse:
-    if service.hub.listeners >= service.config.limits.streams:
-        raise RefusedError(503, "too many event streams are open", do="close some, or try again soon", wait=10)
-    named = (topics,) if isinstance(topics, str) else topics
-
+def _stream(service: Service, topics: tuple[str, ...], news: Callable[[], list[str]]) -> StreamingResponse:
     async def told() -> AsyncIterator[str]:
-        with service.hub.listening(*named) as ear:
+        with service.hub.listening(*topics) as ear:
             yield "retry: 2000\n\n"
             while not service.hub.stopping:
                 begun = time.monotonic()
-                for event in await run_in_threadpool(news):
-                    yield event
+                for each in await run_in_threadpool(news):
+                    yield each
                 woken = await heard(ear, _QUIET)
                 if not woken:
                     yield ": still here\n\n"
                 left = _PAUSE - (time.monotonic() - begun)
                 if woken and left > 0:
-                    await heard(ear, left)
+                    await asyncio.sleep(left)
 
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(told(), media_type="text/event-stream", headers=headers)
-
-
-def _event(name: str, data: Any, place: str = "") -> str:
-    told = f"id: {place}\n" if place else ""
-    return f"event: {name}\n{told}data: {json.dumps(data, separators=(',', ':'))}\n\n"
+    return streaming(service, told())
 
 
 def _now(service: Service, number: int) -> dict[str, int]:
@@ -105,15 +92,15 @@ def _run_news(service: Service, caller: Caller, number: int, state: dict[str, An
     with service.database.read() as connection:
         row = connection.execute(listed(caller).where(runs.c.id == number)).mappings().one_or_none()
         if row is None:
-            return [_event("gone", {"id": number})] if state["row"] is not None else []
+            return [event("gone", {"id": number})] if state["row"] is not None else []
         fresh = rows(connection, [dict(row)])[0].model_dump()
         found = _fresh_points(connection, number, state["seen"])
     if fresh != state["row"]:
         state["row"] = fresh
-        told.append(_event("run", fresh))
+        told.append(event("run", fresh))
     if found:
         place = ",".join(f"{name}:{seq}" for name, seq in sorted(state["seen"].items()))
-        told.append(_event("points", found, place))
+        told.append(event("points", found, number=place))
     return told
 
 
@@ -140,4 +127,4 @@ def _all_news(service: Service, caller: Caller, state: dict[str, float]) -> list
     query = listed(caller).where(runs.c.updated >= since - 1).order_by(runs.c.updated.desc()).limit(200)
     with service.database.read() as connection:
         found = rows(connection, [dict(row) for row in connection.execute(query).mappings()])
-    return [_event("runs", [row.model_dump() for row in found]), _event("jobs", {})]
+    return [event("runs", [row.model_dump() for row in found]), event("jobs", {})]

@@ -56,6 +56,11 @@ def _service(request: Request) -> Service:
     return found
 
 
+def address_of(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client else ""
+
+
 async def _caller(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)] = None
 ) -> Caller:
@@ -64,7 +69,7 @@ async def _caller(
     Raises:
         RefusedError: 401 without a good token, 429 after too many bad ones, 403 for a change that came from elsewhere.
     """
-    service, address = _service(request), request.client.host if request.client else ""
+    service, address = _service(request), address_of(request)
     text = bearer.credentials if bearer else request.cookies.get(COOKIE, "")
     found = service.people.known(text) if text else None
     if found is None and text:
@@ -95,6 +100,8 @@ ServiceOf = Annotated[Service, Depends(_service)]
 Anybody = Annotated[Caller, Depends(_caller)]
 Reader = Annotated[Caller, Depends(needs("read"))]
 Author = Annotated[Caller, Depends(needs("write"))]
+Submitter = Annotated[Caller, Depends(needs("submit"))]
+AgentOf = Annotated[Caller, Depends(needs("agent"))]
 Admin = Annotated[Caller, Depends(needs("admin"))]
 Pusher = Annotated[Caller, Depends(needs("write", "job"))]
 """Who records a run: its owner, or the job that does it."""

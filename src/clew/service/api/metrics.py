@@ -73,7 +73,7 @@ _Window = Annotated[Window, Depends(_window)]
 
 @router.get("/metrics")
 def list_metrics(service: ServiceOf, caller: Watcher, number: Number) -> Metrics:
-    """A run's metrics: `train/...`, `val/...`, `speed/...`, `time/...` (shares) and `system/...`."""
+    """A run's metrics: `train/...`, `val/...`, `speed/...` (also shares of the time), `usage/...`."""
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
         return Metrics(items=[Metric.model_validate(row) for row in measured(connection, number)])
