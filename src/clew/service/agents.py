@@ -64,7 +64,7 @@ def answer(change: Change, service: Service, caller: Caller, agent: int, poll: P
     orders = tuple(jobs.order(change, job) for job in (*again, *new))
     if orders or foreign:
         change.after.append(service.people.forget)
-        change.tell(*(jobs.topic(job) for job in (*again, *new)))
+        change.tell(jobs.ALL, *(jobs.topic(job) for job in (*again, *new)))
     return Answer(orders=orders, cancel=tuple(queue.to_cancel(change, agent)), drop=tuple(foreign))
 
 
