@@ -24,12 +24,14 @@ from clew.cli import (
     export,
     init,
     jobs,
+    login,
     logs,
     predict,
     prepare,
     runs,
     serve,
     submit,
+    token,
     trace,
     train,
     tune,
@@ -66,8 +68,11 @@ app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
 app.command()(serve.serve)
+app.command()(login.login)
+app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
+app.add_typer(token.app, name="token")
 app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")

@@ -70,8 +70,11 @@ def chosen(
     return found
 
 
-def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
-    """Give an agent the jobs it has room for; their numbers. An agent that is not there gets none."""
+def claim(change: Change, agent: int, *, quota: int | None = None, now: float | None = None) -> list[int]:
+    """Give an agent the jobs it has room for; their numbers. An agent that is not there gets none.
+
+    `quota` is how many jobs those may have running whose own quota says nothing.
+    """
     now = time.time() if now is None else now
     row = change.execute(sa.select(agents).where(agents.c.id == agent)).mappings().first()
     if row is None:
@@ -81,12 +84,13 @@ def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
         sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE))
     ).all()
     taken = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
+    waiting = _trusted(change, row, now)
     picked = chosen(
-        _trusted(change, row, now),
+        waiting,
         slots,
         left(slots, taken),
         _shares(active),
-        _quotas(change, active),
+        _quotas(change, waiting, active, quota),
         now=now,
     )
     for each in picked:
@@ -126,10 +130,13 @@ def _shares(active: Sequence[Any]) -> dict[int, int]:
     return used
 
 
-def _quotas(change: Change, active: Sequence[Any]) -> dict[int, int]:
+def _quotas(change: Change, waiting: Iterable[Waiting], active: Sequence[Any], default: int | None) -> dict[int, int]:
+    """How many more jobs each owner may have running; who has no limit is left out."""
+    owners = {each.owner for each in waiting}
     running = Counter(each.owner for each in active)
-    limits = change.execute(sa.select(users.c.id, users.c.quota_jobs).where(users.c.quota_jobs.is_not(None)))
-    return {user: limit - running[user] for user, limit in limits}
+    own = change.execute(sa.select(users.c.id, users.c.quota_jobs).where(users.c.id.in_(owners)))
+    limits = {user: default if limit is None else limit for user, limit in own}
+    return {user: limit - running[user] for user, limit in limits.items() if limit is not None}
 
 
 def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> tuple[list[int], list[int]]:
@@ -183,7 +190,11 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
         _running(change, row, row["begun"] or result.began or now, now=now)
     if result.state == "running":
         return True
-    facts = {**(row["facts"] or {}), "memory": max(result.memory, (row["facts"] or {}).get("memory") or 0)}
+    facts = {
+        **(row["facts"] or {}),
+        _SILENT: False,
+        "memory": max(result.memory, (row["facts"] or {}).get("memory") or 0),
+    }
     values = {"exit_code": result.code, "facts": facts, "begun": result.began or row["begun"]}
     if result.state == "lost":
         _change(change, job, values, now=now)

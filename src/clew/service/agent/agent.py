@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from clew.errors import ServerError
+from clew.ledger.link import Link
 from clew.service.agent import commands
 from clew.service.agent.finish import finish
 from clew.service.agent.folder import AgentFolder
@@ -19,7 +20,6 @@ from clew.service.agent.messages import Answer, Introduction, Kept, Known, Load,
 from clew.service.agent.runner import Local, Runner
 from clew.service.agent.work import Command, Work, Working
 from clew.service.job import Result
-from clew.service.link import Link
 
 _LOOK = 0.2
 """Seconds between two looks at jobs."""
