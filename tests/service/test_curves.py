@@ -47,17 +47,17 @@ def _kept(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
+def _make(change: Change) -> None:
+    facts: dict[str, Any] = {"recipe": "", "state": "created", "message": "", "host": "", "config": {}}
+    facts |= {"environment": {}, "metrics": {}, "created": 0.0, "updated": 0.0}
+    change.add(runs, owner=add_user(change, "ada"), uid="a", name="a", **facts)
+
+
 @pytest.fixture(scope="module", params=[97, 700], ids=lambda size: f"batches of {size}")
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder: Path = tmp_path_factory.mktemp("curves")
     opened = Service.open(ServiceConfig(folder=folder))
-
-    def make(change: Change) -> None:
-        facts: dict[str, Any] = {"recipe": "", "state": "created", "message": "", "host": "", "config": {}}
-        facts |= {"environment": {}, "metrics": {}, "created": 0.0, "updated": 0.0}
-        change.add(runs, owner=add_user(change, "ada"), uid="a", name="a", **facts)
-
-    opened.write(make)
+    opened.write(_make)
     every = _records()
     for begin in range(0, COUNT, request.param):
         batch = Batch(1, {"rank-0": every[begin : begin + request.param]})
@@ -107,3 +107,21 @@ def test_sums_are_those_of_the_points_that_count(service: Service) -> None:
     assert metric.min == min(value for value in real if value is not None)
     assert metric.max == max(value for value in real if value is not None)
     assert (metric.first, metric.last) == (real[0], real[-1])
+
+
+def test_a_deleted_run_leaves_nothing(tmp_path: Path) -> None:
+    import sqlalchemy as sa
+
+    from clew.service.book import erase
+    from clew.service.database.tables import points, records, spans
+
+    opened = Service.open(ServiceConfig(folder=tmp_path / "erased"))
+    opened.write(_make)
+    opened.writer.join(opened.book.take, Batch(1, {"rank-0": _records()[:700]})).result()
+    opened.write(lambda change: erase(change, 1))
+    with opened.database.read() as connection:
+        left = [
+            connection.execute(sa.select(sa.func.count()).select_from(t)).scalar() for t in (points, spans, records)
+        ]
+    opened.close()
+    assert left == [0, 0, 0]
