@@ -96,6 +96,8 @@ def _deep(_: Request, __: Exception) -> JSONResponse:
 def _database(request: Request, error: Any) -> JSONResponse:
     if isinstance(error, sa.exc.DataError):
         return answer(422, "a value does not fit the database", do="send a smaller one")
+    if isinstance(error, sa.exc.IntegrityError):
+        return answer(409, "it conflicts with what is there", do="look at what there is, and send something else")
     _LOG.error("database: %s", error.orig, extra={"path": request.url.path})
     return answer(503, "the database does not answer", do="try again soon", wait=2)
 
