@@ -120,6 +120,16 @@ def shown(job: Job) -> str:
     return f"{job.state}{where}{': ' + job.reason if job.reason else ''}"
 
 
+def waits(client: Client, job: Job) -> str:
+    """Why a job waits, where nothing will change that by itself; else nothing."""
+    mine = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
+    there = [each for each in mine if each.alive]
+    if job.state != "waiting" or any(job.resources.fits(each.slots) for each in there):
+        return ""
+    told = "no agent that may run it has so much to give" if there else "no agent that may run it is there"
+    return f"{told}; start one with: clew agent{f' --group {job.group}' if job.group else ''}"
+
+
 def ended(job: Job) -> int:
     """The exit code that stands for a job's: its own, 128 and the signal's number, 130 where it was cancelled."""
     if job.state == "done":
@@ -160,7 +170,8 @@ def _tell(client: Client, number: int, as_json: bool) -> None:
         typer.echo(json.dumps({**job.model_dump(mode="json"), "history": events}, indent=1))
         return
     console.print(f"job {bold(job.id)}: {job.kind} {bold(job.name)}")
-    for name, words in show(job):
+    why = waits(client, job)
+    for name, words in [*show(job), *([("waits", why)] if why else [])]:
         console.print(f"  {name:<12} {words}", markup=False)
     for each in client.jobs.history(number):
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)
