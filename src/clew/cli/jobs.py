@@ -144,7 +144,8 @@ def ended(job: Job) -> int:
 def show(job: JobDetail) -> list[tuple[str, str]]:
     """What is worth telling of a job, as names and words."""
     needs = job.resources
-    asked = [f"{needs.cpus} CPUs", *([f"{needs.gpus} GPUs"] if needs.gpus else [])]
+    asked = [f"{needs.cpus} CPU{'s' if needs.cpus > 1 else ''}"]
+    asked += [f"{needs.gpus} GPU{'s' if needs.gpus > 1 else ''}"] if needs.gpus else []
     asked += [f"{needs.memory / 1e9:.3g} GB"] if needs.memory else []
     asked += [f"{needs.nodes} nodes"] if needs.nodes > 1 else []
     asked += [f"{needs.wall:g} s of wall time"] if needs.wall else []
