@@ -53,6 +53,7 @@ def evaluate(
       clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
     """
     from clew import archive, storage
+    from clew.ledger.pushing import pushed
     from clew.ledger.report import write_report
 
     with moving("get") as watch:
@@ -77,7 +78,8 @@ def evaluate(
         )
     if launched().rank:  # under a launcher one tells for all
         return
-    report = write_report(opened)
+    with pushed(run=opened):
+        report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
     if storage.is_url(run):

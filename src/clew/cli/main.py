@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from clew.cli import (
+    agent,
     cache,
     compare,
     config,
@@ -23,11 +24,17 @@ from clew.cli import (
     evaluate,
     export,
     init,
+    jobs,
+    login,
+    logs,
     model,
     predict,
     prepare,
     runs,
+    serve,
     site,
+    submit,
+    token,
     trace,
     train,
     tune,
@@ -53,12 +60,23 @@ app.command()(init.init)
 app.command()(prepare.prepare)
 app.command()(train.train)
 app.command()(worker.worker)
+app.command()(agent.agent)
+app.command()(submit.submit)
+app.command()(jobs.jobs)
+app.command()(logs.logs)
+app.command()(jobs.cancel)
+app.command()(jobs.retry)
+app.command()(jobs.requeue)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
+app.command()(serve.serve)
+app.command()(login.login)
+app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
+app.add_typer(token.app, name="token")
 app.add_typer(compare.app, name="compare")
 app.add_typer(site.app, name="site")
 app.command()(doctor.doctor)

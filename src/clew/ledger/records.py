@@ -63,7 +63,7 @@ class Writer:
         try:
             line = json.dumps(record, allow_nan=False)
         except ValueError:
-            record = _finite(record)
+            record = finite(record)
             line = json.dumps(record, allow_nan=False)
         os.write(self._file, (line + "\n").encode())
         self._seq += 1
@@ -156,9 +156,10 @@ def _repair(path: Path) -> int:
     return data[:whole].count(b"\n")
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The same with null where JSON has no number: NaN and infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _finite(inner) for name, inner in value.items()}
-    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+        return {name: finite(inner) for name, inner in value.items()}
+    return [finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,63 @@
+"""The application: routes around a service."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from clew.errors import ClewError
+from clew.service import answers
+from clew.service.api import routers
+from clew.service.retention import EVERY, sweep
+from clew.service.service import Service
+from clew.service.shell import Shell
+from clew.service.studies import Studies
+from clew.service.watch import watch
+from clew.version import __version__
+
+
+def create_app(service: Service) -> FastAPI:
+    """Routes, errors and headers around an open service, which is closed when the application ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.hub.attach(asyncio.get_running_loop())
+        tasks = [asyncio.create_task(watch(service)), asyncio.create_task(_tidy(service))]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.to_thread(service.close)
+
+    app = FastAPI(
+        title="clew",
+        version=__version__,
+        summary="Runs, studies, jobs and artefacts of high-energy-physics machine learning",
+        lifespan=lifespan,
+        openapi_url="/api/v1/openapi.json",
+        docs_url=None,  # its page would load scripts from elsewhere
+        redoc_url=None,
+    )
+    app.state.service = service
+    app.state.studies = Studies(service)
+    answers.install(app)
+    for router in routers():
+        app.include_router(router)
+    app.add_middleware(Shell, config=service.config, meter=service.meter)
+    return app
+
+
+async def _tidy(service: Service) -> None:
+    """Every minute the times at which tokens were used, every hour what retention asks for."""
+    due = time.monotonic()
+    while not service.hub.stopping:
+        with contextlib.suppress(ClewError):
+            if time.monotonic() >= due:
+                due += EVERY
+                await asyncio.to_thread(sweep, service)
+            await service.write_soon(service.people.note)
+        await asyncio.sleep(60)

@@ -1,0 +1,149 @@
+"""A real server: a process of its own, on a free port of this machine, with a folder and an administrator."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew import Client
+
+
+@dataclass
+class Live:
+    """A server that can be stopped, killed and started again on the same port."""
+
+    folder: Path
+    options: tuple[str, ...] = ("--no-agent",)
+    token: str = ""
+    """The administrator's."""
+    url: str = ""
+    process: subprocess.Popen[str] | None = field(default=None, repr=False)
+
+    def start(self) -> Live:
+        """Start it and wait until it answers."""
+        port = self.url.rpartition(":")[2] or "0"
+        clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
+        command = [*clew, "serve", "--folder", str(self.folder), "--port", port, *self.options]
+        log = (self.folder.parent / f"{self.folder.name}.log").open("a")
+        with log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())
+        assert self.process.stdout is not None
+        said = ""
+        while "clew serves" not in said:
+            line = self.process.stdout.readline()
+            if not line:
+                self.stop()
+                raise AssertionError(f"the server did not start:\n{self.log[-3000:]}")
+            said += line
+        self.url = re.findall(r"http://\S+", said)[0]
+        self.token = (re.findall(r"clew_\S+", said) or [self.token])[0]
+        self.wait()
+        return self
+
+    def wait(self) -> None:
+        """Until it answers."""
+        for _ in range(600):
+            try:
+                httpx.get(f"{self.url}/healthz", timeout=5).raise_for_status()
+            except httpx.HTTPError:
+                time.sleep(0.05)
+            else:
+                return
+        raise AssertionError(f"the server does not answer:\n{self.log[-3000:]}")
+
+    def stop(self, sign: int = signal.SIGTERM) -> int:
+        """End it; its exit code."""
+        assert self.process is not None
+        self.process.send_signal(sign)
+        code = self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        return code
+
+    @property
+    def log(self) -> str:
+        """What it wrote on stderr, over all its starts."""
+        return (self.folder.parent / f"{self.folder.name}.log").read_text()
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        """A client with the administrator's token, or another."""
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=30)
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One for the whole session: tests leave what they find in it alone."""
+    live = Live(tmp_path_factory.mktemp("service") / "service").start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Live]:
+    """One of the test's own, which it may kill."""
+    live = Live(tmp_path / "service").start()
+    yield live
+    if live.process is not None and live.process.poll() is None:
+        live.stop()
+
+
+@pytest.fixture
+def client(shared_server: Live) -> Iterator[httpx.Client]:
+    """The administrator of the shared server."""
+    with shared_server.client() as found:
+        yield found
+
+
+@pytest.fixture
+def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureRequest) -> Any:
+    """Makes users of the shared server: `person("ada", scopes=["read"])` is a client with that user's token."""
+    opened: list[httpx.Client] = []
+
+    def made(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
+        name = f"{name}-{request.node.name[:40].replace('[', '-').replace(']', '')}"
+        told = client.post("/api/v1/users", json={"name": name})
+        assert told.status_code in (201, 409), told.text
+        if group:
+            client.post("/api/v1/groups", json={"name": group})
+            assert client.put(f"/api/v1/groups/{group}/members/{name}").status_code == 204
+        body = {"name": "test", "scopes": list(scopes), "user": name}
+        told = client.post("/api/v1/tokens", json=body)
+        assert told.status_code == 201, told.text
+        opened.append(shared_server.client(told.json()["token"]))
+        return opened[-1]
+
+    yield made
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def somebody(person: Any) -> Iterator[Callable[..., Client]]:
+    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
+    opened: list[Client] = []
+
+    def made(name: str, **options: Any) -> Client:
+        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
+        token = known.headers["Authorization"].removeprefix("Bearer ")
+        opened.append(Client(str(known.base_url), token))
+        return opened[-1]
+
+    yield made
+    for each in opened:
+        each.close()
