@@ -2,9 +2,12 @@
 
 MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
 alone learn from the same split, seed by seed, for so many epochs that none of them gets better any more.
-Compared is the validation accuracy over the last tenth of the epochs, in pairs of equal seeds (the best of all epochs
-would favour whoever's accuracy is noisiest); stated is how many epochs each needed to come within half a percent of
-where one process ends. Quality does not depend on the load of the machine; times are not taken.
+Compared is the validation accuracy over the best of the ten tenths of the epochs, in pairs of equal seeds. (The best of
+all epochs would favour whoever's accuracy is noisiest. The last tenth punishes whoever learned all there is early: on
+jet images those that average get three times the epochs, are where one process ends after a third of them, and then
+learn their samples by heart: diloco 0.9115 after four tenths, 0.886 at the end, its loss risen from 0.24 to 0.64.)
+Stated is how many epochs each needed to come within half a percent of where one process comes. Quality does not depend
+on the load of the machine; times are not taken.
 """
 
 from __future__ import annotations
@@ -60,9 +63,9 @@ def curve(run: Run) -> list[float]:
     return [record["metrics"]["accuracy"] for record in run.records(kind="validation")]
 
 
-def end(found: list[float]) -> float:
-    """The accuracy it ends with: the mean over the last tenth of the epochs."""
-    return float(np.mean(found[-max(1, len(found) // 10) :]))
+def reached(found: list[float]) -> float:
+    """The accuracy it comes to: the mean over the best tenth of the epochs."""
+    return max(float(part.mean()) for part in np.array_split(found, 10) if len(part))
 
 
 def needed(found: list[float], goal: float) -> float:
@@ -79,17 +82,17 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         epochs = 6 if arguments.quick else epochs
         alone = [curve(train(task, "alone", seed, folder, epochs)) for seed in seeds]
         everything[f"{task}, alone"] = alone
-        sheet.state(f"{task}: one process", float(np.mean([end(each) for each in alone])), "accuracy")
-        goals = [end(each) - NEAR for each in alone]
+        sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
+        goals = [reached(each) - NEAR for each in alone]
         own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
         sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
         for strategy in arguments.only or STRATEGIES:
             more = epochs * LONGER.get(strategy, 1)
             found = [curve(train(task, strategy, seed, folder, more)) for seed in seeds]
             everything[f"{task}, {strategy}"] = found
-            pairs = np.array([end(mine) - end(theirs) for mine, theirs in zip(found, alone, strict=True)])
+            pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
             error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
-            sheet.state(f"{task}: {strategy}", float(np.mean([end(each) for each in found])), "accuracy")
+            sheet.state(f"{task}: {strategy}", float(np.mean([reached(each) for each in found])), "accuracy")
             name = f"{task}: {strategy} against one process"
             sheet.bar(name, float(pairs.mean() / error), -2.0, "standard errors")
             epochs_needed = [needed(each, goal) for each, goal in zip(found, goals, strict=True)]

@@ -129,7 +129,7 @@ class CentralConfig(Section):
     """easgd: how strongly workers together pull at the centre."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """gem: of the steps whose energy is matched."""
-    kappa: Positive = 2.0
+    kappa: Positive = 1.0
     """gem: how much energy they may have together."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.95
     """backup: the share of workers whose updates are waited for."""
