@@ -1,0 +1,79 @@
+"""Templates to pages, and the files they need. Everything in a page is escaped unless it was made by a filter of ours."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
+
+from clew.service.dashboard.words import FILTERS
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+PLOTLY = "plotly.js"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data: blob:; "
+    "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""No script but ours. Plotly and gauges set style attributes, which cannot act."""
+SANDBOX = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+"""Of pages that others wrote: scripts draw, but have no origin, no cookie, and nobody to talk to."""
+
+
+@functools.cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS)
+    made.globals["static"] = address
+    return made
+
+
+def page(template: str, **values: Any) -> str:
+    """The HTML of a page."""
+    return _environment().get_template(template).render(**values)
+
+
+@functools.cache
+def file(name: str) -> Path | None:
+    """A file that pages need; None where there is no such one. Plotly's comes from its own package."""
+    if name == PLOTLY:
+        found = importlib.util.find_spec("plotly")
+        assert found is not None and found.origin is not None
+        return Path(found.origin).parent / "package_data" / "plotly.min.js"
+    known = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
+    return known.get(name)
+
+
+@functools.cache
+def address(name: str) -> str:
+    """Where a browser gets a file; the address changes with the content, so that it may be kept for ever."""
+    path = file(name)
+    assert path is not None, name
+    if name == PLOTLY:
+        mark = importlib.metadata.version("plotly")
+    else:
+        mark = _mark()
+    return f"/static/{mark}/{name}"
+
+
+@functools.cache
+def _mark() -> str:
+    """Of all files together: modules import each other by relative names."""
+    digest = hashlib.sha256()
+    for path in sorted(STATIC.iterdir()):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]

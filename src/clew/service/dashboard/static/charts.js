@@ -1,0 +1,157 @@
+// Plots: figures that came with the page, and curves that are fetched as far as they are looked at.
+const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a900"];
+const DASHES = ["solid", "dash", "dot", "dashdot"];
+const POINTS = 800;
+
+function colours() {
+  const probe = document.body.appendChild(document.createElement("i"));
+  const read = name => ((probe.style.color = `var(--${name})`), getComputedStyle(probe).color);
+  const found = { ink: read("ink"), soft: read("soft"), line: read("line"), sheet: read("sheet") };
+  probe.remove();
+  return found;
+}
+
+function themed(layout = {}) {
+  const { ink, soft, line, sheet } = colours();
+  const narrow = innerWidth < 700;
+  const all = {
+    ...layout, title: undefined, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
+    font: { color: ink, size: narrow ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
+    hoverlabel: { bgcolor: sheet, bordercolor: line, font: { color: ink, size: 12 } },
+    margin: { l: 52, r: 16, t: 12, b: 44, ...(layout.keep ? layout.margin : {}) },
+    legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top", font: { size: 11.5 }, ...(layout.legend ?? {}) },
+  };
+  for (const key of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter(name => /^[xy]axis/.test(name))]))
+    all[key] = { zeroline: false, automargin: true, ...layout[key], gridcolor: line, linecolor: line, showline: true, mirror: false, ticks: "", tickfont: { color: soft, size: 11 },
+                 title: { ...(layout[key]?.title ?? {}), font: { color: soft, size: 11.5 } } };
+  return all;
+}
+
+const OPTIONS = { displayModeBar: false, responsive: true, doubleClick: "reset" };
+
+function drawFigure(place) {
+  const given = place.parentElement.querySelector("script[type='application/json']");
+  const { data, layout } = JSON.parse(given.textContent);
+  Plotly.react(place, data, themed(layout), OPTIONS);
+}
+
+// --- curves
+
+class Curves {
+  constructor(place) {
+    this.place = place;
+    this.asked = JSON.parse(place.dataset.curves);
+    this.range = null;
+    this.number = 0;
+  }
+
+  get axis() {
+    return document.querySelector("[data-axis]")?.value ?? "step";
+  }
+
+  async load() {
+    const number = ++this.number;
+    const wanted = this.asked.runs.flatMap((run, r) => this.asked.names.map((name, n) => ({ run, name, r, n })));
+    const answers = await Promise.all(wanted.map(each => this.fetch(each)));
+    if (number !== this.number) return; // a newer one is under way
+    this.found = answers.filter(Boolean);
+    this.draw();
+  }
+
+  async fetch(each) {
+    const query = new URLSearchParams({ points: POINTS });
+    if (this.range && this.axis === "step") {
+      query.set("from", Math.floor(this.range[0]));
+      query.set("to", Math.ceil(this.range[1]));
+    }
+    const name = each.name.split("/").map(encodeURIComponent).join("/");
+    const answer = await fetch(`/api/v1/runs/${encodeURIComponent(each.run.id)}/metrics/${name}?${query}`);
+    return answer.ok ? { ...each, ...(await answer.json()) } : null;
+  }
+
+  traces() {
+    const several = this.asked.runs.length > 1, traces = [];
+    for (const each of this.found) {
+      const colour = PALETTE[(several ? each.r : each.n) % PALETTE.length];
+      const dash = DASHES[(several ? each.n : 0) % DASHES.length];
+      const x = each[this.axis], label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
+      const group = `${each.r}-${each.n}`, few = x.length <= 40;
+      if (each.thinned) {
+        const edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: group };
+        traces.push({ ...edge, y: each.min }, { ...edge, y: each.max, fill: "tonexty", fillcolor: colour + "33" });
+      }
+      traces.push({ type: "scatter", mode: few ? "lines+markers" : "lines", x, y: each.last, name: safe(label), legendgroup: group,
+                    line: { color: colour, width: 1.7, dash }, marker: { size: 5 }, hovertemplate: `%{y:.5g}<extra>${safe(label)}</extra>` });
+    }
+    return traces;
+  }
+
+  draw() {
+    const traces = this.traces(), holder = this.place.parentElement, note = holder.querySelector(".waiting");
+    note.hidden = traces.length > 0;
+    note.textContent = "no points";
+    const positive = this.found.every(each => each.min.every(value => value === null || value > 0));
+    const spread = Math.max(...this.found.flatMap(each => each.max)) / Math.min(...this.found.flatMap(each => each.min));
+    const log = this.asked.log && positive && spread > 3;
+    const layout = themed({
+      xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
+      yaxis: { type: log ? "log" : "linear", ...(log ? { nticks: 5 } : {}) },
+      showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
+    });
+    Plotly.react(this.place, traces, layout, OPTIONS);
+    const count = this.found.reduce((sum, each) => sum + each.count, 0), drawn = this.found.reduce((sum, each) => sum + each.last.length, 0);
+    holder.querySelector(".more").textContent = drawn < count ? `${count.toLocaleString("en")} points · drag to zoom in` : "";
+    if (!this.bound) this.bind();
+  }
+
+  bind() {
+    this.bound = true;
+    this.place.on("plotly_relayout", change => {
+      const from = change["xaxis.range[0]"], to = change["xaxis.range[1]"];
+      if (from !== undefined) this.range = [Number(from), Number(to)];
+      else if (change["xaxis.autorange"] || change["xaxis.showspikes"] !== undefined) this.range = null;
+      else return;
+      this.load();
+    });
+  }
+}
+
+// plotly reads a few HTML tags in names: a name is text
+function safe(text) {
+  return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
+
+const curves = new Map();
+const watch = new IntersectionObserver(seen => {
+  for (const { target, isIntersecting } of seen) {
+    const each = curves.get(target);
+    each.shown = isIntersecting;
+    if (isIntersecting && (each.stale ?? true)) (each.stale = false), each.load();
+  }
+}, { rootMargin: "300px" });
+
+for (const place of document.querySelectorAll("[data-curves]")) {
+  curves.set(place, new Curves(place));
+  watch.observe(place);
+}
+document.querySelectorAll("[data-figure]").forEach(drawFigure);
+
+let last = 0, later = 0;
+function update() {
+  last = Date.now();
+  for (const each of curves.values()) each.shown ? each.load() : (each.stale = true);
+}
+addEventListener("clew:points", () => {
+  clearTimeout(later);
+  later = setTimeout(update, Math.max(0, 1000 - (Date.now() - last)));
+});
+addEventListener("clew:fresh", () => document.querySelectorAll("[data-figure]").forEach(drawFigure));
+function redraw() {
+  for (const each of curves.values()) if (each.found) each.draw();
+  document.querySelectorAll("[data-figure]").forEach(drawFigure);
+}
+addEventListener("clew:theme", redraw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+document.querySelector("[data-axis]")?.addEventListener("change", () => {
+  for (const each of curves.values()) (each.range = null), each.shown ? each.load() : (each.stale = true);
+});
