@@ -12,6 +12,7 @@ from clew import errors, tally, transforms
 def test_public_names_are_pinned() -> None:
     assert sorted(clew.__all__) == [
         "Batch",
+        "Client",
         "Dataset",
         "Loss",
         "Ragged",
@@ -81,6 +82,7 @@ def test_errors_share_one_root() -> None:
         "DataError",
         "RecipeError",
         "RunError",
+        "ServerError",
     }
 
 

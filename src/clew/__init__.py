@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from clew.ledger import Run
     from clew.prepare.api import prepare
     from clew.recipe import Loss, Recipe
+    from clew.service.client import Client
     from clew.table import Ragged, Table, concat
     from clew.train.api import train
     from clew.train.evaluate import evaluate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 _MODULES = ("distributed", "errors", "export", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
 _NAMES = {
     "Batch": "clew.dataset",
+    "Client": "clew.service.client",
     "Dataset": "clew.dataset",
     "Loss": "clew.recipe",
     "Ragged": "clew.table",
@@ -41,6 +43,7 @@ _NAMES = {
 
 __all__ = [
     "Batch",
+    "Client",
     "Dataset",
     "Loss",
     "Ragged",

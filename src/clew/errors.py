@@ -5,7 +5,8 @@
     │   ├── ConfigError       a setting: which file, line and key, what is allowed
     │   ├── DataError         an input file, a table or a dataset
     │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
-    │   └── RunError          a run folder that is missing, taken or half-written
+    │   ├── RunError          a run folder that is missing, taken or half-written
+    │   └── ServerError       a server that cannot be reached, or says no
     ├── WorkerError           a process of ours failed: exit code 1
     │   ├── LostWorkerError   it died without a word: killed, or out of memory
     │   └── LostPeerError     another process of an asynchronous training is gone
@@ -50,6 +51,14 @@ class RecipeError(UserError):
 
 class RunError(UserError):
     """A run folder cannot be used."""
+
+
+class ServerError(UserError):
+    """A server cannot be reached, or does not do what it was asked; `status` is HTTP's, 0 where it did not answer."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class WorkerError(ClewError):

@@ -257,14 +257,14 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
 
 
 def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.tune.slots._cores", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
-    monkeypatch.setattr("clew.tune.slots._devices", lambda: 0)
+    monkeypatch.setattr("clew.tune.slots.cores_here", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
+    monkeypatch.setattr("clew.tune.slots.devices_here", lambda: 0)
     assert [room.cores for room in slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
     assert len(slots(None, 2)) == 4
     with pytest.raises(ConfigError, match="4 trials of 3 ranks do not fit on 8 cores"):
         slots(4, 3)
     assert len(slots(4, 3, oversubscribe=True)) == 4
-    monkeypatch.setattr("clew.tune.slots._devices", lambda: 4)
+    monkeypatch.setattr("clew.tune.slots.devices_here", lambda: 4)
     assert [room.devices for room in slots(None, 2)] == [(0, 1), (2, 3)]
     with pytest.raises(ConfigError, match="8 cores and 4 devices"):
         slots(4, 2)

@@ -50,17 +50,17 @@ class Detached:
         file = exit_file(Path(job.folder))
         if file.exists():
             return _ENDS.get(file.read_text().strip(), "failed")
-        if _keeper(job) is not None:
+        if named_process(job.id) is not None:
             return "running"
         return _ENDS.get(file.read_text().strip(), "failed") if file.exists() else "lost"
 
     def stop(self, job: Job) -> None:
-        keeper = _keeper(job)
+        keeper = named_process(job.id)
         if keeper is not None:
             keeper.terminate()
 
     def kill(self, job: Job) -> None:
-        keeper = _keeper(job)
+        keeper = named_process(job.id)
         if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(keeper.pid, signal.SIGKILL)
@@ -101,8 +101,9 @@ def pass_on(child: int) -> None:
         signal.signal(number, tell)
 
 
-def _keeper(job: Job) -> psutil.Process | None:
-    pid, _, created = job.id.partition(":")
+def named_process(name: str) -> psutil.Process | None:
+    """The process that `named` named, while it lives."""
+    pid, _, created = name.partition(":")
     try:
         found = psutil.Process(int(pid))
         alive = abs(found.create_time() - float(created)) < 1 and found.status() != psutil.STATUS_ZOMBIE

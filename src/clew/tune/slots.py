@@ -18,7 +18,7 @@ def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> l
     Raises:
         ConfigError: more is asked for than there is.
     """
-    cores, devices = _cores(), _devices()
+    cores, devices = cores_here(), devices_here()
     fit = min(len(cores) // ranks, devices // ranks if devices else len(cores))
     wanted = parallel or max(fit, 1)
     if wanted > max(fit, int(oversubscribe)) and not oversubscribe:
@@ -35,13 +35,14 @@ def _dealt(devices: int, place: int, slots: int, ranks: int) -> tuple[int, ...] 
     return tuple((place * each + number) % devices for number in range(each))
 
 
-def _cores() -> list[int]:
+def cores_here() -> list[int]:
+    """The numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(allowed_cores()))
 
 
-def _devices() -> int:
+def devices_here() -> int:
     """How many accelerators there are; torch, which takes long to load, is only asked where there may be some."""
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
         return 0

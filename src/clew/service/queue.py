@@ -1,0 +1,265 @@
+"""Who gets what next: fair order, claims, and what becomes of a job whose agent tells or falls silent.
+
+All of it happens in transactions of the one writer, so a job is claimed once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from clew.service.database.tables import agents, job_events, jobs, tokens, users
+from clew.service.job import ACTIVE, STOPPED, Held, Resources, Result, Slots, left
+from clew.service.writer import Change
+
+LEASE = 60.0
+"""Seconds of silence after which an agent is taken to be gone."""
+_PATIENCE = 600.0
+"""Seconds after which a job that is first in line is waited for: nothing smaller overtakes it on that agent."""
+_ROW = (jobs.c.id, jobs.c.owner, jobs.c.kind, jobs.c.priority, jobs.c.resources, jobs.c.created, jobs.c.agent)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What counts of a job that waits."""
+
+    id: int
+    owner: int
+    priority: int
+    resources: Resources
+    created: float
+
+
+def chosen(
+    waiting: Iterable[Waiting],
+    slots: Slots,
+    free: Slots,
+    share: Mapping[int, int],
+    room: Mapping[int, int],
+    *,
+    now: float,
+) -> list[Waiting]:
+    """The jobs to start in `free`: by priority, then who uses the fewest CPUs now (`share`), then age.
+
+    Smaller ones overtake what does not fit now, until the first in line has waited for long. `room` is how many more
+    jobs an owner may have running; who is not in it has no limit.
+    """
+    found, used, open_to = list[Waiting](), Counter(share), dict(room)
+    left_over = [each for each in waiting if each.resources.fits(slots)]
+    while left_over:
+        first = min(left_over, key=lambda each: (-each.priority, used[each.owner], each.created, each.id))
+        left_over.remove(first)
+        if open_to.get(first.owner, 1) <= 0:
+            continue
+        if not first.resources.fits(free):
+            if now - first.created > _PATIENCE:
+                break
+            continue
+        found.append(first)
+        free = left(free, [first.resources])
+        used[first.owner] += first.resources.cpus
+        if first.owner in open_to:
+            open_to[first.owner] -= 1
+    return found
+
+
+def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
+    """Give an agent the jobs it has room for; their numbers. An agent that is not there gets none."""
+    now = time.time() if now is None else now
+    row = change.execute(sa.select(agents).where(agents.c.id == agent)).mappings().first()
+    if row is None:
+        return []
+    slots = Slots.model_validate(row["slots"])
+    active = change.execute(
+        sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE))
+    ).all()
+    taken = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
+    picked = chosen(
+        _trusted(change, row, now),
+        slots,
+        left(slots, taken),
+        _shares(active),
+        _quotas(change, active),
+        now=now,
+    )
+    for each in picked:
+        changes = {"state": "claimed", "agent": agent, "attempt": jobs.c.attempt + 1, "claimed": now, "updated": now}
+        changes |= {"begun": None, "ended": None, "exit_code": None, "reason": ""}
+        change.execute(jobs.update().where(jobs.c.id == each.id).values(changes))
+        note(change, each.id, "claimed", f"by agent {row['name']}", agent=agent, now=now)
+    return [each.id for each in picked]
+
+
+def _trusted(change: Change, agent: Mapping[str, Any], now: float) -> list[Waiting]:
+    """Jobs that may go to an agent: its owner's, and those of the group it serves.
+
+    A job that ran before goes back to where its files are, as long as that agent is alive.
+    """
+    mine = jobs.c.owner == agent["owner"]
+    if agent["group"] is not None:
+        mine = mine | (jobs.c.group == agent["group"])
+    rows = change.execute(sa.select(*_ROW).where(jobs.c.state == "waiting", mine)).all()
+    others = {each.agent for each in rows if each.agent not in (None, agent["id"])}
+    alive = {
+        each
+        for each, seen in change.execute(sa.select(agents.c.id, agents.c.seen).where(agents.c.id.in_(others)))
+        if now - seen < LEASE
+    }
+    return [
+        Waiting(each.id, each.owner, each.priority, Resources.model_validate(each.resources), each.created)
+        for each in rows
+        if each.agent in (None, agent["id"]) or (each.kind != "evaluate" and each.agent not in alive)
+    ]
+
+
+def _shares(active: Sequence[Any]) -> dict[int, int]:
+    used: Counter[int] = Counter()
+    for each in active:
+        used[each.owner] += Resources.model_validate(each.resources).cpus
+    return used
+
+
+def _quotas(change: Change, active: Sequence[Any]) -> dict[int, int]:
+    running = Counter(each.owner for each in active)
+    limits = change.execute(sa.select(users.c.id, users.c.quota_jobs).where(users.c.quota_jobs.is_not(None)))
+    return {user: limit - running[user] for user, limit in limits}
+
+
+def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> tuple[list[int], list[int]]:
+    """Bring the books and what an agent says it holds together.
+
+    Returns:
+        Jobs to hand out again, as the answer that gave them never arrived; and those that are no longer its own.
+    """
+    rows = {
+        each.id: each
+        for each in change.execute(
+            sa.select(jobs.c.id, jobs.c.state, jobs.c.attempt, jobs.c.cancel).where(
+                jobs.c.agent == agent, jobs.c.state.in_((*ACTIVE, "lost"))
+            )
+        )
+    }
+    kept, foreign = set[int](), list[int]()
+    for each in held:
+        row = rows.get(each.job)
+        if row is None or row.attempt != each.attempt:
+            foreign.append(each.job)
+            continue
+        kept.add(each.job)
+        if row.state == "lost":
+            _change(change, each.job, {"state": "running", "ended": None, "reason": ""}, now=now)
+            note(change, each.job, "found", "its agent is back, and it runs", agent=agent, now=now)
+    missing = [each for each in rows.values() if each.id not in kept]
+    for each in missing:
+        if each.state == "running":
+            _gone(change, each.id, "its agent knows nothing of it any more", now=now)
+    return [each.id for each in missing if each.state == "claimed"], foreign
+
+
+def to_cancel(change: Change, agent: int) -> list[int]:
+    """Jobs of an agent that are to end."""
+    wanted = sa.select(jobs.c.id).where(jobs.c.agent == agent, jobs.c.state.in_(ACTIVE), jobs.c.cancel.is_not(None))
+    return list(change.execute(wanted).scalars())
+
+
+def seen(change: Change, agent: int, *, load: Mapping[str, Any] | None = None, now: float) -> None:
+    """An agent's sign of life."""
+    values: dict[str, Any] = {"seen": now} if load is None else {"seen": now, "load": dict(load)}
+    change.execute(agents.update().where(agents.c.id == agent).values(values))
+
+
+def report(change: Change, agent: int, job: int, result: Result, *, now: float | None = None) -> bool:
+    """What an agent tells of a job; told twice, it counts once. False: the job is not that agent's any more."""
+    now = time.time() if now is None else now
+    row = change.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().first()
+    if row is None or row["agent"] != agent or row["attempt"] != result.attempt:
+        return False
+    if row["state"] not in (*ACTIVE, "lost"):
+        return row["state"] != "waiting" or result.state != "running"  # told before
+    if result.state == "running":
+        if row["state"] != "running":
+            _change(change, job, {"state": "running", "begun": row["begun"] or now, "reason": ""}, now=now)
+            note(change, job, "running", f"attempt {row['attempt']}", agent=agent, now=now)
+        return True
+    facts = {**(row["facts"] or {}), "memory": max(result.memory, (row["facts"] or {}).get("memory") or 0)}
+    values = {"exit_code": result.code, "facts": facts, "begun": result.began or row["begun"]}
+    if result.state == "lost":
+        _change(change, job, values, now=now)
+        _gone(change, job, result.reason, now=now)
+    else:
+        _end(change, row, result, values, now=now)
+    return True
+
+
+def _end(change: Change, row: Mapping[str, Any], result: Result, values: dict[str, Any], *, now: float) -> None:
+    reason = result.reason
+    if result.code == 0:
+        state = "done"
+    elif row["cancel"] is not None:
+        state, reason = "cancelled", "cancelled while it ran"
+    elif result.code == STOPPED:
+        again = row["attempt"] < row["attempts"]
+        state = "waiting" if again else "failed"
+        reason = reason or "it stopped before its end"
+        reason += "; it goes on when its turn comes" if again else f"; go on with: clew requeue {row['id']}"
+    else:
+        state = "failed"
+    _settle(change, row["id"], state, reason, {**values, "ended": result.ended or now}, now=now)
+
+
+def _gone(change: Change, job: int, why: str, *, now: float) -> None:
+    """A job that ended without a word: lost, or waiting again where that was asked for."""
+    row = change.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
+    if row["cancel"] is not None:
+        _settle(change, job, "cancelled", why, {"ended": now}, now=now)
+    elif row["attempt"] < row["attempts"]:
+        _settle(change, job, "waiting", why, {"ended": now}, now=now)
+    else:  # its token stays: should the agent come back, it goes on
+        _change(change, job, {"state": "lost", "reason": why, "ended": now}, now=now)
+        note(change, job, "lost", why, agent=row["agent"], now=now)
+
+
+def _settle(change: Change, job: int, state: str, reason: str, values: Mapping[str, Any], *, now: float) -> None:
+    """An attempt is over, and its token void."""
+    _change(change, job, {**values, "state": state, "reason": reason}, now=now)
+    note(change, job, "requeued" if state == "waiting" else state, reason, now=now)
+    revoke(change, job, now=now)
+
+
+def revoke(change: Change, job: int, *, now: float) -> None:
+    """Make the tokens of a job void."""
+    live = (tokens.c.job == job) & tokens.c.revoked.is_(None)
+    change.execute(tokens.update().where(live).values(revoked=now))
+
+
+def sweep(change: Change, *, since: float, now: float | None = None, lease: float = LEASE) -> list[int]:
+    """Jobs of agents that fell silent are lost, or wait again where they asked for it; their numbers.
+
+    `since` is when the server began to listen: nobody can have been heard before.
+    """
+    now = time.time() if now is None else now
+    if now - since < lease:
+        return []
+    silent = sa.select(jobs.c.id, agents.c.name).join(agents, agents.c.id == jobs.c.agent)
+    rows = change.execute(silent.where(jobs.c.state.in_(ACTIVE), agents.c.seen < now - lease)).all()
+    for each in rows:
+        _gone(change, each.id, f"its agent {each.name} fell silent", now=now)
+    return [each.id for each in rows]
+
+
+def note(
+    change: Change, job: int, kind: str, message: str, *, agent: int | None = None, now: float | None = None
+) -> None:
+    """Write down what happened to a job."""
+    moment = time.time() if now is None else now
+    values = {"job": job, "time": moment, "kind": kind, "message": message, "agent": agent}
+    change.execute(job_events.insert().values(values))
+
+
+def _change(change: Change, job: int, values: Mapping[str, Any], *, now: float) -> None:
+    change.execute(jobs.update().where(jobs.c.id == job).values({**values, "updated": now}))
