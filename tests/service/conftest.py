@@ -22,7 +22,7 @@ class Live:
     """A server that can be stopped, killed and started again on the same port."""
 
     folder: Path
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ("--no-agent",)
     token: str = ""
     """The administrator's."""
     url: str = ""

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from clew.cli import (
+    agent,
     cache,
     compare,
     config,
@@ -50,6 +51,7 @@ app.command()(init.init)
 app.command()(prepare.prepare)
 app.command()(train.train)
 app.command()(worker.worker)
+app.command()(agent.agent)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)

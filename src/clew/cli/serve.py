@@ -28,6 +28,7 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="A YAML with limits, retention and so on.")
     ] = None,
     secure: Annotated[bool, typer.Option("--secure", help="It stands behind TLS.")] = False,
+    agent: Annotated[bool, typer.Option("--agent/--no-agent", help="Run your jobs on this machine too.")] = True,
     log: Annotated[str, typer.Option(help="debug, info (every request), warning or error.")] = "warning",
 ) -> None:
     """Serve runs, studies and jobs: a REST API and a dashboard, here at http://127.0.0.1:8470.
@@ -46,7 +47,7 @@ def serve(
         raise ConfigError(f"--log {log}: choose from debug, info, warning, error")
     import getpass
 
-    work(settings, user=getpass.getuser(), ready=_ready, log=log)
+    work(settings, user=getpass.getuser(), ready=_ready, log=log, agent=agent)
 
 
 def _ready(service: Service, address: str, token: str | None) -> None:

@@ -3,84 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
 import sqlalchemy as sa
-from pydantic import Field
 
-from clew.config import Section
 from clew.service import jobs, queue
+from clew.service.agent.messages import Agent, Answer, Introduction, Poll
 from clew.service.answers import RefusedError, missing
 from clew.service.database.tables import agents, groups, users
 from clew.service.database.tables import jobs as job_table
-from clew.service.job import ACTIVE, Held, Id, Line, Name, Order, Resources, Slots, Uid
+from clew.service.job import ACTIVE, Resources
 from clew.service.people import Caller, record
 from clew.service.service import Service
 from clew.service.writer import Change
-
-
-class Introduction(Section):
-    """An agent that says who it is."""
-
-    name: Name
-    uid: Uid
-    """Of its folder: what tells it from another of the same name."""
-    slots: Slots
-    group: Line | None = None
-    """Whose jobs it runs beside its owner's."""
-    host: Line = ""
-    version: Line = ""
-
-
-class Load(Section):
-    """How busy its machine is, in percent."""
-
-    cpu: Annotated[float, Field(ge=0, le=100)] = 0
-    memory: Annotated[float, Field(ge=0, le=100)] = 0
-
-
-class Poll(Section):
-    """What an agent says when it asks for work."""
-
-    held: Annotated[tuple[Held, ...], Field(max_length=10_000)] = ()
-    """All jobs it has, also those it has not told the end of."""
-    load: Load | None = None
-    wait: Annotated[float, Field(ge=0, le=60)] = 20
-    """Seconds to wait for something to do."""
-
-
-class Answer(Section):
-    """What it is told."""
-
-    orders: tuple[Order, ...] = ()
-    """To be begun."""
-    cancel: tuple[Id, ...] = ()
-    """To be ended, and told of."""
-    drop: tuple[Id, ...] = ()
-    """Not its own any more: to be ended in silence."""
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to do."""
-        return not (self.orders or self.cancel or self.drop)
-
-
-class Agent(Section):
-    """An agent as the server tells of it."""
-
-    id: int
-    name: str
-    owner: str
-    group: str | None
-    host: str
-    version: str
-    slots: Slots
-    used: Resources | None
-    """By its jobs; null where it has none."""
-    jobs: int
-    load: Load | None
-    seen: float
-    alive: bool
 
 
 def introduce(change: Change, caller: Caller, given: Introduction) -> int:
@@ -95,10 +30,7 @@ def introduce(change: Change, caller: Caller, given: Introduction) -> int:
     values: dict[str, Any] = {"group": group, "host": given.host, "version": given.version, "seen": now}
     values |= {"slots": given.slots.model_dump(), "facts": {"uid": given.uid}, "token": caller.token}
     if row is None:
-        made = change.execute(
-            agents.insert().values({**values, "owner": caller.user, "name": given.name, "created": now})
-        )
-        number = int(made.inserted_primary_key[0])
+        number = change.add(agents, **values, owner=caller.user, name=given.name, created=now)
     else:
         if row.facts["uid"] != given.uid and now - row.seen < queue.LEASE:
             raise RefusedError(

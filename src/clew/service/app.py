@@ -12,6 +12,7 @@ from clew.service import answers
 from clew.service.api import ROUTERS
 from clew.service.service import Service
 from clew.service.shell import Shell
+from clew.service.watch import watch
 from clew.version import __version__
 
 
@@ -21,7 +22,9 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.hub.attach(asyncio.get_running_loop())
+        watching = asyncio.create_task(watch(service))
         yield
+        watching.cancel()
         await asyncio.to_thread(service.close)
 
     app = FastAPI(

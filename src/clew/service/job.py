@@ -24,15 +24,7 @@ def _plain(text: str) -> str:
 
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
-File
-
-
-def _plain(text: str) -> str:
-    return text.replace("\x00", "�")  # PostgreSQL has no character 0
-
-
-Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
+FileName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
 Code = Annotated[str, Field(max_length=500_000)]
 Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
@@ -154,6 +146,15 @@ class JobDetail(Job):
     files: dict[str, str]
     arguments: tuple[str, ...]
     of: int | None
+
+
+class JobEvent(Section):
+    """Something that happened to a job."""
+
+    id: int
+    time: float
+    kind: str
+    message: str
 
 
 class Order(Section):

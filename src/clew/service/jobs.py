@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -51,8 +51,7 @@ def submit(change: Change, caller: Caller, given: Submission, *, retry_of: int |
         "reason": "",
         "handle": uid,
     }
-    made = change.execute(jobs.insert().values({**row, "created": now, "updated": now}))
-    job = int(made.inserted_primary_key[0])
+    job = change.add(jobs, **row, created=now, updated=now)
     queue.note(change, job, "submitted", f"by {caller.name}", now=now)
     record(change, caller, "submit", topic(job), name=given.name, kind=given.kind)
     change.tell(QUEUE, topic(job))
@@ -147,7 +146,7 @@ def _selected(detail: bool = False) -> Any:
     return sa.select(*_columns(detail)).select_from(joined.outerjoin(agents, agents.c.id == jobs.c.agent))
 
 
-def _told(row: Mapping[str, Any]) -> dict[str, Any]:
+def _told(row: sa.RowMapping) -> dict[str, Any]:
     same = ("id", "name", "kind", "state", "reason", "attempt", "priority", "resources", "dataset", "created", "ended")
     facts = row["facts"] or {}
     return {name: row[name] for name in same} | {
@@ -231,7 +230,7 @@ def order(change: Change, job: int) -> Order:
     )
 
 
-def _key(row: Mapping[str, Any]) -> str:
+def _key(row: sa.RowMapping) -> str:
     return f"{row['id']}-{row['handle']}"
 
 
@@ -240,7 +239,7 @@ def _key_of(change: Change, job: int | None) -> str | None:
     return None if row is None else _key(row)
 
 
-def _places(change: Change, row: Mapping[str, Any]) -> tuple[str, ...]:
+def _places(change: Change, row: sa.RowMapping) -> tuple[str, ...]:
     """Where a dataset is said to lie that the job names by its key: those that the job's owner or group has."""
     if row["dataset"] is None:
         return ()

@@ -95,7 +95,7 @@ def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
     return [each.id for each in picked]
 
 
-def _trusted(change: Change, agent: Mapping[str, Any], now: float) -> list[Waiting]:
+def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
     """Jobs that may go to an agent: its owner's, and those of the group it serves.
 
     A job that ran before goes back to where its files are, as long as that agent is alive.
@@ -154,11 +154,11 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
         if row.state == "lost":
             _change(change, each.job, {"state": "running", "ended": None, "reason": ""}, now=now)
             note(change, each.job, "found", "its agent is back, and it runs", agent=agent, now=now)
-    missing = [each for each in rows.values() if each.id not in kept]
-    for each in missing:
-        if each.state == "running":
-            _gone(change, each.id, "its agent knows nothing of it any more", now=now)
-    return [each.id for each in missing if each.state == "claimed"], foreign
+    missing = [row for row in rows.values() if row.id not in kept]
+    for row in missing:
+        if row.state == "running":
+            _gone(change, row.id, "its agent knows nothing of it any more", now=now)
+    return [row.id for row in missing if row.state == "claimed"], foreign
 
 
 def to_cancel(change: Change, agent: int) -> list[int]:
@@ -196,7 +196,7 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
     return True
 
 
-def _end(change: Change, row: Mapping[str, Any], result: Result, values: dict[str, Any], *, now: float) -> None:
+def _end(change: Change, row: sa.RowMapping, result: Result, values: dict[str, Any], *, now: float) -> None:
     reason = result.reason
     if result.code == 0:
         state = "done"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from types import FrameType
 import uvicorn
 
 from clew.errors import ConfigError
+from clew.service.agent.beside import beside, leave
 from clew.service.app import create_app
 from clew.service.config import ServiceConfig
 from clew.service.logs import configuration
@@ -32,11 +34,18 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def serve(config: ServiceConfig, *, user: str, ready: Callable[[Service, str, str | None], None], log: str) -> None:
+def serve(
+    config: ServiceConfig,
+    *,
+    user: str,
+    ready: Callable[[Service, str, str | None], None],
+    log: str,
+    agent: bool = False,
+) -> None:
     """Serve until SIGTERM or SIGINT; requests under way are answered, what waits is written.
 
     `ready` is told the service, its address and, on the first start, the token of the administrator called `user`, once
-    connections are taken.
+    connections are taken. `agent`: start one beside it.
 
     Raises:
         ConfigError: the address is taken or not this machine's; nobody has a token, and others could reach it.
@@ -53,7 +62,10 @@ def serve(config: ServiceConfig, *, user: str, ready: Callable[[Service, str, st
             server_header=False,
             proxy_headers=False,
         )
-        Server(settings, service).run(sockets=[bound])
+        with contextlib.ExitStack() as stack:
+            if agent:
+                stack.callback(leave, beside(service, address))
+            Server(settings, service).run(sockets=[bound])
 
 
 @contextmanager

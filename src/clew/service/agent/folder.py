@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
-import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,9 @@ from clew.config import to_yaml
 from clew.errors import RunError
 from clew.files import write_text
 from clew.service.job import Order
+
+_PATIENCE = 5.0
+"""Seconds that an agent which is about to leave is given."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class AgentFolder:
 
     @property
     def name_file(self) -> Path:
-        """Which server it serves, and what it is called there."""
+        """What tells it from other agents."""
         return self.path / "agent.json"
 
     @property
@@ -89,17 +91,6 @@ class AgentFolder:
             if order is not None and not folder.told_file(order.attempt).exists():
                 yield folder, order
 
-    def identity(self, server: str) -> str | None:
-        """The id that this server gave it, if it did."""
-        if not self.name_file.exists():
-            return None
-        told = json.loads(self.name_file.read_text())
-        return str(told["id"]) if told["server"] == server else None
-
-    def remember(self, server: str, identity: str) -> None:
-        """Keep the id for the next start."""
-        write_text(self.name_file, json.dumps({"server": server, "id": identity}))
-
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         """It is this process's while the block runs; the lock goes with the process.
@@ -113,16 +104,21 @@ class AgentFolder:
             descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error.strerror}); name another with --folder") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            raise RunError(f"{self.path}: another agent works there; name another folder with --folder") from None
+        end = time.monotonic() + _PATIENCE
+        while not _locked(descriptor):
+            if time.monotonic() > end:
+                os.close(descriptor)
+                raise RunError(f"{self.path}: another agent works there; name another folder with --folder")
+            time.sleep(0.1)
         try:
             yield
         finally:
             os.close(descriptor)
 
-    def forget(self, job: str) -> None:
-        """Remove all that is left of a job."""
-        shutil.rmtree(self.jobs / job, ignore_errors=True)
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from clew.service.api import admin, health, people, runs
+from clew.service.api import admin, agents, health, jobs, people, runs
 
-ROUTERS: tuple[APIRouter, ...] = (health.router, people.router, admin.router, runs.router)
+ROUTERS: tuple[APIRouter, ...] = (health.router, people.router, admin.router, runs.router, jobs.router, agents.router)

@@ -8,43 +8,22 @@ from typing import Annotated
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from clew.service import agents, jobs, queue
-from clew.service.agents import Agent, Answer, Introduction, Poll
+from clew.service.agent.messages import Agent, Answer, Introduction, Kept, Known, Poll, Size
 from clew.service.answers import RefusedError
 from clew.service.api.given import LARGEST, PROBLEMS, AgentOf, Number, Page, Reader, ServiceOf, Submitter
 from clew.service.database.tables import jobs as table
 from clew.service.hub import heard
 from clew.service.job import Result
-from clew.service.printed import Logs
 from clew.service.people import Caller
+from clew.service.printed import Logs
 from clew.service.service import Service
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["agents"], responses=PROBLEMS)
 _PIECE = 1_000_000
-
-
-class Known(BaseModel):
-    """The number of an agent."""
-
-    id: int
-    lease: float
-    """Seconds after which silence costs it its jobs."""
-
-
-class Kept(BaseModel):
-    """Whether a job is still its agent's."""
-
-    kept: bool
-
-
-class Size(BaseModel):
-    """How much of a log the server has."""
-
-    size: int
 
 
 @router.post("/agents", status_code=201)

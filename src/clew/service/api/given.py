@@ -95,6 +95,8 @@ ServiceOf = Annotated[Service, Depends(_service)]
 Anybody = Annotated[Caller, Depends(_caller)]
 Reader = Annotated[Caller, Depends(needs("read"))]
 Author = Annotated[Caller, Depends(needs("write"))]
+Submitter = Annotated[Caller, Depends(needs("submit"))]
+AgentOf = Annotated[Caller, Depends(needs("agent"))]
 Admin = Annotated[Caller, Depends(needs("admin"))]
 Pusher = Annotated[Caller, Depends(needs("write", "job"))]
 """Who records a run: its owner, or the job that does it."""

@@ -8,28 +8,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from clew.service import jobs
 from clew.service.api.given import LARGEST, PROBLEMS, After, Limit, Number, Page, Reader, ServiceOf, Submitter
 from clew.service.hub import heard
-from clew.service.job import ENDS, Job, JobDetail, Kind, State, Submission
-from clew.service.printed import Logs
+from clew.service.job import ENDS, Job, JobDetail, JobEvent, Kind, State, Submission
 from clew.service.people import Caller
+from clew.service.printed import Logs
 from clew.service.service import Service
 from clew.service.stream import EVENTS, event, streaming
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS)
 _BEAT = 15.0
 """Seconds after which a silent stream says that it is there."""
-
-
-class JobEvent(BaseModel):
-    """Something that happened to a job."""
-
-    id: int
-    time: float
-    kind: str
-    message: str
 
 
 class LogPiece(BaseModel):
@@ -48,7 +40,7 @@ class LogPiece(BaseModel):
 async def submit(service: ServiceOf, caller: Submitter, body: Submission) -> JobDetail:
     """Put a job into the queue. Sent again with the same `uid` it is the same job."""
     job = await service.write_soon(lambda change: jobs.submit(change, caller, body))
-    return _one(service, caller, job)
+    return await run_in_threadpool(_one, service, caller, job)
 
 
 @router.get("/jobs")
@@ -79,7 +71,7 @@ def get_job(service: ServiceOf, caller: Reader, job: Number) -> JobDetail:
 async def cancel(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Have it end: at once where it waits, soon where it runs."""
     await service.write_soon(lambda change: jobs.cancel(change, caller, job))
-    return _one(service, caller, job)
+    return await run_in_threadpool(_one, service, caller, job)
 
 
 @router.post("/jobs/{job}/requeue")
@@ -91,13 +83,14 @@ async def requeue(service: ServiceOf, caller: Submitter, job: Number) -> JobDeta
         change.after.append(service.people.forget)
 
     await service.write_soon(work)
-    return _one(service, caller, job)
+    return await run_in_threadpool(_one, service, caller, job)
 
 
 @router.post("/jobs/{job}/retry", status_code=201)
 async def retry(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """A new job like this one, from the start."""
-    return _one(service, caller, await service.write_soon(lambda change: jobs.retry(change, caller, job)))
+    new = await service.write_soon(lambda change: jobs.retry(change, caller, job))
+    return await run_in_threadpool(_one, service, caller, new)
 
 
 @router.get("/jobs/{job}/history")
@@ -127,25 +120,26 @@ async def events(
     service: ServiceOf,
     caller: Reader,
     job: Number,
-    begin: Annotated[int, Query(ge=0, le=LARGEST, alias="from", description="Where in the log to begin.")] = 0,
+    attempt: Annotated[int | None, Query(ge=1, le=LARGEST, description="The one that `from` speaks of.")] = None,
+    begin: Annotated[int, Query(ge=0, le=LARGEST, alias="from", description="Where in its log to begin.")] = 0,
 ) -> StreamingResponse:
     """As it happens: `state` (the job), `log` (a part of the log), and `end` when nothing will follow."""
-    _one(service, caller, job)
-    return streaming(service, _stream(service, caller, job, begin))
+    await run_in_threadpool(_one, service, caller, job)
+    return streaming(service, _stream(service, caller, job, attempt, begin))
 
 
-async def _stream(service: Service, caller: Caller, job: int, begin: int) -> AsyncIterator[str]:
-    before: Job | None = None
-    attempt = 0
+async def _stream(service: Service, caller: Caller, job: int, attempt: int | None, begin: int) -> AsyncIterator[str]:
+    before: JobDetail | None = None
     with service.hub.listening(jobs.topic(job)) as ear:
         while not service.hub.stopping:
-            now = _one(service, caller, job)
-            if now.attempt != attempt:
-                attempt, begin = now.attempt, begin if attempt == 0 else 0
-            if before is None or now.state != before.state or now.attempt != before.attempt:
-                yield event("state", now.model_dump(exclude={"spec", "files"}))
+            now = await run_in_threadpool(_one, service, caller, job)
+            if attempt not in (None, now.attempt):
+                begin = 0
+            attempt = now.attempt
+            if before is None or (now.state, now.attempt) != (before.state, before.attempt):
+                yield event("state", now.model_dump(mode="json", include=set(Job.model_fields)))
                 before = now
-            piece = _piece(service, now, attempt or None, begin, 100_000)
+            piece = await run_in_threadpool(_piece, service, now, attempt, begin, 100_000)
             if piece.text:
                 begin = piece.next
                 yield event("log", piece.model_dump())

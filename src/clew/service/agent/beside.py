@@ -1,0 +1,53 @@
+"""The agent that `clew serve` starts beside the server, so that one command is enough for one person."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import sqlalchemy as sa
+
+from clew.service.database.tables import tokens, users
+from clew.service.people import add_token
+from clew.service.service import Service
+from clew.service.writer import Change
+
+_NAME = "local agent"
+
+
+def beside(service: Service, address: str) -> subprocess.Popen[bytes]:
+    """Start an agent of the administrator's, under the credentials of this process.
+
+    It leaves when this process is gone; its jobs go on, and the next one finds them.
+    """
+    token = service.write(_token)
+    folder = service.config.folder / "agent"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
+    command += ["--server", address, "--folder", str(folder), "--name", "local", "--beside", str(os.getpid())]
+    with (folder / "agent.log").open("ab") as log:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the server, which then lets it go
+            env={**os.environ, "CLEW_TOKEN": token},
+        )
+
+
+def _token(change: Change) -> str:
+    """A new one; those of earlier starts are void."""
+    old = (tokens.c.name == _NAME) & (tokens.c.kind == "agent") & tokens.c.revoked.is_(None)
+    change.execute(tokens.update().where(old).values(revoked=time.time()))
+    first = change.scalar(sa.select(sa.func.min(users.c.id)).where(users.c.admin))
+    assert first is not None, "the first start made an administrator"
+    return add_token(change, int(first), ["agent"], name=_NAME, kind="agent")[1]
+
+
+def leave(agent: subprocess.Popen[bytes]) -> None:
+    """Have it go, now; its jobs do not."""
+    agent.terminate()
+    agent.wait()
