@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from clew.service import answers
+from clew.service import answers, dashboard
 from clew.service.api import ROUTERS
 from clew.service.service import Service
 from clew.service.shell import Shell
@@ -40,5 +40,6 @@ def create_app(service: Service) -> FastAPI:
     answers.install(app)
     for router in ROUTERS:
         app.include_router(router)
+    dashboard.mount(app)
     app.add_middleware(Shell, config=service.config, meter=service.meter)
     return app

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import sys
 
 from pydantic import BaseModel
 
@@ -20,8 +21,6 @@ def of_fields(model: type[BaseModel]) -> dict[str, str]:
 
 @functools.cache
 def _module(name: str) -> dict[str, dict[str, str]]:
-    import sys
-
     try:
         tree = ast.parse(inspect.getsource(sys.modules[name]))
     except (OSError, TypeError, KeyError):  # made at run time: it has no source
@@ -32,7 +31,8 @@ def _module(name: str) -> dict[str, dict[str, str]]:
 def _class(node: ast.ClassDef) -> dict[str, str]:
     found = {}
     for field, text in zip(node.body, node.body[1:], strict=False):
-        named = isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-        if named and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+        if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+            continue
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
             found[field.target.id] = inspect.cleandoc(str(text.value.value))
     return found

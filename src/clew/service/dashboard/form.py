@@ -1,4 +1,4 @@
-"""The submit form, made from the schema of a recipe's document: one way to say what may be set, for files and people."""
+"""The submit form, made from the schema of a recipe's document: what may be set is said once, for files and people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates to pages, and the files they need. Everything in a page is escaped unless it was made by a filter of ours."""
+"""Templates to pages, and the files they need. All in a page is escaped that no filter of ours made."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATIC = HERE / "static"
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PLOTLY = "plotly.js"
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data: blob:; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """No script but ours. Plotly and gauges set style attributes, which cannot act."""
@@ -63,10 +63,7 @@ def address(name: str) -> str:
     """Where a browser gets a file; the address changes with the content, so that it may be kept for ever."""
     path = file(name)
     assert path is not None, name
-    if name == PLOTLY:
-        mark = importlib.metadata.version("plotly")
-    else:
-        mark = _mark()
+    mark = importlib.metadata.version("plotly") if name == PLOTLY else _mark()
     return f"/static/{mark}/{name}"
 
 

@@ -23,7 +23,7 @@ def number(value: Any) -> str:
     """Four figures."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return _NONE
-    if isinstance(value, int) or value == int(value) and abs(value) < 1e6:
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
         return f"{int(value):,}"
     return f"{value:.4g}"
 

@@ -60,9 +60,11 @@ class Curves {
 
   async fetch(each) {
     const query = new URLSearchParams({ points: POINTS });
-    if (this.range && this.axis === "step") {
-      query.set("from", Math.floor(this.range[0]));
-      query.set("to", Math.ceil(this.range[1]));
+    if (this.axis === "time") query.set("axis", "time");
+    if (this.range) {
+      const begun = this.axis === "time" ? each.run.begun ?? 0 : 0;
+      query.set("from", Math.floor(begun + this.range[0]));
+      query.set("to", Math.ceil(begun + this.range[1]));
     }
     const name = each.name.split("/").map(encodeURIComponent).join("/");
     const answer = await fetch(`/api/v1/runs/${encodeURIComponent(each.run.id)}/metrics/${name}?${query}`);
@@ -74,9 +76,10 @@ class Curves {
     for (const each of this.found) {
       const colour = PALETTE[(several ? each.r : each.n) % PALETTE.length];
       const dash = DASHES[(several ? each.n : 0) % DASHES.length];
-      const x = each[this.axis], label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
+      const begun = each.run.begun ?? each.time[0] ?? 0;
+      const x = this.axis === "time" ? each.time.map(moment => moment - begun) : each.step, label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
       const group = `${each.r}-${each.n}`, few = x.length <= 40;
-      if (each.thinned) {
+      if (each.bins) {
         const edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: group };
         traces.push({ ...edge, y: each.min }, { ...edge, y: each.max, fill: "tonexty", fillcolor: colour + "33" });
       }

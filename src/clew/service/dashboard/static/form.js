@@ -29,7 +29,7 @@ function mark(fields) {
 
 async function look() {
   const mine = ++number;
-  const answer = await fetch("/submit/look", { method: "POST", headers: HEADERS, body: new FormData(form) });
+  const answer = await fetch("/submit/look", { method: "POST", headers: HEADERS, body: new URLSearchParams(new FormData(form)) });
   if (!answer.ok || mine !== number) return;
   const { text, fields, wrong } = await answer.json();
   yaml.value = text;

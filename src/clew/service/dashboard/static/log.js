@@ -7,9 +7,11 @@ if (place) {
   const source = new EventSource(place.dataset.log);
   source.addEventListener("log", event => {
     const piece = JSON.parse(event.data);
-    if (piece.from !== undefined && piece.from < Number(place.dataset.have ?? 0)) return;
-    if (piece.to !== undefined) place.dataset.have = piece.to;
-    place.append(piece.text ?? "");
+    if (place.dataset.attempt && place.dataset.attempt !== String(piece.attempt)) place.replaceChildren();
+    else if (piece.begin < Number(place.dataset.have ?? 0)) return; // sent again after a break
+    place.dataset.attempt = piece.attempt;
+    place.dataset.have = piece.next;
+    place.append(piece.text);
     down();
   });
   source.addEventListener("state", () => dispatchEvent(new Event("clew:refresh")));

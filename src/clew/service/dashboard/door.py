@@ -1,0 +1,64 @@
+"""Logging in and out, and the files that pages need."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl
+
+from fastapi import Request, Response
+from fastapi.responses import FileResponse, RedirectResponse
+
+from clew.service.answers import RefusedError
+from clew.service.api import people
+from clew.service.dashboard import frame, render
+
+router = frame.router()
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+async def form(request: Request) -> dict[str, str]:
+    """What a browser sent; of several values the last, which is how a ticked box overrules the hidden one before it."""
+    return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
+
+
+@router.get("/login")
+async def ask(next: str = "/") -> Response:
+    """The form to log in with."""
+    return frame.html(render.page("login.html", wrong="", next=_inside(next)))
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    """A token for a session's cookie."""
+    given = await form(request)
+    answer = RedirectResponse(_inside(given.get("next", "/")), 303)
+    try:
+        frame.check_origin(request)
+        body = people.LogIn(token=given.get("token", "").strip()[:200])
+        await people.log_in(request.app.state.service, body, answer)
+    except RefusedError as error:
+        return frame.html(
+            render.page("login.html", wrong=str(error), next=_inside(given.get("next", "/"))), error.status
+        )
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: Request, viewer: frame.Viewer) -> Response:
+    """End the session."""
+    answer = RedirectResponse("/login", 303)
+    await people.log_out(request.app.state.service, viewer, answer)
+    return answer
+
+
+@router.get("/static/{mark}/{name}")
+async def static(mark: str, name: str) -> Response:
+    """A style sheet, a script, a picture. The mark in the address is that of the content."""
+    path = render.file(name)
+    if path is None:
+        raise RefusedError(404, "there is no such file")
+    return FileResponse(path, media_type=render.KINDS[path.suffix], headers={"Cache-Control": _FOR_EVER})
+
+
+def _inside(address: str) -> str:
+    """A path of this server; whatever else was asked for is the front page."""
+    return address if address.startswith("/") and not address.startswith(("//", "/\\")) else "/"

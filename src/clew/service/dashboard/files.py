@@ -1,0 +1,62 @@
+"""What runs have stored, as pages show it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+import sqlalchemy as sa
+
+from clew.service.database.tables import artefacts
+from clew.service.service import Service
+
+_LARGEST = 8_000_000
+"""Bytes of a plot; a larger one is downloaded, not drawn."""
+_MOST = 60
+"""Plots on a page."""
+
+
+def of_run(connection: sa.Connection, run: int) -> list[dict[str, Any]]:
+    """By name."""
+    query = sa.select(artefacts).where(artefacts.c.run == run).order_by(artefacts.c.name)
+    return [_shown(dict(row)) for row in connection.execute(query).mappings()]
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    address = f"/api/v1/runs/{row['run']}/artefacts/{quote(row['name'])}"
+    return {**row, "url": address, "size": row["bytes"], "digest": row["blob"], "time": row["created"]}
+
+
+def content(service: Service, artefact: dict[str, Any]) -> bytes:
+    """What is in it."""
+    raise NotImplementedError
+
+
+def figures(service: Service, plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those of plotly's form, ready to be drawn; others stay files."""
+    found = []
+    for each in plots[:_MOST]:
+        if each["bytes"] <= _LARGEST and each["name"].endswith(".json"):
+            drawn = drawable(content(service, each))
+            if drawn is not None:
+                found.append(drawn)
+    return found
+
+
+def drawable(text: bytes) -> dict[str, Any] | None:
+    """A figure with its title apart; None where it is none. It comes from outside: anything may be missing."""
+    try:
+        given = json.loads(text)
+        data, layout = list(given["data"]), dict(given.get("layout", {}))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    title = layout.pop("title", "")
+    told = title.get("text", "") if isinstance(title, dict) else title
+    return {"title": str(told), "data": data, "layout": layout, "wide": "xaxis2" in layout}
+
+
+def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What ranks did when, of runs whose traces were stored."""
+    return []

@@ -1,0 +1,94 @@
+"""Which curves are drawn together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_SYSTEM = ("speed", "time", "system")
+"""What stands before the slash of metrics that tell of machines, not of learning."""
+_RANK = re.compile(r" \d+$")
+SPEED, WAIT, TALK = "speed/samples per second", "time/wait", "time/communicate"
+_TITLES = {
+    SPEED: ("Speed", "samples/s"),
+    WAIT: ("Waiting for data", "share of the time"),
+    TALK: ("Communication", "share of the time"),
+    "system/cpu": ("Cores in use", ""),
+    "system/memory": ("Memory", "bytes"),
+    "system/energy": ("Energy", "J"),
+    "system/power": ("Power", "W"),
+}
+
+
+def of_learning(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Losses together, metrics that are shares together, every other one alone."""
+    names = [name for name in known if not is_system(name)]
+    losses = [name for name in names if _last(name) == "loss" or (name.startswith("train/") and not _is_rate(name))]
+    rest = [name for name in names if name not in losses]
+    shares = [name for name in rest if name.startswith("val/") and _is_share(known[name])]
+    found = [{"title": "Loss", "names": losses, "log": True}] if losses else []
+    found += [{"title": "Validation", "names": shares[:8], "log": False}] if shares else []
+    single = [*shares[8:], *(name for name in rest if name not in shares)]
+    return found + [{"title": title(name)[0], "names": [name], "log": _wide(known[name])} for name in single]
+
+
+def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Speed, waiting, and what was taken from the machine; the same of several ranks together."""
+    together: dict[str, list[str]] = {}
+    for name in known:
+        if is_system(name):
+            together.setdefault(_RANK.sub("", name), []).append(name)
+    return [{"title": title(key)[0], "unit": title(key)[1], "names": names} for key, names in together.items()]
+
+
+def each_alone(names: Iterable[str], known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A panel a metric, for several runs in one."""
+    return [{"title": name, "names": [name], "log": _last(name) == "loss" or _wide(known[name])} for name in names]
+
+
+def title(name: str) -> tuple[str, str]:
+    """What a metric is called over its curve, and its unit."""
+    return _TITLES.get(name, ("Learning rate" if _is_rate(name) else name.replace("_", " "), ""))
+
+
+def is_system(name: str) -> bool:
+    """Whether it tells of machines."""
+    return name.partition("/")[0] in _SYSTEM
+
+
+def rises(name: str) -> bool | None:
+    """Whether more of it is better; None where nobody can tell."""
+    word = _last(name).lower()
+    if any(part in word for part in ("loss", "error", "rmse", "mae", "seconds", "fake", "wait", "duplicate", "ghost")):
+        return False
+    good = (
+        "efficiency",
+        "purity",
+        "accuracy",
+        "auc",
+        "precision",
+        "recall",
+        "f1",
+        "rejection",
+        "per_second",
+        "score",
+        "found",
+    )
+    return True if any(part in word for part in good) else None
+
+
+def _is_rate(name: str) -> bool:
+    return _last(name) == "lr" or _last(name).startswith("lr ")
+
+
+def _last(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _is_share(row: Any) -> bool:
+    return row.min is not None and row.max is not None and row.min >= 0 and row.max <= 1.0
+
+
+def _wide(row: Any) -> bool:
+    return row.min is not None and row.max is not None and row.min > 0 and row.max / row.min > 50
