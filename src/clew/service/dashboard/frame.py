@@ -50,7 +50,7 @@ def check_origin(request: Request) -> None:
         RefusedError: it was not, or nobody says.
     """
     origin = request.headers.get("origin", "")
-    if urlsplit(origin).netloc != request.headers.get("host", ""):
+    if not origin or urlsplit(origin).netloc != request.headers.get("host", ""):
         raise RefusedError(
             403, "this form was not sent from a page of this server", do="open the page and send it again"
         )
@@ -95,7 +95,9 @@ def _wrong(request: Request, status: int, text: str, do: str) -> Response:
 
 def html(text: str, status: int = 200) -> HTMLResponse:
     """A page, with the policy that lets it run our scripts and nobody else's."""
-    return HTMLResponse(text, status, headers={"Content-Security-Policy": render.POLICY})
+    # without a referrer at home, browsers would not say where a form was sent from
+    headers = {"Content-Security-Policy": render.POLICY, "Referrer-Policy": "same-origin"}
+    return HTMLResponse(text, status, headers=headers)
 
 
 def page(request: Request, template: str, place: str, *, status: int = 200, **values: Any) -> HTMLResponse:

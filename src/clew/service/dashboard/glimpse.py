@@ -95,9 +95,8 @@ def _all(connection: sa.Connection, metric: Any) -> list[float | None]:
 def _every(connection: sa.Connection, metric: Any) -> list[float | None]:
     """One value at each of some places: a look into the index each, however many points there are."""
     end = connection.scalar(sa.select(streams.c.next).where(streams.c.id == metric.stream)) or 0
-    places = sa.values(sa.column("at", sa.BigInteger), name="places").data(
-        [(end * place // _POINTS,) for place in range(_POINTS)]
-    )
+    rows = [(end * place // _POINTS,) for place in range(_POINTS)]
+    places = sa.values(sa.column("at", sa.BigInteger), name="places").data(rows).cte("places")
     here = sa.select(points.c.value).where(points.c.metric == metric.id, points.c.seq >= places.c.at)
     one = here.order_by(points.c.seq).limit(1).correlate(places).scalar_subquery()
     values = list(connection.execute(sa.select(one).select_from(places)).scalars())
