@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from clew.service import answers, dashboard
-from clew.service.api import ROUTERS
+from clew.service.api import routers
 from clew.service.service import Service
 from clew.service.shell import Shell
 from clew.service.watch import watch
@@ -38,7 +38,7 @@ def create_app(service: Service) -> FastAPI:
     )
     app.state.service = service
     answers.install(app)
-    for router in ROUTERS:
+    for router in routers():
         app.include_router(router)
     dashboard.mount(app)
     app.add_middleware(Shell, config=service.config, meter=service.meter)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from clew.service.answers import missing
+from clew.service.book import Book
 from clew.service.config import ServiceConfig
 from clew.service.database import Database, open_database
-from clew.service.database.tables import tokens, users
+from clew.service.database.tables import runs, tokens, users
 from clew.service.doorman import Doorman
 from clew.service.hub import Hub
 from clew.service.meter import Meter
-from clew.service.people import People, add_token, add_user, record
+from clew.service.people import Caller, People, add_token, add_user, record
 from clew.service.writer import Change, Writer
 
 T = TypeVar("T")
@@ -32,6 +34,9 @@ class Service:
     hub: Hub
     meter: Meter
     doorman: Doorman
+    book: Book
+    owners: dict[int, Any] = field(default_factory=dict)
+    """Of the runs that report: owner, group and job."""
 
     @classmethod
     def open(cls, config: ServiceConfig) -> Service:
@@ -44,8 +49,11 @@ class Service:
         database = open_database(config.url)
         hub = Hub()
         writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)
+        book = Book()
+        writer.undone.append(book.forget)
         writer.start()
-        return cls(config, database, writer, People(database), hub, Meter(), Doorman(config.limits.bad_tokens))
+        door = Doorman(config.limits.bad_tokens)
+        return cls(config, database, writer, People(database), hub, Meter(), door, book)
 
     def close(self) -> None:
         """Write what waits, then give everything back."""
@@ -60,6 +68,31 @@ class Service:
     async def write_soon(self, work: Callable[[Change], T]) -> T:
         """The same for coroutines."""
         return await asyncio.wrap_future(self.writer.do(work))
+
+    def known(self, run: int, caller: Caller) -> bool:
+        """Whether a run is known to be the caller's, without asking the database."""
+        row = self.owners.get(run)
+        return row is not None and caller.sees(row)
+
+    def look(self, run: int, caller: Caller) -> None:
+        """Ask the database.
+
+        Raises:
+            RefusedError: 404.
+        """
+        query = sa.select(runs.c.owner, runs.c.group, runs.c.job).where(runs.c.id == run)
+        with self.database.read() as connection:
+            row = connection.execute(query).one_or_none()
+        if row is None or not caller.sees(row):
+            raise missing("run", run)
+        if len(self.owners) > 20_000:
+            self.owners.clear()
+        self.owners[run] = row
+
+    def forget_run(self, run: int) -> None:
+        """It was deleted, or given to others."""
+        self.owners.pop(run, None)
+        self.book.forget()
 
     def first_token(self, name: str) -> str | None:
         """Make an administrator of that name and a token, on the first start; None later."""

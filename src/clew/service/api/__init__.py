@@ -2,8 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
+
 from fastapi import APIRouter
 
-from clew.service.api import admin, agents, health, jobs, people, runs
+SUBJECTS = (
+    "health",
+    "people",
+    "admin",
+    "overview",
+    "runs",
+    "records",
+    "metrics",
+    "events",
+    "jobs",
+    "agents",
+)
 
-ROUTERS: tuple[APIRouter, ...] = (health.router, people.router, admin.router, runs.router, jobs.router, agents.router)
+
+def routers() -> list[APIRouter]:
+    """Every subject's."""
+    return [importlib.import_module(f"clew.service.api.{name}").router for name in SUBJECTS]

@@ -56,6 +56,11 @@ def _service(request: Request) -> Service:
     return found
 
 
+def address_of(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client else ""
+
+
 async def _caller(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)] = None
 ) -> Caller:
@@ -64,7 +69,7 @@ async def _caller(
     Raises:
         RefusedError: 401 without a good token, 429 after too many bad ones, 403 for a change that came from elsewhere.
     """
-    service, address = _service(request), request.client.host if request.client else ""
+    service, address = _service(request), address_of(request)
     text = bearer.credentials if bearer else request.cookies.get(COOKIE, "")
     found = service.people.known(text) if text else None
     if found is None and text:

@@ -6,14 +6,15 @@ import time
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from clew.service.answers import RefusedError, forbidden
-from clew.service.api.given import COOKIE, PROBLEMS, Anybody, Body, Name, Number, ServiceOf
+from clew.service.api.given import COOKIE, PROBLEMS, Anybody, Body, Name, Number, ServiceOf, address_of
 from clew.service.database.tables import groups, tokens
 from clew.service.people import Caller, add_token, check_scopes, record, revoke, user_named
+from clew.service.service import Service
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["people"], responses=PROBLEMS)
@@ -76,37 +77,15 @@ def me(service: ServiceOf, caller: Anybody) -> Me:
 
 
 @router.post("/session", status_code=204)
-async def log_in(service: ServiceOf, body: LogIn, response: Response) -> None:
+async def log_in(service: ServiceOf, body: LogIn, request: Request, response: Response) -> None:
     """Exchange a token for the cookie of a browser's session, of 12 hours."""
-    caller = await run_in_threadpool(service.people.find, body.token)
-    if caller is None or caller.session or caller.job is not None:
-        raise service.doorman.turned_away("log in", given=True)
-
-    def work(change: Change) -> str:
-        until = min(time.time() + _SESSION, caller.expires or float("inf"))
-        scopes = sorted(caller.scopes)
-        made = add_token(
-            change, caller.user, scopes, name="browser", expires=until, kind="session", parent=caller.token
-        )
-        record(change, caller, "log in", f"token:{made[0]}")
-        return made[1]
-
-    text = await service.write_soon(work)
-    response.set_cookie(
-        COOKIE, text, max_age=int(_SESSION), httponly=True, samesite="strict", secure=service.config.secure, path="/"
-    )
+    give_cookie(service, response, await open_session(service, body.token, address_of(request)))
 
 
 @router.delete("/session", status_code=204)
 async def log_out(service: ServiceOf, caller: Anybody, response: Response) -> None:
     """End the session, or revoke the token that asks."""
-
-    def work(change: Change) -> None:
-        revoke(change, caller, caller.token)
-        record(change, caller, "log out", f"token:{caller.token}")
-        change.after.append(service.people.forget)
-
-    await service.write_soon(work)
+    await close_session(service, caller)
     response.delete_cookie(COOKIE, path="/")
 
 
@@ -149,6 +128,44 @@ async def revoke_token(service: ServiceOf, caller: Anybody, number: Number) -> N
         change.after.append(service.people.forget)
 
     await service.write_soon(work)
+
+
+async def open_session(service: Service, token: str, address: str) -> str:
+    """The cookie's value for who has this token.
+
+    Raises:
+        RefusedError: the token is not good, or not a person's.
+    """
+    found = await run_in_threadpool(service.people.find, token)
+    if found is None or found.session or found.job is not None:
+        raise service.doorman.turned_away(address, given=True)
+    caller = service.people.at(found, address)
+
+    def work(change: Change) -> str:
+        until = min(time.time() + _SESSION, caller.expires or float("inf"))
+        scopes, more = sorted(caller.scopes), {"kind": "session", "parent": caller.token}
+        number, text = add_token(change, caller.user, scopes, name="browser", expires=until, **more)
+        record(change, caller, "log in", f"token:{number}")
+        return text
+
+    return await service.write_soon(work)
+
+
+async def close_session(service: Service, caller: Caller) -> None:
+    """The token that asked is good no more."""
+
+    def work(change: Change) -> None:
+        revoke(change, caller, caller.token)
+        record(change, caller, "log out", f"token:{caller.token}")
+        change.after.append(service.people.forget)
+
+    await service.write_soon(work)
+
+
+def give_cookie(service: Service, response: Response, text: str) -> None:
+    """Set it so that no script reads it and no other site sends it."""
+    secure = service.config.secure
+    response.set_cookie(COOKIE, text, max_age=int(_SESSION), httponly=True, samesite="strict", secure=secure, path="/")
 
 
 def _not_a_job(caller: Caller) -> None:

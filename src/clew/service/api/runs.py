@@ -174,6 +174,8 @@ async def delete_run(service: ServiceOf, caller: Author, number: Number) -> None
         row = one(change.connection, runs, number, caller, "run")
         change.execute(runs.delete().where(runs.c.id == number))
         record(change, caller, "delete", f"run:{number}", name=row.name)
+        service.forget_run(number)
+        change.after.append(lambda: service.forget_run(number))
         change.tell(f"run:{number}", "runs")
 
     await service.write_soon(work)

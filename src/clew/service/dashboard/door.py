@@ -9,6 +9,7 @@ from fastapi.responses import FileResponse, RedirectResponse
 
 from clew.service.answers import RefusedError
 from clew.service.api import people
+from clew.service.api.given import address_of
 from clew.service.dashboard import frame, render
 
 router = frame.router()
@@ -29,16 +30,16 @@ async def ask(next: str = "/") -> Response:
 @router.post("/login")
 async def log_in(request: Request) -> Response:
     """A token for a session's cookie."""
-    given = await form(request)
+    given, service = await form(request), request.app.state.service
     answer = RedirectResponse(_inside(given.get("next", "/")), 303)
     try:
         frame.check_origin(request)
-        body = people.LogIn(token=given.get("token", "").strip()[:200])
-        await people.log_in(request.app.state.service, body, answer)
+        text = await people.open_session(service, given.get("token", "").strip()[:200], address_of(request))
     except RefusedError as error:
         return frame.html(
             render.page("login.html", wrong=str(error), next=_inside(given.get("next", "/"))), error.status
         )
+    people.give_cookie(service, answer, text)
     return answer
 
 

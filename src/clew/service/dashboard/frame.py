@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.errors import UserError
 from clew.service.answers import RefusedError
-from clew.service.api.given import COOKIE
+from clew.service.api.given import COOKIE, address_of
 from clew.service.dashboard import render
 from clew.service.database.tables import jobs, runs
 from clew.service.people import Caller
@@ -34,8 +34,7 @@ async def _viewer(request: Request) -> Caller:
         raise RefusedError(401, "log in first")
     if request.method != "GET":
         check_origin(request)
-    address = request.client.host if request.client else ""
-    caller = service.people.at(found, address)
+    caller = service.people.at(found, address_of(request))
     request.state.caller = caller
     return caller
 

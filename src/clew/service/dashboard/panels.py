@@ -6,18 +6,20 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-_SYSTEM = ("speed", "time", "system")
+_SYSTEM = ("speed", "usage")
 """What stands before the slash of metrics that tell of machines, not of learning."""
-_RANK = re.compile(r" \d+$")
-SPEED, WAIT, TALK = "speed/samples per second", "time/wait", "time/communicate"
+_RANK = re.compile(r"@\d+$")
+SPEED, WAIT, TALK = "speed/samples_per_second", "speed/wait", "speed/communicate"
 _TITLES = {
     SPEED: ("Speed", "samples/s"),
     WAIT: ("Waiting for data", "share of the time"),
     TALK: ("Communication", "share of the time"),
-    "system/cpu": ("Cores in use", ""),
-    "system/memory": ("Memory", "bytes"),
-    "system/energy": ("Energy", "J"),
-    "system/power": ("Power", "W"),
+    "usage/cpu": ("Cores in use", ""),
+    "usage/memory": ("Memory", "bytes"),
+    "usage/energy": ("Energy", "J"),
+    "usage/power": ("Power", "W"),
+    "usage/device": ("Device", "share of the time"),
+    "usage/device_memory": ("Memory of the device", "bytes"),
 }
 
 

@@ -157,8 +157,8 @@ def _curves(sight: _Sight) -> dict[str, Any]:
 
 def _used(known: dict[str, Any]) -> list[dict[str, str]]:
     """Energy and memory of all ranks, where somebody looked."""
-    energy = [row.max for name, row in known.items() if name.startswith("system/energy") and row.max]
-    memory = [row.max for name, row in known.items() if name.startswith("system/memory") and row.max]
+    energy = [row.max for name, row in known.items() if name.startswith("usage/energy") and row.max]
+    memory = [row.max for name, row in known.items() if name.startswith("usage/memory") and row.max]
     found = [_tile("energy", short(sum(energy)), "J")] if energy else []
     return found + ([_tile("memory", size(sum(memory)), "at most")] if memory else [])
 

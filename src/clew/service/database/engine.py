@@ -126,13 +126,20 @@ def _engine(url: sa.URL, *, writes: bool) -> sa.Engine:
     options: dict[str, Any] = {} if writes else {"options": "-c default_transaction_read_only=on"}
     size = 1 if writes else READERS
     return sa.create_engine(
-        url, pool_size=size, max_overflow=0 if writes else READERS, pool_pre_ping=True, connect_args=options
+        url,
+        pool_size=size,
+        max_overflow=0 if writes else READERS,
+        pool_pre_ping=True,
+        connect_args=options,
+        hide_parameters=True,
     )
 
 
 def _sqlite(url: sa.URL, *, writes: bool) -> sa.Engine:
     size = {"pool_size": 1, "max_overflow": 0} if writes else {"pool_size": READERS, "max_overflow": READERS}
-    engine = sa.create_engine(url, poolclass=sa.QueuePool, connect_args={"check_same_thread": False}, **size)
+    engine = sa.create_engine(
+        url, poolclass=sa.QueuePool, connect_args={"check_same_thread": False}, hide_parameters=True, **size
+    )
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:

@@ -51,24 +51,24 @@ class Curves {
 
   async load() {
     const number = ++this.number;
-    const wanted = this.asked.runs.flatMap((run, r) => this.asked.names.map((name, n) => ({ run, name, r, n })));
-    const answers = await Promise.all(wanted.map(each => this.fetch(each)));
+    const answers = await Promise.all(this.asked.runs.map((run, r) => this.fetch(run, r)));
     if (number !== this.number) return; // a newer one is under way
-    this.found = answers.filter(Boolean);
+    this.found = answers.flat();
     this.draw();
   }
 
-  async fetch(each) {
+  async fetch(run, r) {
     const query = new URLSearchParams({ points: POINTS });
+    for (const name of this.asked.names) query.append("name", name);
     if (this.axis === "time") query.set("axis", "time");
     if (this.range) {
-      const begun = this.axis === "time" ? each.run.begun ?? 0 : 0;
+      const begun = this.axis === "time" ? run.begun ?? 0 : 0;
       query.set("from", Math.floor(begun + this.range[0]));
       query.set("to", Math.ceil(begun + this.range[1]));
     }
-    const name = each.name.split("/").map(encodeURIComponent).join("/");
-    const answer = await fetch(`/api/v1/runs/${encodeURIComponent(each.run.id)}/metrics/${name}?${query}`);
-    return answer.ok ? { ...each, ...(await answer.json()) } : null;
+    const answer = await fetch(`/api/v1/runs/${encodeURIComponent(run.id)}/curves?${query}`);
+    const items = answer.ok ? (await answer.json()).items : [];
+    return items.map(each => ({ ...each, run, r, n: this.asked.names.indexOf(each.name) })).sort((a, b) => a.n - b.n);
   }
 
   traces() {

@@ -62,5 +62,5 @@ if (stream) {
     dispatchEvent(new CustomEvent("clew:points", { detail: event.data }));
     soon(2000);
   });
-  source.addEventListener("state", () => soon(200));
+  source.addEventListener("run", () => soon(500));
 }

@@ -1,0 +1,86 @@
+"""What runs report: records in batches, each taken exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+
+from clew.service.api.given import LARGEST, PROBLEMS, Body, Limit, Number, Pusher, ServiceOf, Watcher, Word, one
+from clew.service.book import Batch
+from clew.service.database.tables import records, runs, streams
+
+router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
+
+
+class Entry(BaseModel, extra="allow"):
+    """A record, as it stands in the run's folder."""
+
+    seq: int = Field(ge=0, le=2**53)
+    time: float = Field(ge=0, le=1e12, allow_inf_nan=False)
+    kind: str = Field(min_length=1, max_length=40, pattern=r"^[a-z_]+$")
+
+
+class Report(Body):
+    """Records by stream, in the order of `seq`."""
+
+    streams: dict[Word, Annotated[list[Entry], Field(max_length=5000)]] = Field(max_length=2000)
+
+
+class Expected(BaseModel):
+    """By stream, the `seq` that comes next. Everything before it is in the database."""
+
+    next: dict[str, int]
+
+
+class Listing(BaseModel):
+    """Records of a stream, oldest first; `next` is the `after` of the page behind, null where there is no more yet."""
+
+    items: list[dict[str, Any]]
+    next: int | None = None
+
+
+@router.post("")
+async def report(service: ServiceOf, caller: Pusher, number: Number, body: Report) -> Expected:
+    """Take what is new; send it again whenever in doubt. What comes behind a gap is not taken: go on from `next`."""
+    if not service.known(number, caller):
+        await run_in_threadpool(service.look, number, caller)
+    found = {name: [dict(entry) for entry in entries] for name, entries in body.streams.items()}
+    future = service.writer.join(service.book.take, Batch(number, found))
+    return Expected(next=await asyncio.wrap_future(future))
+
+
+@router.get("")
+def read(
+    service: ServiceOf,
+    caller: Watcher,
+    number: Number,
+    stream: Word = "rank-0",
+    kind: Annotated[list[Word] | None, Query(max_length=20)] = None,
+    after: Annotated[int, Query(ge=-1, le=LARGEST)] = -1,
+    limit: Limit = 500,
+) -> Listing:
+    """The records of a stream behind a `seq`, oldest first, all or of some kinds."""
+    with service.database.read() as connection:
+        one(connection, runs, number, caller, "run")
+        query = sa.select(records.c.seq, records.c.body).join(streams)
+        query = query.where(streams.c.run == number, streams.c.name == stream, records.c.seq > after)
+        if kind:
+            query = query.where(records.c.kind.in_(kind))
+        found = connection.execute(query.order_by(records.c.seq).limit(limit)).all()
+    items = [json.loads(body) for _, body in found]
+    return Listing(items=items, next=found[-1].seq if len(found) == limit else None)
+
+
+@router.get("/streams")
+def expected(service: ServiceOf, caller: Watcher, number: Number) -> Expected:
+    """The streams there are, and what each expects next."""
+    with service.database.read() as connection:
+        one(connection, runs, number, caller, "run")
+        found = connection.execute(sa.select(streams).where(streams.c.run == number).order_by(streams.c.name)).all()
+    return Expected(next={row.name: row.next for row in found})

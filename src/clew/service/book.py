@@ -1,0 +1,281 @@
+"""Book-keeping of runs: records in, exactly once; points and summaries from them. For the writer's thread alone.
+
+The number of a record in its stream says whether it is known: smaller than expected, it is passed over; larger, it
+and all behind it wait until what is missing came. So a batch may be sent any number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import sqlalchemy as sa
+
+from clew.ledger.folder import STATES
+from clew.ledger.records import Record
+from clew.service.answers import missing
+from clew.service.database.tables import points, records, runs, streams, summary, to_json
+from clew.service.numbers import LEAD, number, numbers, text, whole
+from clew.service.writer import Change
+
+_METRICS = 2000
+"""Of a run; what comes with more names stays in the records."""
+_REMEMBERED = 5000
+"""Runs."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a request brings."""
+
+    run: int
+    streams: Mapping[str, Sequence[Record]]
+
+
+@dataclass
+class _Metric:
+    id: int
+    stream: int
+    count: int = 0
+    first: float | None = None
+    last: float | None = None
+    min: float | None = None
+    min_step: int | None = None
+    max: float | None = None
+    max_step: int | None = None
+    step: int = 0
+    time: float = 0.0
+
+    def see(self, step: int, moment: float, value: float | None) -> None:
+        self.count, self.step, self.time = self.count + 1, step, moment
+        self.first = value if self.first is None else self.first
+        self.last = value
+        if value is not None:
+            if self.min is None or value < self.min:
+                self.min, self.min_step = value, step
+            if self.max is None or value > self.max:
+                self.max, self.max_step = value, step
+
+
+@dataclass
+class _Stream:
+    id: int
+    next: int
+    samples: float = 0.0
+    """Seen up to the newest step."""
+    step: int = 0
+
+
+@dataclass
+class _Run:
+    """What is remembered of a run while it reports."""
+
+    facts: dict[str, Any]
+    """Columns of its row."""
+    streams: dict[str, _Stream]
+    metrics: dict[str, _Metric]
+
+
+@dataclass
+class _Rows:
+    """What a group of batches writes."""
+
+    records: list[dict[str, Any]] = field(default_factory=list)
+    points: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[int, _Metric] = field(default_factory=dict)
+    streams: dict[int, _Stream] = field(default_factory=dict)
+    runs: dict[int, _Run] = field(default_factory=dict)
+
+
+_FACTS = ("state", "message", "host", "workers", "epochs", "epochs_done", "samples_per_second", "metrics")
+_TIMES = ("begun", "ended", "updated")
+_COLUMNS = [runs.c[name] for name in (*_FACTS, *_TIMES)]
+_MEASURED = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
+_SUM_UP = (
+    summary.update()
+    .where(summary.c.id == sa.bindparam("key"))
+    .values({summary.c[name]: sa.bindparam(f"new_{name}") for name in _MEASURED})
+)
+_GO_ON = streams.update().where(streams.c.id == sa.bindparam("key")).values(next=sa.bindparam("new_next"))
+_TELL = (
+    runs.update()
+    .where(runs.c.id == sa.bindparam("key"))
+    .values({column: sa.bindparam(f"new_{column.name}") for column in _COLUMNS})
+)
+
+
+class Book:
+    """Remembers the runs that report, so that a batch costs no reading."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, _Run] = {}
+        self.records = 0
+        self.points = 0
+
+    def forget(self) -> None:
+        """What is remembered may be wrong: a transaction was undone, or a run was changed otherwise."""
+        self._runs.clear()
+
+    def take(self, change: Change, batches: Sequence[Batch]) -> list[dict[str, int]]:
+        """Write down what is new in several batches; for each, what every stream of its run expects next.
+
+        Raises:
+            RefusedError: a run is not there any more.
+        """
+        rows = _Rows()
+        known = [self._one(change, batch, rows) for batch in batches]
+        self._write(change, rows)
+        self.records += len(rows.records)
+        self.points += len(rows.points)
+        return [{name: stream.next for name, stream in run.streams.items()} for run in known]
+
+    def _one(self, change: Change, batch: Batch, rows: _Rows) -> _Run:
+        run = self._runs.get(batch.run) or self._load(change, batch.run)
+        fresh = False
+        for name, found in batch.streams.items():
+            stream = run.streams.get(name)
+            if stream is None and found:
+                made = change.add(streams, run=batch.run, name=name, next=0)
+                stream = run.streams[name] = _Stream(made, 0)
+            for record in found:
+                assert stream is not None
+                if record["seq"] > stream.next:
+                    break
+                if record["seq"] == stream.next:
+                    self._record(change, batch.run, run, name, stream, record, rows)
+                    fresh = True
+        if fresh:
+            run.facts["updated"] = time.time()
+            rows.runs[batch.run] = run
+            change.tell(f"run:{batch.run}")
+        return run
+
+    def _record(
+        self, change: Change, key: int, run: _Run, name: str, stream: _Stream, record: Record, rows: _Rows
+    ) -> None:
+        moment = number(record["time"]) or 0.0
+        row = {"stream": stream.id, "seq": stream.next, "time": moment, "kind": record["kind"]}
+        rows.records.append({**row, "body": to_json(record)})
+        if record["kind"] == "resume" and name == LEAD:
+            self._back(change, key, run, stream, whole(record.get("step"), stream.step), rows)
+        told = _story(run.facts, name, record, stream)
+        if told:
+            change.tell("runs")
+        step = whole(record.get("step"), stream.step if name == LEAD else stream.next)
+        for metric, value in numbers(name, record, stream.samples):
+            measured = run.metrics.get(metric) or self._metric(change, key, run, stream, metric)
+            if measured is not None:
+                measured.see(step, moment, value)
+                point = {"metric": measured.id, "seq": stream.next, "step": step, "time": moment, "value": value}
+                rows.points.append(point)
+                rows.metrics[measured.id] = measured
+        if record["kind"] == "step":
+            stream.samples, stream.step = number(record.get("samples")) or stream.samples, step
+        elif record["kind"] in ("start", "resume"):
+            stream.samples = 0.0 if record["kind"] == "start" else number(record.get("samples")) or 0.0
+        stream.next += 1
+        rows.streams[stream.id] = stream
+
+    def _metric(self, change: Change, key: int, run: _Run, stream: _Stream, name: str) -> _Metric | None:
+        if len(run.metrics) >= _METRICS:
+            return None
+        number = change.add(summary, run=key, stream=stream.id, name=name, count=0, step=0, time=0.0)
+        run.metrics[name] = _Metric(number, stream.id)
+        return run.metrics[name]
+
+    def _back(self, change: Change, key: int, run: _Run, stream: _Stream, step: int, rows: _Rows) -> None:
+        """A run goes on from a step: what it had done after that step, it does again, so those points go."""
+        self._write(change, rows)
+        rows.records, rows.points = [], []
+        rows.metrics.clear()
+        own = {name: metric for name, metric in run.metrics.items() if metric.stream == stream.id}
+        for name, metric in own.items():
+            change.execute(points.delete().where(points.c.metric == metric.id, points.c.step > step))
+            run.metrics[name] = rows.metrics[metric.id] = _counted_again(change, metric)
+
+    def _load(self, change: Change, key: int) -> _Run:
+        row = change.execute(sa.select(*_COLUMNS).where(runs.c.id == key)).mappings().one_or_none()
+        if row is None:
+            raise missing("run", key)
+        if len(self._runs) >= _REMEMBERED:
+            self._runs.clear()
+        found = change.execute(sa.select(streams).where(streams.c.run == key)).all()
+        measured = change.execute(sa.select(summary).where(summary.c.run == key)).mappings().all()
+        kept = {
+            each["name"]: _Metric(**{name: each[name] for name in ("id", "stream", *_MEASURED)}) for each in measured
+        }
+        run = _Run(dict(row), {each.name: _Stream(each.id, each.next) for each in found}, kept)
+        for stream in run.streams.values():
+            _remember(change, stream)
+        self._runs[key] = run
+        return run
+
+    def _write(self, change: Change, rows: _Rows) -> None:
+        """All of it, in as few statements as there are tables."""
+        if rows.records:
+            change.execute(records.insert(), rows.records)
+        if rows.points:
+            change.execute(points.insert(), rows.points)
+        if rows.metrics:
+            change.execute(_SUM_UP, [_bound(metric.id, vars(metric), _MEASURED) for metric in rows.metrics.values()])
+        if rows.streams:
+            change.execute(_GO_ON, [_bound(stream.id, vars(stream), ("next",)) for stream in rows.streams.values()])
+        if rows.runs:
+            names = (*_FACTS, *_TIMES)
+            change.execute(_TELL, [_bound(key, run.facts, names) for key, run in rows.runs.items()])
+
+
+def _bound(key: int, values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {"key": key, **{f"new_{name}": values[name] for name in names}}
+
+
+def _remember(change: Change, stream: _Stream) -> None:
+    """From the newest step of a stream: where it was."""
+    query = sa.select(records.c.body).where(records.c.stream == stream.id, records.c.kind == "step")
+    newest = change.scalar(query.order_by(records.c.seq.desc()).limit(1)) if stream.next else None
+    if newest is not None:
+        record = json.loads(newest)
+        stream.samples, stream.step = number(record.get("samples")) or 0.0, whole(record.get("step"), 0)
+
+
+def _counted_again(change: Change, metric: _Metric) -> _Metric:
+    own = points.c.metric == metric.id
+    fresh = _Metric(metric.id, metric.stream)
+    query = sa.select(points.c.step, points.c.time, points.c.value).where(own).order_by(points.c.seq)
+    for step, moment, value in change.execute(query):
+        fresh.see(step, moment, value)
+    return fresh
+
+
+def _story(facts: dict[str, Any], name: str, record: Record, stream: _Stream) -> bool:
+    """What a record changes in the run's own row; whether lists should know at once."""
+    kind, moment = record["kind"], number(record["time"]) or 0.0
+    if name != LEAD:
+        if kind == "end" and record.get("status") == "failed" and facts["state"] == "running":
+            facts |= {"state": "failed", "ended": moment, "message": f"{name}: {text(record.get('message'))}"}
+            return True
+        return False
+    if kind == "start":
+        facts |= {"state": "running", "message": "", "ended": None, "workers": _few(record.get("ranks"))}
+        facts |= {"begun": facts["begun"] or moment, "host": text(record.get("host") or facts["host"], 200)}
+    elif kind == "plan":
+        facts["epochs"] = _few(record.get("epochs"))
+    elif kind == "step":
+        speed = dict(numbers(name, record, stream.samples)).get("speed/samples_per_second")
+        facts["samples_per_second"] = speed if speed is not None else facts["samples_per_second"]
+    elif kind == "validation":
+        told = record.get("metrics")
+        kept = list(told.items())[:100] if isinstance(told, dict) else []
+        facts["metrics"] = {text(key, 200): number(value) for key, value in kept}
+        facts["epochs_done"] = _few(record.get("epoch")) + 1
+    elif kind == "end":
+        state = record.get("status") if record.get("status") in STATES else "failed"
+        facts |= {"state": state, "ended": moment, "message": text(record.get("message"))}
+    return kind in ("start", "validation", "end")
+
+
+def _few(value: Any) -> int:
+    return whole(value, 0, largest=10**9)
