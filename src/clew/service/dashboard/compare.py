@@ -56,7 +56,9 @@ def compare(
 def metrics(known: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The best each run reached in each metric, and who reached most; the last where nobody knows what is better."""
     found = []
-    for name in dict.fromkeys(name for each in known for name in each if not panels.is_system(name)):
+    for name in dict.fromkeys(
+        name for each in known for name in each if not panels.is_system(name) and not panels.is_rate(name)
+    ):
         up = panels.rises(name)
         part = {True: "max", False: "min", None: "last"}[up]
         values = [getattr(each[name], part) if name in each else None for each in known]

@@ -26,13 +26,13 @@ _TITLES = {
 def of_learning(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Losses together, metrics that are shares together, every other one alone."""
     names = [name for name in known if not is_system(name)]
-    losses = [name for name in names if _last(name) == "loss" or (name.startswith("train/") and not _is_rate(name))]
+    losses = [name for name in names if _last(name) == "loss" or (name.startswith("train/") and not is_rate(name))]
     rest = [name for name in names if name not in losses]
     shares = [name for name in rest if name.startswith("val/") and _is_share(known[name])]
     found = [{"title": "Loss", "names": losses, "log": True}] if losses else []
     found += [{"title": "Validation", "names": shares[:8], "log": False}] if shares else []
     single = [*shares[8:], *(name for name in rest if name not in shares)]
-    return found + [{"title": title(name)[0], "names": [name], "log": _wide(known[name])} for name in single]
+    return found + [{"title": title(name)[0], "names": [name], "log": _wide(name, known[name])} for name in single]
 
 
 def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -46,12 +46,14 @@ def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def each_alone(names: Iterable[str], known: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A panel a metric, for several runs in one."""
-    return [{"title": name, "names": [name], "log": _last(name) == "loss" or _wide(known[name])} for name in names]
+    return [
+        {"title": name, "names": [name], "log": _last(name) == "loss" or _wide(name, known[name])} for name in names
+    ]
 
 
 def title(name: str) -> tuple[str, str]:
     """What a metric is called over its curve, and its unit."""
-    return _TITLES.get(name, ("Learning rate" if _is_rate(name) else name.replace("_", " "), ""))
+    return _TITLES.get(name, ("Learning rate" if is_rate(name) else name.replace("_", " "), ""))
 
 
 def is_system(name: str) -> bool:
@@ -80,7 +82,8 @@ def rises(name: str) -> bool | None:
     return True if any(part in word for part in good) else None
 
 
-def _is_rate(name: str) -> bool:
+def is_rate(name: str) -> bool:
+    """Whether it is a learning rate."""
     return _last(name) == "lr" or _last(name).startswith("lr ")
 
 
@@ -92,5 +95,5 @@ def _is_share(row: Any) -> bool:
     return row.min is not None and row.max is not None and row.min >= 0 and row.max <= 1.0
 
 
-def _wide(row: Any) -> bool:
-    return row.min is not None and row.max is not None and row.min > 0 and row.max / row.min > 50
+def _wide(name: str, row: Any) -> bool:
+    return not is_rate(name) and row.min is not None and row.max is not None and row.min > 0 and row.max / row.min > 50

@@ -24,8 +24,8 @@ _HELP = {
     "dataset": "Its key, or a path on the machine that will run it.",
     "cpus": "Cores.",
     "gpus": "GPUs.",
-    "memory_gb": "GB; a job that takes more is ended. Empty: no limit.",
-    "minutes": "Wall time; a job that takes longer is ended. Empty: no limit.",
+    "minutes": "Wall time; a job that takes longer is ended.",
+    "memory_gb": "A job that takes more is ended.",
     "priority": "-100 to 100: the higher, the sooner.",
     "requeue": "How often it goes back to the queue when it stopped early or its machine was lost.",
     "group": "Whose machines may run it, beside your own.",
@@ -62,7 +62,7 @@ def ask(
         )
     form = _form(kind, recipe)
     form.fill_from(source)
-    return _page(request, form, _job_fields(given), "")
+    return _page(request, form, _job_fields(recipe, given), "")
 
 
 @router.post("/submit/look")
@@ -109,14 +109,14 @@ def _form(kind: str, recipe: str) -> Form:
 def _read(given: dict[str, str]) -> tuple[Form, list[Field]]:
     form = _form(given.get("kind", "train"), given.get("recipe", ""))
     form.fill(given)
-    return form, _job_fields(given)
+    return form, _job_fields(form.recipe, given)
 
 
-def _job_fields(given: dict[str, str]) -> list[Field]:
+def _job_fields(recipe: str, given: dict[str, str]) -> list[Field]:
     found = []
     for name, text in _HELP.items():
         kind: Any = "number" if name in ("cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
-        default = _DEFAULTS.get(name, "")
+        default = recipe if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
         value = given.get(f"job.{name}", default).strip()
         found.append(Field(f"job.{name}", kind, default, text, [], nullable, value))

@@ -24,8 +24,10 @@ def number(value: Any) -> str:
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return _NONE
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
-        return f"{int(value):,}"
-    return f"{value:.4g}"
+        return f"{int(value):,}" if abs(value) < 1e7 else short(value)
+    if abs(value) >= 1e6:
+        return short(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def short(value: Any) -> str:

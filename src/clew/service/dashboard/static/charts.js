@@ -18,12 +18,12 @@ function themed(layout = {}) {
     ...layout, title: undefined, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", autosize: true,
     font: { color: ink, size: narrow ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
     hoverlabel: { bgcolor: sheet, bordercolor: line, font: { color: ink, size: 12 } },
-    margin: { l: 52, r: 16, t: 12, b: 44, ...(layout.keep ? layout.margin : {}) },
-    legend: { orientation: "h", x: 0, y: -0.18, yanchor: "top", font: { size: 11.5 }, ...(layout.legend ?? {}) },
+    margin: { l: 52, r: 16, t: 12, b: layout.showlegend === false ? 44 : 64 },
+    legend: { orientation: "h", x: 0, xref: "container", y: 0, yref: "container", yanchor: "bottom", xanchor: "left", font: { size: 11.5 } },
   };
   for (const key of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter(name => /^[xy]axis/.test(name))]))
     all[key] = { zeroline: false, automargin: true, ...layout[key], gridcolor: line, linecolor: line, showline: true, mirror: false, ticks: "", tickfont: { color: soft, size: 11 },
-                 title: { ...(layout[key]?.title ?? {}), font: { color: soft, size: 11.5 } } };
+                 title: { standoff: 6, ...(layout[key]?.title ?? {}), font: { color: soft, size: 11.5 } } };
   return all;
 }
 
@@ -98,7 +98,7 @@ class Curves {
     const log = this.asked.log && positive && spread > 3;
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", ...(log ? { nticks: 5 } : {}) },
+      yaxis: { type: log ? "log" : "linear", ...(log ? { dtick: spread > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);
