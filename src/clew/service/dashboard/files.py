@@ -48,7 +48,14 @@ def figures(service: Service, plots: Sequence[dict[str, Any]]) -> list[dict[str,
 def drawable(text: bytes) -> dict[str, Any] | None:
     """A figure with its title apart; None where it is none. It comes from outside: anything may be missing."""
     try:
-        given = json.loads(text)
+        return apart(json.loads(text))
+    except ValueError:
+        return None
+
+
+def apart(given: Any) -> dict[str, Any] | None:
+    """The same of what is no text any more."""
+    try:
         data, layout = list(given["data"]), dict(given.get("layout", {}))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

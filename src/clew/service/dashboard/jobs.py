@@ -56,7 +56,7 @@ def job(request: Request, viewer: frame.Viewer, number: Number) -> Response:
         "log": piece.text,
         "log_next": piece.next,
         "yaml": to_yaml(found.spec),
-        "events": [{**each, "words": f"{each['kind']} {each['message']}".strip()} for each in events],
+        "events": events,
         "resources": [*asked(found.resources), ("priority", str(found.priority)), ("dataset", found.dataset or "–")],
     }
     return frame.page(request, "job.html", "jobs", **values)

@@ -41,7 +41,9 @@ def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     for name in known:
         if is_system(name):
             together.setdefault(_RANK.sub("", name), []).append(name)
-    return [{"title": title(key)[0], "unit": title(key)[1], "names": names} for key, names in together.items()]
+    order = list(_TITLES)
+    found = sorted(together.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    return [{"title": title(key)[0], "unit": title(key)[1], "names": names} for key, names in found]
 
 
 def each_alone(names: Iterable[str], known: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,5 +1,7 @@
 // Plots: figures that came with the page, and curves that are fetched as far as they are looked at.
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a900"];
+const BRIGHT = { "#0072b2": "#4fb0ea", "#d55e00": "#ff8b3d", "#009e73": "#2fc79a", "#cc79a7": "#e59ac6", "#e69f00": "#f3b93e", "#56b4e9": "#9ad6f8", "#7f7f7f": "#a3abb6", "#b8a900": "#e2d34f", "#003f66": "#bfe3fa", "#c9dff0": "#23465f" };
+const dark = () => getComputedStyle(document.documentElement).colorScheme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const POINTS = 800;
 
@@ -21,6 +23,7 @@ function themed(layout = {}) {
     margin: { l: 52, r: 16, t: 12, b: layout.showlegend === false ? 44 : 64 },
     legend: { orientation: "h", x: 0, xref: "container", y: 0, yref: "container", yanchor: "bottom", xanchor: "left", font: { size: 11.5 } },
   };
+  all.annotations = layout.annotations?.map(each => ({ bgcolor: sheet, ...each }));
   for (const key of new Set(["xaxis", "yaxis", ...Object.keys(layout).filter(name => /^[xy]axis/.test(name))]))
     all[key] = { zeroline: false, automargin: true, ...layout[key], gridcolor: line, linecolor: line, showline: true, mirror: false, ticks: "", tickfont: { color: soft, size: 11 },
                  title: { standoff: 6, ...(layout[key]?.title ?? {}), font: { color: soft, size: 11.5 } } };
@@ -31,7 +34,7 @@ const OPTIONS = { displayModeBar: false, responsive: true, doubleClick: "reset" 
 
 function drawFigure(place) {
   const given = place.parentElement.querySelector("script[type='application/json']");
-  const { data, layout } = JSON.parse(given.textContent);
+  const { data, layout } = JSON.parse(dark() ? given.textContent.replace(/#[0-9a-f]{6}/gi, each => BRIGHT[each.toLowerCase()] ?? each) : given.textContent);
   Plotly.react(place, data, themed(layout), OPTIONS);
 }
 
@@ -74,7 +77,7 @@ class Curves {
   traces() {
     const several = this.asked.runs.length > 1, traces = [];
     for (const each of this.found) {
-      const colour = PALETTE[(several ? each.r : each.n) % PALETTE.length];
+      const plain = PALETTE[(several ? each.r : each.n) % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
       const dash = DASHES[(several ? each.n : 0) % DASHES.length];
       const begun = each.run.begun ?? each.time[0] ?? 0;
       const x = this.axis === "time" ? each.time.map(moment => moment - begun) : each.step, label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
@@ -98,7 +101,7 @@ class Curves {
     const log = this.asked.log && positive && spread > 3;
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", ...(log ? { dtick: spread > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
+      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(log ? { dtick: spread > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);
