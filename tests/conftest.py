@@ -25,9 +25,12 @@ settings.load_profile("clew")
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is prepared is cached in a folder of this session, never in the user's."""
+    """What is prepared is cached in a folder of this session, never in the user's; no run reports to their server."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("CLEW_CONFIG", str(tmp_path_factory.mktemp("config")))
+        patch.delenv("CLEW_SERVER", raising=False)
+        patch.delenv("CLEW_TOKEN", raising=False)
         yield
 
 

@@ -36,6 +36,7 @@ def evaluate(
       mpiexec -n 4 clew evaluate runs/tracking-001
     """
     from clew.ledger import Run
+    from clew.ledger.pushing import pushed
     from clew.ledger.report import write_report
 
     opened = Run.open(run)
@@ -55,7 +56,8 @@ def evaluate(
         )
     if launched().rank:  # under a launcher one tells for all
         return
-    report = write_report(opened)
+    with pushed(run=opened):
+        report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
 

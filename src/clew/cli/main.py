@@ -23,10 +23,12 @@ from clew.cli import (
     evaluate,
     export,
     init,
+    login,
     predict,
     prepare,
     runs,
     serve,
+    token,
     trace,
     train,
     tune,
@@ -57,8 +59,11 @@ app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
 app.command()(serve.serve)
+app.command()(login.login)
+app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
+app.add_typer(token.app, name="token")
 app.add_typer(compare.app, name="compare")
 app.add_typer(data.app, name="data")
 app.add_typer(cache.app, name="cache")

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report, push.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 
@@ -177,3 +177,22 @@ def report(run: _RunFolder) -> None:
     from clew.ledger.report import write_report
 
     console.print(bold(write_report(Run.open(run))))
+
+
+@app.command()
+def push(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN ...", help="Runs' folders, or folders of runs.")],
+    group: Annotated[str | None, typer.Option(help="Share them with this group.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Give them this tag. Repeatable.")] = None,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Plots, report and weights too.")] = True,
+) -> None:
+    """Send runs to the server you are logged in at: all of a run it never met, the rest of one it knows.
+
+    \b
+    Examples:
+      clew runs push runs/tracking-001
+      clew runs push runs --tag paper --group trackers
+    """
+    from clew.cli.runs_push import push as work
+
+    work(runs, group=group, tags=tuple(tag or ()), files=files)

@@ -125,6 +125,11 @@ class Run:
         return self.path / "trace"
 
     @property
+    def push_file(self) -> Path:
+        """How much of it a server has got."""
+        return self.path / "push.json"
+
+    @property
     def report_file(self) -> Path:
         """The page for people."""
         return self.path / "report.html"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
+from clew.errors import ClewError
 from clew.service import answers, dashboard
 from clew.service.api import routers
+from clew.service.retention import EVERY, sweep
 from clew.service.service import Service
 from clew.service.shell import Shell
 from clew.service.watch import watch
@@ -22,9 +25,10 @@ def create_app(service: Service) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.hub.attach(asyncio.get_running_loop())
-        watching = asyncio.create_task(watch(service))
+        tasks = [asyncio.create_task(watch(service)), asyncio.create_task(_tidy(service))]
         yield
-        watching.cancel()
+        for task in tasks:
+            task.cancel()
         await asyncio.to_thread(service.close)
 
     app = FastAPI(
@@ -43,3 +47,10 @@ def create_app(service: Service) -> FastAPI:
     dashboard.mount(app)
     app.add_middleware(Shell, config=service.config, meter=service.meter)
     return app
+
+
+async def _tidy(service: Service) -> None:
+    while not service.hub.stopping:
+        with contextlib.suppress(ClewError):
+            await asyncio.to_thread(sweep, service)
+        await asyncio.sleep(EVERY)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clew.errors import ConfigError, ServerError
+from clew.ledger.credentials import credentials as logged_in
+from clew.ledger.link import Link
 from clew.service.agent.messages import Agent
 from clew.service.job import ENDS, Job, JobDetail, JobEvent, State, Submission
-from clew.service.link import Link
 
 
 class Client:
@@ -143,8 +143,9 @@ def credentials(server: str | None = None, token: str | None = None) -> tuple[st
     Raises:
         ConfigError: there are none.
     """
-    address = server or os.environ.get("CLEW_SERVER")
-    secret = token or os.environ.get("CLEW_TOKEN")
+    known = None if server and token else logged_in()
+    address = server or (known.server if known else None)
+    secret = token or (known.token if known else None)
     if not address or not secret:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
     return address, secret

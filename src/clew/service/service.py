@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ from clew.service.doorman import Doorman
 from clew.service.hub import Hub
 from clew.service.meter import Meter
 from clew.service.people import Caller, People, add_token, add_user, record
+from clew.service.store import Store
 from clew.service.writer import Change, Writer
 
 T = TypeVar("T")
@@ -35,6 +37,7 @@ class Service:
     meter: Meter
     doorman: Doorman
     book: Book
+    store: Store
     owners: dict[int, Any] = field(default_factory=dict)
     """Of the runs that report: owner, group and job."""
 
@@ -53,7 +56,9 @@ class Service:
         writer.undone.append(book.forget)
         writer.start()
         door = Doorman(config.limits.bad_tokens)
-        return cls(config, database, writer, People(database), hub, Meter(), door, book)
+        return cls(
+            config, database, writer, People(database), hub, Meter(), door, book, Store(config.folder / "artefacts")
+        )
 
     def close(self) -> None:
         """Write what waits, then give everything back."""
@@ -97,6 +102,21 @@ class Service:
     def first_token(self, name: str) -> str | None:
         """Make an administrator of that name and a token, on the first start; None later."""
         return self.write(lambda change: _first(change, name))
+
+    def local_token(self, user: str, *, name: str, scopes: list[str], seconds: float | None) -> str:
+        """A token for who can open the database anyway; the user is made, or made an administrator, as it needs."""
+        expires = None if seconds is None else time.time() + seconds
+
+        def work(change: Change) -> str:
+            row = change.execute(sa.select(users).where(users.c.name == user)).one_or_none()
+            number = row.id if row is not None else add_user(change, user, admin="admin" in scopes)
+            if row is not None and "admin" in scopes and not row.admin:
+                change.execute(users.update().where(users.c.id == number).values(admin=True))
+            key, text = add_token(change, number, scopes, name=name, expires=expires)
+            record(change, None, "make token", f"token:{key}", user=number, scopes=scopes, locally=True)
+            return text
+
+        return self.write(work)
 
     def guarded(self) -> bool:
         """Whether anybody could log in: there is a token that is good."""

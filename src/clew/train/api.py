@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -19,6 +20,7 @@ from clew.launch.worker import check_not_inside
 from clew.ledger import Run
 from clew.ledger.environment import allowed_cores, capture
 from clew.ledger.folder import next_name
+from clew.ledger.pushing import pushed
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.train.columns import Columns
 from clew.train.config import TrainConfig
@@ -158,6 +160,11 @@ def _begin(
         if lease.lost:
             raise LeaseError(f"{lease.path}: this work was handed to another before it began")
     run = replace(Run.open(team.share("run", lambda: str(make().path))), recipe=recipe)
+    with pushed(run=run) if team.here.rank == 0 and lease is None else contextlib.nullcontext():
+        return _go(run, recipe, config, team, resume=resume, lease=lease)
+
+
+def _go(run: Run, recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool, lease: Lease | None) -> Run:
     if team.store is None:
         _start(run, recipe, config, resume=resume, lease=lease)
         return run

@@ -16,6 +16,7 @@ from clew.errors import ConfigError, RunError
 from clew.files import write_text
 from clew.launch import warm
 from clew.ledger.folder import next_name
+from clew.ledger.pushing import pushed
 from clew.tune import folds, space
 from clew.tune.config import TuneConfig
 from clew.tune.coordinator import Coordinator, others
@@ -69,7 +70,7 @@ def tune(
         warm.ready(template.recipe.location)
         doing = Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
-    with _stoppable(coordinator):
+    with _stoppable(coordinator), pushed(root=opened.folder.trials):
         coordinator.run()
     return opened
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import psutil
 
 from clew.errors import ClewError, ServerError
+from clew.ledger.link import Link
 from clew.service.agent.finish import finish
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.messages import Answer, Introduction, Kept, Known, Load, Poll, Size
 from clew.service.agent.runner import Local, Runner
 from clew.service.agent.work import Work, Working
 from clew.service.job import Result
-from clew.service.link import Link
 
 _LOOK = 0.2
 """Seconds between two looks at jobs."""

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from clew.files import write_text
+from clew.ledger.link import Link
 from clew.service.agent.agent import Agent
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.messages import Introduction
 from clew.service.agent.slots import slots_here
 from clew.service.client import credentials
-from clew.service.link import Link
 from clew.version import __version__
 
 

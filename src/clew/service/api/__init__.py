@@ -15,6 +15,8 @@ SUBJECTS = (
     "records",
     "metrics",
     "events",
+    "artefacts",
+    "catalogue",
     "jobs",
     "agents",
 )

@@ -143,8 +143,15 @@ async def open_session(service: Service, token: str, address: str) -> str:
 
     def work(change: Change) -> str:
         until = min(time.time() + _SESSION, caller.expires or float("inf"))
-        scopes, more = sorted(caller.scopes), {"kind": "session", "parent": caller.token}
-        number, text = add_token(change, caller.user, scopes, name="browser", expires=until, **more)
+        number, text = add_token(
+            change,
+            caller.user,
+            sorted(caller.scopes),
+            name="browser",
+            expires=until,
+            kind="session",
+            parent=caller.token,
+        )
         record(change, caller, "log in", f"token:{number}")
         return text
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
@@ -141,6 +141,39 @@ def get_run(service: ServiceOf, caller: Watcher, number: Number) -> RunFacts:
         found = connection.execute(listed(caller).where(runs.c.id == number)).mappings().one()
         row = rows(connection, [dict(found)])[0]
     return RunFacts(**row.model_dump(), config=full.config, environment=full.environment)
+
+
+class RunChange(Body):
+    """What to change; what is not given stays."""
+
+    name: Name | None = None
+    group: Name | None = None
+    state: Literal["interrupted"] | None = None
+    """Of a run that ended without a word; nothing changes where it had one."""
+    message: Text | None = None
+
+
+@router.patch("/{number}")
+async def change_run(service: ServiceOf, caller: Pusher, number: Number, body: RunChange) -> RunRow:
+    """Rename it, share it with a group, or tell that its process is gone."""
+
+    def work(change: Change) -> RunRow:
+        row = one(change.connection, runs, number, caller, "run")
+        facts = body.model_dump(exclude_none=True)
+        if "group" in facts:
+            facts["group"] = caller.group(body.group, change.connection)
+        if facts.pop("state", None) and row.state in ("created", "running"):
+            facts |= {"state": "interrupted", "ended": row.updated}
+        if facts:
+            change.execute(runs.update().where(runs.c.id == number).values(facts))
+            record(change, caller, "change run", f"run:{number}", **facts)
+            service.forget_run(number)
+            change.after.append(lambda: service.forget_run(number))
+            change.tell(f"run:{number}", "runs")
+        found = change.execute(listed(caller).where(runs.c.id == number)).mappings().one()
+        return rows(change.connection, [dict(found)])[0]
+
+    return await service.write_soon(work)
 
 
 class Tags(Body):

@@ -22,11 +22,6 @@ POLICY = (
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """No script but ours. Plotly and gauges set style attributes, which cannot act."""
-SANDBOX = (
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:"
-)
-"""Of pages that others wrote: scripts draw, but have no origin, no cookie, and nobody to talk to."""
 
 
 @functools.cache

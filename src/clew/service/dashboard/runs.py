@@ -68,12 +68,6 @@ def report(request: Request, viewer: frame.Viewer, number: Number) -> Response:
     return run.report(request, viewer, number)
 
 
-@router.get("/runs/{number}/report/content")
-def report_content(request: Request, viewer: frame.Viewer, number: Number) -> Response:
-    """What is in the box."""
-    return run.report_content(request, viewer, number)
-
-
 @router.get("/runs/{number}/{tab}")
 def part(request: Request, viewer: frame.Viewer, number: Number, tab: str) -> Response:
     """Another part of its page."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -40,6 +41,12 @@ class Link:
     def close(self) -> None:
         """Give its connections back."""
         self._http.close()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def call(
         self,
@@ -78,6 +85,19 @@ class Link:
                     return _checked(answer)
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
+
+    def upload(self, path: str, file: Path, *, params: Mapping[str, Any]) -> Any:
+        """Send a file's content.
+
+        Raises:
+            ServerError: the server is away, or says no.
+        """
+        try:
+            with file.open("rb") as stream:
+                wait = httpx.Timeout(600, connect=5)
+                return _checked(self._http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
+        except httpx.TransportError as error:
+            raise ServerError(self._away(error)) from error
 
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Everything in a list, page by page."""

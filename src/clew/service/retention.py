@@ -1,0 +1,51 @@
+"""What goes by itself: artefacts that rules say, contents that nothing names, tokens long expired."""
+
+from __future__ import annotations
+
+import time
+
+import sqlalchemy as sa
+
+from clew.service.config import Retention
+from clew.service.database.tables import artefacts, blobs, tags, tokens
+from clew.service.people import record
+from clew.service.service import Service
+from clew.service.store import Store
+from clew.service.writer import Change
+
+EVERY = 3600.0
+"""Seconds between two looks."""
+_MONTH = 30 * 86400.0
+
+
+def sweep(service: Service) -> int:
+    """Apply the rules once; how many artefacts went."""
+    gone = service.write(lambda change: _apply(change, service.config.retention))
+    for sha256 in service.write(lambda change: _unnamed(change, service.store)):
+        service.store.drop(sha256)
+    service.store.tidy()
+    return gone
+
+
+def _apply(change: Change, rules: tuple[Retention, ...]) -> int:
+    gone = 0
+    for rule in rules:
+        old = [artefacts.c.kind == rule.kind, artefacts.c.created < time.time() - 86400 * rule.days]
+        if rule.keep_tagged:
+            tagged = sa.select(tags.c.run).where(tags.c.run == artefacts.c.run).exists()
+            old.append(~tagged)
+        went = change.execute(artefacts.delete().where(*old)).rowcount
+        if went:
+            record(change, None, "retention", rule.kind, artefacts=went, days=rule.days)
+        gone += went
+    change.execute(tokens.delete().where(tokens.c.kind != "token", tokens.c.expires < time.time() - _MONTH))
+    return gone
+
+
+def _unnamed(change: Change, store: Store) -> list[str]:
+    """Contents that no artefact has and that did not come in just now; the database forgets them."""
+    named = sa.select(artefacts.c.id).where(artefacts.c.blob == blobs.c.sha256).exists()
+    found = [each for each in change.connection.scalars(sa.select(blobs.c.sha256).where(~named)) if store.old(each)]
+    for sha256 in found:
+        change.execute(blobs.delete().where(blobs.c.sha256 == sha256))
+    return found
