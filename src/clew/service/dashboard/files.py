@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
 import sqlalchemy as sa
 
+from clew.errors import RunError
+from clew.ledger import timeline as spans
 from clew.service.database.tables import artefacts
 from clew.service.service import Service
 
 _LARGEST = 8_000_000
 """Bytes of a plot; a larger one is downloaded, not drawn."""
+_TRACE = re.compile(r"trace/rank-(\d{1,6})\.trace")
 _MOST = 60
 """Plots on a page."""
 
@@ -69,4 +74,13 @@ def apart(given: Any) -> dict[str, Any] | None:
 
 def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What ranks did when, of runs whose traces were stored."""
-    return []
+    ranks = {}
+    for each in stored:
+        found = _TRACE.fullmatch(each["name"])
+        if found and each["bytes"] <= _LARGEST:
+            with contextlib.suppress(RunError, OSError):  # no trace, or none any more
+                ranks[int(found[1])] = spans.read(service.store.path(each["blob"]))
+    if not any(len(each) for each in ranks.values()):
+        return []
+    drawn = apart(spans.drawn(dict(sorted(ranks.items()))))
+    return [] if drawn is None else [drawn]
