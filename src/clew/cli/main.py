@@ -23,11 +23,14 @@ from clew.cli import (
     evaluate,
     export,
     init,
+    jobs,
     login,
+    logs,
     predict,
     prepare,
     runs,
     serve,
+    submit,
     token,
     trace,
     train,
@@ -54,6 +57,12 @@ app.command()(prepare.prepare)
 app.command()(train.train)
 app.command()(worker.worker)
 app.command()(agent.agent)
+app.command()(submit.submit)
+app.command()(jobs.jobs)
+app.command()(logs.logs)
+app.command()(jobs.cancel)
+app.command()(jobs.retry)
+app.command()(jobs.requeue)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)

@@ -60,11 +60,11 @@ def answer(change: Change, service: Service, caller: Caller, agent: int, poll: P
     now = time.time()
     queue.seen(change, agent, load=None if poll.load is None else poll.load.model_dump(), now=now)
     again, foreign = queue.compare(change, agent, poll.held, now=now) if first else ([], [])
-    new = queue.claim(change, agent, now=now)
+    new = queue.claim(change, agent, quota=service.config.limits.quota_jobs, now=now)
     orders = tuple(jobs.order(change, job) for job in (*again, *new))
     if orders or foreign:
         change.after.append(service.people.forget)
-        change.tell(*(jobs.topic(job) for job in (*again, *new)))
+        change.tell(jobs.ALL, *(jobs.topic(job) for job in (*again, *new)))
     return Answer(orders=orders, cancel=tuple(queue.to_cancel(change, agent)), drop=tuple(foreign))
 
 

@@ -18,6 +18,8 @@ from clew.service.writer import Change
 
 QUEUE = "queue"
 """The topic that agents listen to."""
+ALL = "jobs"
+"""The topic of whoever shows them."""
 _SPARE = 86400.0
 """Seconds that a job's token outlives its wall time."""
 _LONG = 90 * 86400.0
@@ -54,7 +56,7 @@ def submit(change: Change, caller: Caller, given: Submission, *, retry_of: int |
     job = change.add(jobs, **row, created=now, updated=now)
     queue.note(change, job, "submitted", f"by {caller.name}", now=now)
     record(change, caller, "submit", topic(job), name=given.name, kind=given.kind)
-    change.tell(QUEUE, topic(job))
+    change.tell(QUEUE, ALL, topic(job))
     return job
 
 
@@ -85,7 +87,7 @@ def cancel(change: Change, caller: Caller, job: int) -> None:
     change.execute(jobs.update().where(jobs.c.id == job).values(values))
     queue.note(change, job, "cancelled" if row.state == "waiting" else "cancel", f"by {caller.name}", now=now)
     record(change, caller, "cancel", topic(job))
-    change.tell(QUEUE, topic(job))
+    change.tell(QUEUE, ALL, topic(job))
 
 
 def requeue(change: Change, caller: Caller, job: int) -> None:
@@ -105,7 +107,7 @@ def requeue(change: Change, caller: Caller, job: int) -> None:
     queue.revoke(change, job, now=now)
     queue.note(change, job, "requeued", f"by {caller.name}", now=now)
     record(change, caller, "requeue", topic(job))
-    change.tell(QUEUE, topic(job))
+    change.tell(QUEUE, ALL, topic(job))
 
 
 def retry(change: Change, caller: Caller, job: int) -> int:

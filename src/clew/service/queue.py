@@ -21,6 +21,8 @@ LEASE = 60.0
 """Seconds of silence after which an agent is taken to be gone."""
 _PATIENCE = 600.0
 """Seconds after which a job that is first in line is waited for: nothing smaller overtakes it on that agent."""
+_SILENT = "silent"
+"""Among the facts of a job whose agent was not heard of: should it come back, the job goes on."""
 _ROW = (jobs.c.id, jobs.c.owner, jobs.c.kind, jobs.c.priority, jobs.c.resources, jobs.c.created, jobs.c.agent)
 
 
@@ -68,8 +70,11 @@ def chosen(
     return found
 
 
-def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
-    """Give an agent the jobs it has room for; their numbers. An agent that is not there gets none."""
+def claim(change: Change, agent: int, *, quota: int | None = None, now: float | None = None) -> list[int]:
+    """Give an agent the jobs it has room for; their numbers. An agent that is not there gets none.
+
+    `quota` is how many jobs those may have running whose own quota says nothing.
+    """
     now = time.time() if now is None else now
     row = change.execute(sa.select(agents).where(agents.c.id == agent)).mappings().first()
     if row is None:
@@ -79,12 +84,13 @@ def claim(change: Change, agent: int, *, now: float | None = None) -> list[int]:
         sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE))
     ).all()
     taken = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
+    waiting = _trusted(change, row, now)
     picked = chosen(
-        _trusted(change, row, now),
+        waiting,
         slots,
         left(slots, taken),
         _shares(active),
-        _quotas(change, active),
+        _quotas(change, waiting, active, quota),
         now=now,
     )
     for each in picked:
@@ -124,10 +130,13 @@ def _shares(active: Sequence[Any]) -> dict[int, int]:
     return used
 
 
-def _quotas(change: Change, active: Sequence[Any]) -> dict[int, int]:
+def _quotas(change: Change, waiting: Iterable[Waiting], active: Sequence[Any], default: int | None) -> dict[int, int]:
+    """How many more jobs each owner may have running; who has no limit is left out."""
+    owners = {each.owner for each in waiting}
     running = Counter(each.owner for each in active)
-    limits = change.execute(sa.select(users.c.id, users.c.quota_jobs).where(users.c.quota_jobs.is_not(None)))
-    return {user: limit - running[user] for user, limit in limits}
+    own = change.execute(sa.select(users.c.id, users.c.quota_jobs).where(users.c.id.in_(owners)))
+    limits = {user: default if limit is None else limit for user, limit in own}
+    return {user: limit - running[user] for user, limit in limits.items() if limit is not None}
 
 
 def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> tuple[list[int], list[int]]:
@@ -136,29 +145,25 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
     Returns:
         Jobs to hand out again, as the answer that gave them never arrived; and those that are no longer its own.
     """
-    rows = {
-        each.id: each
-        for each in change.execute(
-            sa.select(jobs.c.id, jobs.c.state, jobs.c.attempt, jobs.c.cancel).where(
-                jobs.c.agent == agent, jobs.c.state.in_((*ACTIVE, "lost"))
-            )
-        )
-    }
+    numbers = [each.job for each in held]
+    named = ("id", "state", "attempt", "agent", "facts", "begun")
+    mine = (jobs.c.agent == agent) & (jobs.c.state.in_(ACTIVE) | jobs.c.id.in_(numbers))
+    found = change.execute(sa.select(*(jobs.c[name] for name in named)).where(mine)).mappings()
+    rows = {each["id"]: each for each in found}
     kept, foreign = set[int](), list[int]()
     for each in held:
         row = rows.get(each.job)
-        if row is None or row.attempt != each.attempt:
+        if row is None or row["attempt"] != each.attempt:
             foreign.append(each.job)
             continue
         kept.add(each.job)
-        if row.state == "lost":
-            _change(change, each.job, {"state": "running", "ended": None, "reason": ""}, now=now)
-            note(change, each.job, "found", "its agent is back, and it runs", agent=agent, now=now)
-    missing = [row for row in rows.values() if row.id not in kept]
+        if row["state"] not in ACTIVE and _open(row):
+            _running(change, row, row["begun"], now=now)
+    missing = [row for number, row in rows.items() if number not in kept]
     for row in missing:
-        if row.state == "running":
-            _gone(change, row.id, "its agent knows nothing of it any more", now=now)
-    return [row.id for row in missing if row.state == "claimed"], foreign
+        if row["state"] == "running":
+            _gone(change, row["id"], "its agent knows nothing of it any more", now=now)
+    return [row["id"] for row in missing if row["state"] == "claimed"], foreign
 
 
 def to_cancel(change: Change, agent: int) -> list[int]:
@@ -179,14 +184,17 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
     row = change.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().first()
     if row is None or row["agent"] != agent or row["attempt"] != result.attempt:
         return False
-    if row["state"] not in (*ACTIVE, "lost"):
+    if not _open(row):
         return row["state"] != "waiting" or result.state != "running"  # told before
+    if row["state"] != "running" and result.state != "lost":
+        _running(change, row, row["begun"] or result.began or now, now=now)
     if result.state == "running":
-        if row["state"] != "running":
-            _change(change, job, {"state": "running", "begun": row["begun"] or now, "reason": ""}, now=now)
-            note(change, job, "running", f"attempt {row['attempt']}", agent=agent, now=now)
         return True
-    facts = {**(row["facts"] or {}), "memory": max(result.memory, (row["facts"] or {}).get("memory") or 0)}
+    facts = {
+        **(row["facts"] or {}),
+        _SILENT: False,
+        "memory": max(result.memory, (row["facts"] or {}).get("memory") or 0),
+    }
     values = {"exit_code": result.code, "facts": facts, "begun": result.began or row["begun"]}
     if result.state == "lost":
         _change(change, job, values, now=now)
@@ -194,6 +202,20 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
     else:
         _end(change, row, result, values, now=now)
     return True
+
+
+def _open(row: sa.RowMapping) -> bool:
+    """Whether an attempt may still go on: it does, or only its agent was not heard of for a while."""
+    silent = row["state"] in ("waiting", "lost") and (row["facts"] or {}).get(_SILENT)
+    return row["state"] in ACTIVE or bool(silent)
+
+
+def _running(change: Change, row: sa.RowMapping, began: float | None, *, now: float) -> None:
+    facts = {**(row["facts"] or {}), _SILENT: False}
+    values = {"state": "running", "begun": began or now, "ended": None, "reason": "", "facts": facts}
+    _change(change, row["id"], values, now=now)
+    told = f"attempt {row['attempt']}" if row["state"] == "claimed" else "its agent is back"
+    note(change, row["id"], "running", told, agent=row["agent"], now=now)
 
 
 def _end(change: Change, row: sa.RowMapping, result: Result, values: dict[str, Any], *, now: float) -> None:
@@ -212,23 +234,26 @@ def _end(change: Change, row: sa.RowMapping, result: Result, values: dict[str, A
     _settle(change, row["id"], state, reason, {**values, "ended": result.ended or now}, now=now)
 
 
-def _gone(change: Change, job: int, why: str, *, now: float) -> None:
-    """A job that ended without a word: lost, or waiting again where that was asked for."""
+def _gone(change: Change, job: int, why: str, *, now: float, silent: bool = False) -> None:
+    """A job that ended without a word: lost, or waiting again where that was asked for.
+
+    Where only its agent fell silent its token stays: it may run all the while.
+    """
     row = change.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
-    if row["cancel"] is not None:
-        _settle(change, job, "cancelled", why, {"ended": now}, now=now)
-    elif row["attempt"] < row["attempts"]:
-        _settle(change, job, "waiting", why, {"ended": now}, now=now)
-    else:  # its token stays: should the agent come back, it goes on
-        _change(change, job, {"state": "lost", "reason": why, "ended": now}, now=now)
-        note(change, job, "lost", why, agent=row["agent"], now=now)
+    again = row["attempt"] < row["attempts"]
+    state = "cancelled" if row["cancel"] is not None else "waiting" if again else "lost"
+    facts = {**(row["facts"] or {}), _SILENT: silent and state != "cancelled"}
+    _settle(change, job, state, why, {"ended": now, "facts": facts}, now=now, revoked=not facts[_SILENT])
 
 
-def _settle(change: Change, job: int, state: str, reason: str, values: Mapping[str, Any], *, now: float) -> None:
+def _settle(
+    change: Change, job: int, state: str, reason: str, values: Mapping[str, Any], *, now: float, revoked: bool = True
+) -> None:
     """An attempt is over, and its token void."""
     _change(change, job, {**values, "state": state, "reason": reason}, now=now)
     note(change, job, "requeued" if state == "waiting" else state, reason, now=now)
-    revoke(change, job, now=now)
+    if revoked:
+        revoke(change, job, now=now)
 
 
 def revoke(change: Change, job: int, *, now: float) -> None:
@@ -248,7 +273,7 @@ def sweep(change: Change, *, since: float, now: float | None = None, lease: floa
     silent = sa.select(jobs.c.id, agents.c.name).join(agents, agents.c.id == jobs.c.agent)
     rows = change.execute(silent.where(jobs.c.state.in_(ACTIVE), agents.c.seen < now - lease)).all()
     for each in rows:
-        _gone(change, each.id, f"its agent {each.name} fell silent", now=now)
+        _gone(change, each.id, f"its agent {each.name} fell silent", now=now, silent=True)
     return [each.id for each in rows]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ from types import FrameType
 import uvicorn
 
 from clew.errors import ConfigError
-from clew.service.agent.beside import beside, leave
+from clew.service.agent.beside import beside
 from clew.service.app import create_app
 from clew.service.config import ServiceConfig
 from clew.service.logs import configuration
@@ -62,10 +61,9 @@ def serve(
             server_header=False,
             proxy_headers=False,
         )
-        with contextlib.ExitStack() as stack:
-            if agent:
-                stack.callback(leave, beside(service, address))
-            Server(settings, service).run(sockets=[bound])
+        if agent:
+            beside(service, address)
+        Server(settings, service).run(sockets=[bound])
 
 
 @contextmanager

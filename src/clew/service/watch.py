@@ -24,7 +24,7 @@ async def watch(service: Service) -> None:
         found = queue.sweep(change, since=since)
         if found:
             _LOG.warning("agents fell silent: jobs %s", found)
-            change.tell(jobs.QUEUE, *map(jobs.topic, found))
+            change.tell(jobs.QUEUE, jobs.ALL, *map(jobs.topic, found))
             change.after.append(service.people.forget)
 
     while not service.hub.stopping:

@@ -229,6 +229,14 @@ class Study:
         """Every trial, in order of number."""
         return [self._outcome(each) for each in self._frozen()]
 
+    def outcome(self, number: int) -> Outcome:
+        """One trial.
+
+        Raises:
+            RunError: there is none.
+        """
+        return self._outcome(self._trial(number))
+
     def count(self) -> dict[State, int]:
         """How many trials there are in each state, and altogether as `waiting` those not asked for yet."""
         found: dict[State, int] = dict.fromkeys(_STATES.values(), 0)

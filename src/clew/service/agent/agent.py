@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from clew.errors import ClewError, ServerError
+from clew.errors import ServerError
 from clew.ledger.link import Link
+from clew.service.agent import commands
 from clew.service.agent.finish import finish
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.messages import Answer, Introduction, Kept, Known, Load, Poll, Size
 from clew.service.agent.runner import Local, Runner
-from clew.service.agent.work import Work, Working
+from clew.service.agent.work import Command, Work, Working
 from clew.service.job import Result
 
 _LOOK = 0.2
@@ -48,6 +49,8 @@ class Agent:
     folder: AgentFolder
     introduction: Introduction
     runner: Runner = field(default_factory=Local)
+    command: Command = commands.command
+    """What is run for a job."""
     idle: float | None = None
     """Seconds without a job after which it leaves; None: never."""
     tell: Callable[[str], None] = print
@@ -55,12 +58,16 @@ class Agent:
 
     def __post_init__(self) -> None:
         self._work = Work(
-            self.folder, self.runner, self.introduction.slots, environment={"CLEW_SERVER": self.link.server}
+            self.folder,
+            self.runner,
+            self.introduction.slots,
+            environment={"CLEW_SERVER": self.link.server},
+            command=self.command,
         )
         self._told: dict[int, _Told] = {}
         self._lock = threading.RLock()
         self._number = 0
-        self._failed: ClewError | None = None
+        self._failed: Exception | None = None
         self._busy = time.monotonic()
 
     def run(self) -> None:
@@ -119,7 +126,7 @@ class Agent:
         try:
             while not self.stopping.is_set():
                 self._patiently(self._poll)
-        except ClewError as error:
+        except Exception as error:  # whatever it was, `run` raises it
             self._failed = error
             self.stopping.set()
 
@@ -145,14 +152,14 @@ class Agent:
             for job in answer.cancel:
                 self._work.cancel(job)
             for job in answer.drop:
-                self.tell(f"job {job} is another's now, and ended here")
                 self._drop(job)
         if answer.cancel and not answer.orders:
             self.stopping.wait(1)  # told at once again, until they have ended
 
     def _drop(self, job: int) -> None:
         with self._lock:
-            self._work.drop(job)
+            if self._work.drop(job):
+                self.tell(f"job {job} is not this agent's any more, and was ended")
             self._told.pop(job, None)
 
     def _look(self) -> None:

@@ -33,7 +33,7 @@ def beside(service: Service, address: str) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the server, which then lets it go
+            start_new_session=True,  # Ctrl-C is for the server
             env={**os.environ, "CLEW_TOKEN": token},
         )
 
@@ -45,9 +45,3 @@ def _token(change: Change) -> str:
     first = change.scalar(sa.select(sa.func.min(users.c.id)).where(users.c.admin))
     assert first is not None, "the first start made an administrator"
     return add_token(change, int(first), ["agent"], name=_NAME, kind="agent")[1]
-
-
-def leave(agent: subprocess.Popen[bytes]) -> None:
-    """Have it go, now; its jobs do not."""
-    agent.terminate()
-    agent.wait()

@@ -12,10 +12,12 @@ from pathlib import Path
 
 from clew.files import write_text
 from clew.ledger.link import Link
+from clew.service.agent import commands
 from clew.service.agent.agent import Agent
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.messages import Introduction
 from clew.service.agent.slots import slots_here
+from clew.service.agent.work import Command
 from clew.service.client import credentials
 from clew.version import __version__
 
@@ -36,6 +38,7 @@ def make(
     memory: int | None,
     idle: float | None,
     tell: Callable[[str], None],
+    command: Command = commands.command,
 ) -> Agent:
     """An agent that is ready to run.
 
@@ -58,6 +61,7 @@ def make(
         ),
         idle=idle,
         tell=tell,
+        command=command,
     )
 
 

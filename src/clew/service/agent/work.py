@@ -89,17 +89,21 @@ class Work:
             if working.handle:
                 self._runner.cancel(working.handle)
 
-    def drop(self, job: int) -> None:
-        """End a job that is no longer this agent's, now."""
+    def drop(self, job: int) -> bool:
+        """End a job that is no longer this agent's, now; whether it was there."""
         working = self._jobs.pop(job, None)
-        if working is not None:
-            if working.handle:
-                self._runner.kill(working.handle)
-            self._mark_told(working)
+        if working is None:
+            return False
+        if working.handle:
+            self._runner.kill(working.handle)
+        self._mark_told(working)
+        return True
 
     def told(self, job: int) -> None:
         """The server knows how it ended."""
-        self._mark_told(self._jobs.pop(job))
+        working = self._jobs.pop(job, None)
+        if working is not None:
+            self._mark_told(working)
 
     def look(self) -> Iterator[tuple[Working, Result]]:
         """How every job is now."""

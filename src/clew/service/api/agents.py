@@ -71,7 +71,7 @@ async def report(service: ServiceOf, caller: AgentOf, agent: Number, job: Number
         agents.owned(change.connection, caller, agent)
         queue.seen(change, agent, now=time.time())
         kept = queue.report(change, agent, job, body)
-        change.tell(jobs.topic(job), *(() if body.state == "running" else (jobs.QUEUE,)))
+        change.tell(jobs.ALL, jobs.topic(job), *(() if body.state == "running" else (jobs.QUEUE,)))
         if body.state != "running":
             change.after.append(service.people.forget)
         return kept

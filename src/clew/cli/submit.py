@@ -1,0 +1,97 @@
+"""`clew submit`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from clew.cli.agent import Server
+from clew.cli.options import Settings, bold, bytes_in, console, overrides, program, seconds_in
+from clew.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from clew.service.job import Kind
+
+_KINDS = ("train", "tune", "prepare", "evaluate")
+_NEEDS: Any = {"rich_help_panel": "What it needs"}
+Json = Annotated[bool, typer.Option("--json", help="For other programs: all that is known.")]
+
+
+def submit(
+    recipe: Annotated[
+        str,
+        typer.Argument(help="A recipe's name or file, a YAML, or a run's folder; to evaluate: a job's number."),
+    ],
+    kind: Annotated[str, typer.Option(help="train, tune, prepare or evaluate.")] = "train",
+    dataset: Annotated[str | None, typer.Option(help="A dataset's folder, or its key.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that work together.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data.")] = None,
+    settings: Settings = None,
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="What the job and its run are called.")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Default: one a process.", **_NEEDS)] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="Default: none.", **_NEEDS)] = None,
+    memory: Annotated[str | None, typer.Option(help="At most: 4G. It is ended if it takes more.", **_NEEDS)] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, help="Default: 1.", **_NEEDS)] = None,
+    wall: Annotated[str | None, typer.Option(help="At most: 90s, 30m, 12h. Then it is asked to end.", **_NEEDS)] = None,
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="The higher, the sooner.")] = 0,
+    group: Annotated[str | None, typer.Option(help="Let this group's agents run it, its members see it.")] = None,
+    requeue: Annotated[
+        int, typer.Option(min=0, help="Go on so many times when it stopped early (exit code 75) or its agent was lost.")
+    ] = 0,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; the exit code is the job's.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="The same, and show what it prints.")] = False,
+    as_json: Json = False,
+    server: Server = None,
+) -> None:
+    """Hand a job to a server; an agent of yours, or of your group's, runs it.
+
+    \b
+    Examples:
+      clew submit tracking --dataset data --epochs 5 --follow
+      clew submit my.yaml --set train.optimizer.lr=1e-3 --output first --cpus 4 --gpus 1 --memory 16G --wall 12h
+      clew submit my_recipe.py --dataset /data/jets --requeue 5 --wall 1h
+      clew submit study.yaml --kind tune --cpus 8 --priority 10
+      clew submit tracking --kind prepare --set 'prepare.input=[/data/events]' --output dataset
+      clew submit 12 --kind evaluate --wait
+
+    Settings are checked here before anything is sent. A recipe in a file goes along with the job.
+    """
+    if kind not in _KINDS:
+        raise ConfigError(f"--kind {kind}: there is no such kind{nearest(kind, _KINDS)}")
+    from clew.cli.jobs import ended, watch
+    from clew.service.client import Client
+    from clew.service.submit import submission
+
+    chosen = overrides(settings, train__epochs=epochs, **{_workers(kind): workers})
+    needs: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "nodes": nodes}
+    needs["memory"] = None if memory is None else int(bytes_in(memory, "--memory"))
+    needs["wall"] = None if wall is None else seconds_in(wall, "--wall")
+    job = submission(
+        recipe,
+        chosen,
+        kind=cast("Kind", kind),
+        name=output,
+        dataset=dataset,
+        resources=needs,
+        priority=priority,
+        group=group,
+        requeue=requeue,
+    )
+    with Client(server) as client:
+        made = client.jobs.submit(job)
+        if as_json:
+            typer.echo(made.model_dump_json(indent=1))
+        else:
+            console.print(f"job {bold(made.id)}: {made.kind} {made.name}")
+        if wait or follow:
+            raise typer.Exit(ended(watch(client, made.id, log=follow)))
+        if not as_json:
+            again = program()
+            console.print(
+                f"[dim]watch it:[/] {again} logs {made.id} --follow   [dim]end it:[/] {again} cancel {made.id}"
+            )
+
+
+def _workers(kind: str) -> str:
+    return {"prepare": "prepare__workers", "tune": "tune__parallel"}.get(kind, "train__workers")

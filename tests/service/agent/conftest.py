@@ -1,0 +1,95 @@
+"""Agents that are processes of their own, and clients of people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew import Client
+from clew.service.agent.keeper import end_file
+from clew.service.agent.runner import Local
+from clew.service.job import JobDetail, Submission
+
+
+@dataclass
+class Hand:
+    """An agent's process, which can be killed and started again."""
+
+    command: list[str]
+    token: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> Hand:
+        with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
+            own = {**os.environ, "CLEW_TOKEN": self.token, "OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=own)
+        return self
+
+    def end(self, sign: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.send_signal(sign)
+        self.process.wait(30)
+
+    @property
+    def log(self) -> str:
+        return (self.folder.parent / f"{self.folder.name}.log").read_text()
+
+
+Hands = Callable[..., Hand]
+
+
+@pytest.fixture
+def hands(tmp_path: Path) -> Iterator[Hands]:
+    """Starts agents: `hands(client, "a", cpus=2)` runs lines of Python, `clew=True` real jobs."""
+    started: list[Hand] = []
+
+    def start(client: Client, name: str = "a", *, cpus: int = 2, group: str = "", clew: bool = False) -> Hand:
+        folder = tmp_path / f"agent-{name}"
+        if clew:
+            command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent", "--server", client.server]
+            command += ["--folder", str(folder), "--name", name, "--cpus", str(cpus)]
+        else:
+            command = [sys.executable, "-m", "tests.service.agent.quick", client.server, str(folder), name, str(cpus)]
+            command += [group] if group else []
+        token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+        started.append(Hand(command, token, folder).start())
+        return started[-1]
+
+    yield start
+    for hand in started:
+        if hand.process is not None and hand.process.poll() is None:
+            hand.end(signal.SIGKILL)
+        for attempt in hand.folder.glob("jobs/*/attempt-*"):
+            if not end_file(attempt).exists():
+                Local().kill(str(attempt))
+
+
+@pytest.fixture
+def somebody(person: Any) -> Iterator[Callable[..., Client]]:
+    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
+    opened: list[Client] = []
+
+    def made(name: str, **options: Any) -> Client:
+        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
+        token = known.headers["Authorization"].removeprefix("Bearer ")
+        opened.append(Client(str(known.base_url), token))
+        return opened[-1]
+
+    yield made
+    for each in opened:
+        each.close()
+
+
+def python(client: Client, code: str, *, name: str = "job", **options: Any) -> JobDetail:
+    """Submit a line of Python to a quick agent."""
+    return client.jobs.submit(Submission(name=name, spec={"recipe": "none", "code": code}, **options))

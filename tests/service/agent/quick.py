@@ -1,0 +1,40 @@
+"""An agent whose jobs are a line of Python each, in place of clew: where the point is the queue.
+
+Run as `python -m tests.service.agent.quick SERVER FOLDER NAME CPUS [GROUP]`.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+from clew.service.agent.folder import AgentFolder
+from clew.service.agent.start import make
+from clew.service.job import Order
+
+
+def code(order: Order, root: AgentFolder) -> tuple[str, ...]:
+    return (sys.executable, "-c", order.spec["code"])
+
+
+def main() -> None:
+    server, folder, name, cpus, *group = sys.argv[1:]
+    agent = make(
+        server,
+        folder=Path(folder),
+        name=name,
+        group=group[0] if group else None,
+        cpus=int(cpus),
+        gpus=0,
+        memory=None,
+        idle=None,
+        tell=lambda text: print(text, flush=True),
+        command=code,
+    )
+    signal.signal(signal.SIGTERM, lambda *_: agent.stopping.set())
+    agent.run()
+
+
+if __name__ == "__main__":
+    main()
