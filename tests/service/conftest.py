@@ -40,7 +40,9 @@ class Live:
         said = ""
         while "http://" not in said:
             line = self.process.stdout.readline()
-            assert line, f"the server did not start:\n{self.log[-3000:]}"
+            if not line:
+                self.stop()
+                raise AssertionError(f"the server did not start:\n{self.log[-3000:]}")
             said += line
         self.url = re.findall(r"http://\S+", said)[0]
         self.token = (re.findall(r"clew_\S+", said) or [self.token])[0]

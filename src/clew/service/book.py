@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from clew.ledger.folder import STATES
 from clew.ledger.records import Record
 from clew.service.answers import missing
-from clew.service.database.tables import points, records, runs, streams, summary, to_json
+from clew.service.database.tables import SPAN, points, records, runs, spans, streams, summary, to_json
 from clew.service.numbers import LEAD, number, numbers, text, whole
 from clew.service.writer import Change
 
@@ -85,6 +85,8 @@ class _Rows:
 
     records: list[dict[str, Any]] = field(default_factory=list)
     points: list[dict[str, Any]] = field(default_factory=list)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
+    """Streams, and the records in them that can be summed up: from, to."""
     metrics: dict[int, _Metric] = field(default_factory=dict)
     streams: dict[int, _Stream] = field(default_factory=dict)
     runs: dict[int, _Run] = field(default_factory=dict)
@@ -178,6 +180,8 @@ class Book:
             stream.samples = 0.0 if record["kind"] == "start" else number(record.get("samples")) or 0.0
         stream.next += 1
         rows.streams[stream.id] = stream
+        if stream.next % SPAN == 0:
+            rows.spans.append((stream.id, stream.next - SPAN, stream.next))
 
     def _metric(self, change: Change, key: int, run: _Run, stream: _Stream, name: str) -> _Metric | None:
         if len(run.metrics) >= _METRICS:
@@ -189,12 +193,14 @@ class Book:
     def _back(self, change: Change, key: int, run: _Run, stream: _Stream, step: int, rows: _Rows) -> None:
         """A run goes on from a step: what it had done after that step, it does again, so those points go."""
         self._write(change, rows)
-        rows.records, rows.points = [], []
+        rows.records, rows.points, rows.spans = [], [], []
         rows.metrics.clear()
         own = {name: metric for name, metric in run.metrics.items() if metric.stream == stream.id}
         for name, metric in own.items():
             change.execute(points.delete().where(points.c.metric == metric.id, points.c.step > step))
+            change.execute(spans.delete().where(spans.c.metric == metric.id))
             run.metrics[name] = rows.metrics[metric.id] = _counted_again(change, metric)
+        _sum_up(change, stream.id, 0, stream.next - stream.next % SPAN)
 
     def _load(self, change: Change, key: int) -> _Run:
         row = change.execute(sa.select(*_COLUMNS).where(runs.c.id == key)).mappings().one_or_none()
@@ -219,6 +225,8 @@ class Book:
             change.execute(records.insert(), rows.records)
         if rows.points:
             change.execute(points.insert(), rows.points)
+        for stream, begin, end in rows.spans:
+            _sum_up(change, stream, begin, end)
         if rows.metrics:
             change.execute(_SUM_UP, [_bound(metric.id, vars(metric), _MEASURED) for metric in rows.metrics.values()])
         if rows.streams:
@@ -239,6 +247,20 @@ def _remember(change: Change, stream: _Stream) -> None:
     if newest is not None:
         record = json.loads(newest)
         stream.samples, stream.step = number(record.get("samples")) or 0.0, whole(record.get("step"), 0)
+
+
+def _sum_up(change: Change, stream: int, begin: int, end: int) -> None:
+    """A row for each metric and span of the records from `begin` to `end`, so that long curves are drawn from few."""
+    own = sa.select(summary.c.id).where(summary.c.stream == stream)
+    each = (points.c.metric, (points.c.seq // SPAN).label("span"))
+    facts = (sa.func.min(points.c.value), sa.func.max(points.c.value), sa.func.count(), sa.func.max(points.c.seq))
+    named = [fact.label(name) for fact, name in zip(facts, ("least", "greatest", "number", "newest"), strict=True)]
+    inside = points.c.metric.in_(own), points.c.seq >= begin, points.c.seq < end
+    whole = sa.select(*each, *named).where(*inside).group_by(*each).subquery()
+    last = sa.and_(points.c.metric == whole.c.metric, points.c.seq == whole.c.newest)
+    columns = (whole.c.metric, whole.c.span, points.c.seq, points.c.step, points.c.time, points.c.value)
+    query = sa.select(*columns, whole.c.least, whole.c.greatest, whole.c.number).join(points, last)
+    change.execute(spans.insert().from_select([column.name for column in spans.c], query))
 
 
 def _counted_again(change: Change, metric: _Metric) -> _Metric:

@@ -1,16 +1,21 @@
-"""Reading metrics back: all points of a short curve, or least, greatest and last of every bin of a long one."""
+"""Reading metrics back: all points of a short curve; least, greatest and last of every bin of a long one.
+
+The longest are binned from `spans`, each of which sums up 256 records: what a screen shows of a million points is then
+read from four thousand rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 
-from clew.service.database.tables import points, summary
+from clew.service.database.tables import SPAN, points, spans, summary
 
-AXES = ("step", "time")
+_FINE = 64
+"""Points a row at which spans are fine enough: fewer spans than a quarter of the rows would show."""
 
 
 @dataclass(frozen=True)
@@ -50,55 +55,80 @@ def measured(connection: sa.Connection, run: int, names: Sequence[str] | None = 
 
 def curve(connection: sa.Connection, metric: Any, window: Window) -> Curve:
     """A metric (a row of `summary`) in a window."""
-    inside = _inside(metric.id, window)
-    if window.begin is None and window.end is None:
-        count = metric.count
-    else:
-        count = connection.execute(sa.select(sa.func.count()).select_from(points).where(*inside)).scalar_one()
-    if count <= window.points:
-        return _whole(connection, metric, inside)
-    return _binned(connection, metric, inside, count, window)
+    if metric.count > _FINE * window.points:
+        rows = list(_rough(connection, metric.id, window))
+        count = sum(row[-1] for row in rows)
+        if count > _FINE * window.points:
+            return _binned(metric.name, rows, count, window)
+    rows = list(_points(connection, metric.id, window, _seqs(connection, metric.id, window)))
+    if len(rows) > window.points:
+        return _binned(metric.name, rows, len(rows), window)
+    value = [row[3] for row in rows]
+    return Curve(metric.name, len(rows), False, [row[1] for row in rows], [row[2] for row in rows], value, value, value)
 
 
-def _inside(metric: int, window: Window) -> list[sa.ColumnElement[bool]]:
-    axis = points.c[window.axis]
-    found = [points.c.metric == metric]
+def _inside(table: sa.Table, metric: int, window: Window) -> list[sa.ColumnElement[bool]]:
+    axis = table.c[window.axis]
+    found = [table.c.metric == metric]
     found += [axis >= window.begin] if window.begin is not None else []
     found += [axis <= window.end] if window.end is not None else []
     return found
 
 
-def _whole(connection: sa.Connection, metric: Any, inside: list[sa.ColumnElement[bool]]) -> Curve:
-    query = sa.select(points.c.step, points.c.time, points.c.value).where(*inside).order_by(points.c.seq)
-    found = Curve(metric.name, 0, bins=False)
-    for step, moment, value in connection.execute(query):
-        found.step.append(step)
-        found.time.append(moment)
-        found.last.append(value)
-    found.min = found.max = found.last
-    found.count = len(found.step)
+def _points(
+    connection: sa.Connection, metric: int, window: Window, more: Sequence[sa.ColumnElement[bool]] = ()
+) -> Iterable[Any]:
+    c = points.c
+    columns = (c.seq, c.step, c.time, c.value, c.value.label("min"), c.value.label("max"), sa.literal_column("1"))
+    query = sa.select(*columns).where(*_inside(points, metric, window), *more)
+    return connection.execute(query.order_by(c.seq))
+
+
+def _rough(connection: sa.Connection, metric: int, window: Window) -> Iterable[Any]:
+    """Spans, and behind the last of them points."""
+    c = spans.c
+    query = sa.select(c.seq, c.step, c.time, c.value, c.min, c.max, c.count).where(*_inside(spans, metric, window))
+    yield from connection.execute(query.order_by(c.seq))
+    end = connection.execute(sa.select(sa.func.max(c.span)).where(c.metric == metric)).scalar()
+    yield from _points(connection, metric, window, (points.c.seq >= (0 if end is None else SPAN * (end + 1)),))
+
+
+def _seqs(connection: sa.Connection, metric: int, window: Window) -> list[sa.ColumnElement[bool]]:
+    """Which records a window can hold, by the spans at its ends: spares reading all others."""
+    axis, own = spans.c[window.axis], spans.c.metric == metric
+    found = []
+    if window.begin is not None:
+        first = connection.execute(sa.select(sa.func.min(spans.c.span)).where(own, axis >= window.begin)).scalar()
+        found += [points.c.seq >= SPAN * first] if first is not None else []
+    if window.end is not None:
+        last = connection.execute(sa.select(sa.func.min(spans.c.span)).where(own, axis > window.end)).scalar()
+        found += [points.c.seq < SPAN * (last + 1)] if last is not None else []
     return found
 
 
-def _binned(
-    connection: sa.Connection, metric: Any, inside: list[sa.ColumnElement[bool]], count: int, window: Window
-) -> Curve:
-    """Bins of equal width in steps; along time, whose width nobody knows beforehand, of equal number of records."""
-    key = points.c.step if window.axis == "step" else points.c.seq
-    ends = connection.execute(sa.select(sa.func.min(key), sa.func.max(key)).where(*inside)).one()
-    width = (ends[1] - ends[0]) // window.points + 1
-    each = ((key - ends[0]) // sa.literal_column(str(width))).label("bin")
-    values = (sa.func.min(points.c.value), sa.func.max(points.c.value), sa.func.max(points.c.seq))
-    bins = sa.select(*(value.label(name) for value, name in zip(values, ("least", "greatest", "seq"), strict=True)))
-    binned = bins.where(*inside).group_by(each).subquery()
-    end = sa.and_(points.c.metric == metric.id, points.c.seq == binned.c.seq)
-    columns = (points.c.step, points.c.time, points.c.value, binned.c.least, binned.c.greatest)
-    query = sa.select(*columns).select_from(binned.join(points, end)).order_by(points.c.seq)
-    found = Curve(metric.name, count, bins=True)
-    for step, moment, value, least, greatest in connection.execute(query):
-        found.step.append(step)
-        found.time.append(moment)
-        found.last.append(value)
-        found.min.append(least)
-        found.max.append(greatest)
+def _binned(name: str, rows: Sequence[Any], count: int, window: Window) -> Curve:
+    """Bins of equal width along the axis. Rows are in the order they were recorded in."""
+    place = 1 if window.axis == "step" else 2
+    begin = rows[0][place]
+    width = (rows[-1][place] - begin) / window.points or 1.0
+    found, now = Curve(name, count, bins=True), None
+    for row in rows:
+        bin = min(int((row[place] - begin) / width), window.points - 1)
+        if bin != now:
+            now = bin
+            columns: tuple[list[Any], ...] = (found.step, found.time, found.last, found.min, found.max)
+            for column, value in zip(columns, row[1:6], strict=True):
+                column.append(value)
+            continue
+        found.step[-1], found.time[-1], found.last[-1] = row[1], row[2], row[3]
+        found.min[-1] = _least(found.min[-1], row[4])
+        found.max[-1] = _greatest(found.max[-1], row[5])
     return found
+
+
+def _least(a: float | None, b: float | None) -> float | None:
+    return a if b is None or (a is not None and a <= b) else b
+
+
+def _greatest(a: float | None, b: float | None) -> float | None:
+    return a if b is None or (a is not None and a >= b) else b

@@ -176,6 +176,22 @@ points = sa.Table(
     sa.Column("value", sa.Double),
     sqlite_with_rowid=False,
 )
+SPAN = 256
+"""Records of a stream that one row of `spans` sums up."""
+spans = sa.Table(
+    "spans",
+    metadata,
+    sa.Column("metric", Id, sa.ForeignKey("summary.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("span", sa.BigInteger, primary_key=True),  # seq divided by SPAN
+    sa.Column("seq", sa.BigInteger, nullable=False),  # of its last point; so are step, time and value
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("time", sa.Double, nullable=False),
+    sa.Column("value", sa.Double),
+    sa.Column("min", sa.Double),
+    sa.Column("max", sa.Double),
+    sa.Column("count", sa.Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
 datasets = sa.Table(
     "datasets",
     metadata,

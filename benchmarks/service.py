@@ -1,0 +1,247 @@
+"""The service under load: 200 runs that report 10 points a second each, on SQLite and on PostgreSQL, and its failures.
+
+Runs are real folders, sent by the pusher that trainings use, a batch a second and run, from processes on the same cores
+as the server. A point is a step record; each gives five curves a value. Times inside the server are those it puts into
+`Server-Timing`, from the first byte of a request to the first of its answer, the commit included; clients' are whole
+calls. The overview is asked twice a second meanwhile. Then the server is killed with SIGKILL every 10 s under the same
+load; then one run has a million points, and all data of its page is asked for.
+
+    python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
+    python benchmarks/service.py --quick          # 15 seconds, once
+    python benchmarks/service.py --only sqlite --seconds 120 --repeats 1
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import httpx
+import numpy as np
+import psutil
+from _contest import Sheet, main, options
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from clew.ledger import Run
+from clew.ledger.link import Link
+from clew.ledger.push import Pusher
+from tests.service.conftest import Live
+from tests.service.postgres import running, why_not
+
+RUNS, PROCESSES = 200, 4
+CURVES = 5
+"""That a step record gives a value to."""
+
+
+@contextmanager
+def server(folder: Path, kind: str) -> Iterator[Live]:
+    """A server on a database of its own."""
+    if kind == "sqlite":
+        yield from _live(folder, ("--no-agent",))
+        return
+    with running(folder / "postgres") as url:
+        yield from _live(folder, ("--no-agent", "--database", url))
+
+
+def _live(folder: Path, options: tuple[str, ...]) -> Iterator[Live]:
+    live = Live(folder / "service", options).start()
+    yield live
+    live.stop()
+
+
+class Asking(threading.Thread):
+    """Asks for the overview twice a second."""
+
+    def __init__(self, live: Live) -> None:
+        super().__init__(daemon=True)
+        self.times: list[float] = []
+        self.over = threading.Event()
+        self._client = live.client()
+
+    def run(self) -> None:
+        while not self.over.wait(0.5):
+            begun = time.perf_counter()
+            self._client.get("/api/v1/overview").raise_for_status()
+            self.times.append(time.perf_counter() - begun)
+        self._client.close()
+
+
+def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
+    """Let them all report; what they saw, together."""
+    folder.mkdir(parents=True)
+    known = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
+    begin, each = time.time() + 4, RUNS // PROCESSES
+    words = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
+    root = Path(__file__).parent.parent
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.service.load", str(folder), "--first", str(number * each), *words],
+            env={**os.environ, **known},
+            cwd=root,
+        )
+        for number in range(PROCESSES)
+    ]
+    for process in started:
+        assert process.wait() == 0
+    told = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
+    return {key: sum((part[key] for part in told), start=type(told[0][key])()) for key in told[0]}
+
+
+def lost(live: Live, folder: Path, written: int) -> int:
+    """Points that were written and are not there once: in records, in curves, in sums."""
+    missing = 0
+    with live.client() as client:
+        rows, after = [], None
+        while True:
+            page = client.get("/api/v1/runs", params={"limit": 500, "after": after} if after else {"limit": 500}).json()
+            rows += page["items"]
+            after = page["next"]
+            if after is None:
+                break
+        there = {row["name"]: row["id"] for row in rows}
+        total = 0
+        for path in sorted(folder.glob("run-*")):
+            here = list(Run(path).records())
+            number = there[path.name]
+            kept, after = [], -1
+            while after is not None:
+                page = client.get(f"/api/v1/runs/{number}/records", params={"limit": 1000, "after": after}).json()
+                kept += page["items"]
+                after = page["next"]
+            missing += 0 if kept == here else abs(len(here) - len(kept)) or 1
+            steps = len(here) - 2
+            counts = {
+                each["name"]: each["count"] for each in client.get(f"/api/v1/runs/{number}/metrics").json()["items"]
+            }
+            drawn = client.get(f"/api/v1/runs/{number}/metrics/train/loss", params={"points": 5000}).json()["count"]
+            missing += (
+                sum(abs(count - steps) for count in counts.values()) + abs(CURVES - len(counts)) + abs(drawn - steps)
+            )
+            total += steps
+    return missing + abs(total - written)
+
+
+def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: int) -> None:
+    """The load, several times on fresh databases."""
+    inside, seen, asked, gone, busy = [], [], [], 0, []
+    for number in range(repeats):
+        here = folder / f"{kind}-{number}"
+        here.mkdir()
+        with server(here, kind) as live:
+            assert live.process is not None
+            asking, process = Asking(live), psutil.Process(live.process.pid)
+            asking.start()
+            before = process.cpu_times()
+            found = load(live, here / "runs", seconds)
+            after = process.cpu_times()
+            asking.over.set()
+            asking.join()
+            gone += lost(live, here / "runs", found["written"])
+            inside.append(float(np.percentile(found["inside"], 99)))
+            seen.append(float(np.percentile(found["seen"], 99)))
+            asked.append(float(np.percentile(asking.times, 99)))
+            busy.append((after.user + after.system - before.user - before.system) / seconds)
+    sheet.bar(f"{kind}: points lost or doubled", gone, 0, "points", lower=True)
+    sheet.bar(f"{kind}: p99 inside the server", 1000 * median(inside), 50, "ms", lower=True)
+    sheet.bar(f"{kind}: p99 seen by clients", 1000 * median(seen), 500, "ms", lower=True)
+    sheet.bar(f"{kind}: overview, p99", 1000 * median(asked), 300, "ms", lower=True)
+    sheet.state(f"{kind}: points a second", found["written"] / seconds, "1/s")
+    sheet.state(f"{kind}: batches a second", len(found["seen"]) / seconds, "1/s")
+    sheet.state(f"{kind}: server's use of a core", median(busy), "cores")
+
+
+def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float) -> None:
+    """The same load while the server is killed again and again."""
+    here = folder / f"{kind}-killed"
+    here.mkdir()
+    kills = 0
+    with server(here, kind) as live:
+        over = threading.Event()
+
+        def kill() -> None:
+            nonlocal kills
+            time.sleep(4)
+            while not over.wait(every):
+                live.stop(signal.SIGKILL)
+                kills += 1
+                live.start()
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        try:
+            found = load(live, here / "runs", seconds)
+        finally:
+            over.set()
+            killer.join()
+        gone = lost(live, here / "runs", found["written"])
+    sheet.bar(f"{kind}: lost or doubled after {kills} kills", gone, 0, "points", lower=True)
+    sheet.state(f"{kind}: pushes that failed meanwhile", found["failed"], "pushes")
+
+
+def million(sheet: Sheet, folder: Path, kind: str, records: int) -> None:
+    """One long run, and everything its page asks for."""
+    here = folder / f"{kind}-long"
+    here.mkdir()
+    run = Run.create(here / "long", config={"recipe": "load"}, environment={"host": "load"})
+    times = {"seconds": 0.1, "wait": 0.01, "communicate": 0.0}
+    with (run.records_folder / "rank-0.jsonl").open("w") as file:
+        for seq in range(records):
+            facts = {"epoch": 0, "step": seq + 1, "samples": 64 * seq, "loss": {"loss": 1 / (seq + 1)}, "lr": 1e-3}
+            file.write(json.dumps({"seq": seq, "time": 1e9 + seq / 10, "kind": "step", **facts, **times}) + "\n")
+    with server(here, kind) as live, Link(live.url, live.token) as link, live.client() as client:
+        begun = time.perf_counter()
+        pusher = Pusher(run, link)
+        pusher.push()
+        sheet.state(f"{kind}: records a second of `clew runs push`", records / (time.perf_counter() - begun), "1/s")
+        drawn, zoomed = [], []
+        for _ in range(5):
+            drawn.append(_page(client, pusher.number))
+            begun = time.perf_counter()
+            window = {"from": records // 2, "to": records // 2 + records // 20}
+            client.get(f"/api/v1/runs/{pusher.number}/curves", params=window).raise_for_status()
+            zoomed.append(time.perf_counter() - begun)
+    points = records * CURVES
+    sheet.bar(f"{kind}: a page's data, {points / 1e6:.2g} million points", max(drawn), 2, "s", lower=True)
+    sheet.bar(f"{kind}: zoom into a twentieth of it", max(zoomed), 2, "s", lower=True)
+
+
+def _page(client: httpx.Client, number: int | None) -> float:
+    begun = time.perf_counter()
+    for path in ("", "/metrics", "/curves", "/artefacts", "/records/streams"):
+        client.get(f"/api/v1/runs/{number}{path}").raise_for_status()
+    return time.perf_counter() - begun
+
+
+def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    quick = arguments.quick
+    seconds = arguments.seconds or (15 if quick else 120)
+    repeats = arguments.repeats or (1 if quick else 5)
+    kinds = [arguments.only] if arguments.only else ["sqlite", "postgresql"]
+    if why_not() and "postgresql" in kinds:
+        print(f"postgresql is left out: {why_not()}")
+        kinds.remove("postgresql")
+    for kind in kinds:
+        reporting(sheet, folder, kind, seconds, repeats)
+        killing(sheet, folder, kind, seconds, every=4 if quick else 10)
+        million(sheet, folder, kind, 20_000 if quick else 1_000_000)
+    return {"runs": RUNS, "seconds": seconds, "repeats": repeats, "load": os.getloadavg()[0], "cores": os.cpu_count()}
+
+
+if __name__ == "__main__":
+    parser = options(__doc__, "15 seconds instead of 2 minutes, once")
+    parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one database")
+    parser.add_argument("--seconds", type=float, help="of load")
+    parser.add_argument("--repeats", type=int, help="of the load, of which the median counts")
+    sys.exit(main(measure, parser))

@@ -1,0 +1,70 @@
+"""A real PostgreSQL for tests and benchmarks: started in a folder of its own, on a free port of this machine."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def binaries() -> Path | None:
+    """Where initdb and pg_ctl are: on the path, or where Debian has them."""
+    found = shutil.which("initdb")
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    places += [Path(found).resolve().parent] if found else []
+    return next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
+
+
+def why_not() -> str:
+    """Why it cannot be started here; empty where it can."""
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        return "psycopg is not installed (pip install 'clew[postgres]')"
+    return "" if binaries() else "no PostgreSQL is installed here"
+
+
+@contextmanager
+def running(folder: Path, *options: str) -> Iterator[str]:
+    """Start one and give the URL of its database; stop it at the end."""
+    place = binaries()
+    assert place is not None
+    user = _other_user()
+    data = folder / "data"
+    data.mkdir(parents=True)
+    if user:
+        shutil.chown(data, user)
+        for above in (folder, *folder.parents):  # another user must get there
+            if above.stat().st_uid == os.getuid() and str(above).startswith("/tmp/"):
+                above.chmod(above.stat().st_mode | 0o011)
+    _run(user, place / "initdb", "-D", data, "-U", "clew", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    told = " ".join(["-h 127.0.0.1", f"-p {port}", "-k ''", *(f"-c {option}" for option in options)])
+    _run(user, place / "pg_ctl", "-D", data, "-o", told, "-l", data / "log", "-w", "start")
+    try:
+        yield f"postgresql://clew@127.0.0.1:{port}/postgres"
+    finally:
+        _run(user, place / "pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+
+
+def _other_user() -> str | None:
+    """PostgreSQL refuses to be run by root."""
+    if os.getuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in known else "nobody"
+
+
+def _run(user: str | None, *command: object) -> None:
+    entry = pwd.getpwnam(user) if user else None
+    as_user = {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []} if entry else {}
+    words = [str(word) for word in command]
+    done = subprocess.run(words, capture_output=True, text=True, cwd="/", **as_user)  # type: ignore[call-overload]
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
