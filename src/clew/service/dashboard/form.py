@@ -117,7 +117,6 @@ class Form:
         """The recipe and what differs from the defaults; bad YAML in a field is told there."""
         found: dict[str, Any] = {"recipe": self.recipe}
         for key, each in self.fields().items():
-            each.wrong = ""
             if each.changed:
                 _put(found, key, self._read(each))
         return found
@@ -128,6 +127,9 @@ class Form:
 
     def check(self) -> dict[str, Any] | None:
         """The document, if it is right; else None, and fields tell what is wrong with them."""
+        self.wrong = ""
+        for each in self.fields().values():
+            each.wrong = ""
         document = self.document()
         if not any(each.wrong for each in self.fields().values()):
             self._validate(document)
