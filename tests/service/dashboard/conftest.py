@@ -11,7 +11,7 @@ import pytest
 
 from tests.service.conftest import Live
 
-_QUIET = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no Chromium here; CLEW_CHROMIUM may name one")
     with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=program, args=list(_QUIET))
+        found = playwright.chromium.launch(executable_path=program, args=list(QUIET))
         yield found
         found.close()
 
@@ -43,9 +43,9 @@ class Visitor:
         self.page.click("text=Log in >> visible=true")
         self.page.wait_for_url(f"{live.url}/")
 
-    def open(self, path: str) -> Any:
+    def open(self, path: str, wait: Any = "load") -> Any:
         """A page of the server."""
-        self.page.goto(f"{self.live.url}{path}")
+        self.page.goto(f"{self.live.url}{path}", wait_until=wait)
         return self.page
 
 

@@ -52,12 +52,15 @@ async def log_out(request: Request, viewer: frame.Viewer) -> Response:
 
 
 @router.get("/static/{mark}/{name}")
-async def static(mark: str, name: str) -> Response:
+def static(request: Request, mark: str, name: str) -> Response:
     """A style sheet, a script, a picture. The mark in the address is that of the content."""
     path = render.file(name)
     if path is None:
         raise RefusedError(404, "there is no such file")
-    return FileResponse(path, media_type=render.KINDS[path.suffix], headers={"Cache-Control": _FOR_EVER})
+    headers, kind = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}, render.KINDS[path.suffix]
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(render.packed(name), media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
+    return FileResponse(path, media_type=kind, headers=headers)
 
 
 def _inside(address: str) -> str:

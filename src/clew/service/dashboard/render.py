@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -51,6 +52,14 @@ def file(name: str) -> Path | None:
         return Path(found.origin).parent / "package_data" / "plotly.min.js"
     known = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
     return known.get(name)
+
+
+@functools.cache
+def packed(name: str) -> bytes:
+    """The same, compressed: plotly's is five megabytes, and browsers are often at the far end of a tunnel."""
+    path = file(name)
+    assert path is not None, name
+    return gzip.compress(path.read_bytes(), 6)
 
 
 @functools.cache

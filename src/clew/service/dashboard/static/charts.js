@@ -1,4 +1,6 @@
 // Plots: figures that came with the page, and curves that are fetched as far as they are looked at.
+// Plotly's script is large: data is fetched while it is being read
+const ready = window.Plotly ? Promise.resolve() : new Promise(done => document.getElementById("plotly").addEventListener("load", done));
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a900"];
 const BRIGHT = { "#0072b2": "#4fb0ea", "#d55e00": "#ff8b3d", "#009e73": "#2fc79a", "#cc79a7": "#e59ac6", "#e69f00": "#f3b93e", "#56b4e9": "#9ad6f8", "#7f7f7f": "#a3abb6", "#b8a900": "#e2d34f", "#003f66": "#bfe3fa", "#c9dff0": "#23465f" };
 const dark = () => getComputedStyle(document.documentElement).colorScheme === "dark" || (!document.documentElement.dataset.theme && matchMedia("(prefers-color-scheme: dark)").matches);
@@ -55,6 +57,7 @@ class Curves {
   async load() {
     const number = ++this.number;
     const answers = await Promise.all(this.asked.runs.map((run, r) => this.fetch(run, r)));
+    await ready;
     if (number !== this.number) return; // a newer one is under way
     this.found = answers.flat();
     this.draw();
@@ -140,7 +143,7 @@ for (const place of document.querySelectorAll("[data-curves]")) {
   curves.set(place, new Curves(place));
   watch.observe(place);
 }
-document.querySelectorAll("[data-figure]").forEach(drawFigure);
+ready.then(() => document.querySelectorAll("[data-figure]").forEach(drawFigure));
 
 let last = 0, later = 0;
 function update() {
@@ -151,7 +154,7 @@ addEventListener("clew:points", () => {
   clearTimeout(later);
   later = setTimeout(update, Math.max(0, 1000 - (Date.now() - last)));
 });
-addEventListener("clew:fresh", () => document.querySelectorAll("[data-figure]").forEach(drawFigure));
+addEventListener("clew:fresh", () => ready.then(() => document.querySelectorAll("[data-figure]").forEach(drawFigure)));
 function redraw() {
   for (const each of curves.values()) if (each.found) each.draw();
   document.querySelectorAll("[data-figure]").forEach(drawFigure);
