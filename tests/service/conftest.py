@@ -8,13 +8,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from clew import Client
 
 
 @dataclass
@@ -124,6 +126,22 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
         told = client.post("/api/v1/tokens", json=body)
         assert told.status_code == 201, told.text
         opened.append(shared_server.client(told.json()["token"]))
+        return opened[-1]
+
+    yield made
+    for each in opened:
+        each.close()
+
+
+@pytest.fixture
+def somebody(person: Any) -> Iterator[Callable[..., Client]]:
+    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
+    opened: list[Client] = []
+
+    def made(name: str, **options: Any) -> Client:
+        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
+        token = known.headers["Authorization"].removeprefix("Bearer ")
+        opened.append(Client(str(known.base_url), token))
         return opened[-1]
 
     yield made

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from clew.errors import ConfigError, ServerError
+from clew.files import atomic
 
 _API = "/api/v1"
 _BUSY = (429, 503)
@@ -96,6 +97,23 @@ class Link:
             with file.open("rb") as stream:
                 wait = httpx.Timeout(600, connect=5)
                 return _checked(self._http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
+        except httpx.TransportError as error:
+            raise ServerError(self._away(error)) from error
+
+    def download(self, path: str, to: Path, *, params: Mapping[str, Any]) -> None:
+        """Write an answer to a file, whole or not at all.
+
+        Raises:
+            ServerError: the server is away, or says no.
+        """
+        try:
+            with self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer, atomic(to) as temporary:
+                if answer.is_error:
+                    answer.read()
+                    _checked(answer)
+                with temporary.open("wb") as file:
+                    for block in answer.iter_bytes():
+                        file.write(block)
         except httpx.TransportError as error:
             raise ServerError(self._away(error)) from error
 

@@ -15,6 +15,7 @@ from clew.service.api import routers
 from clew.service.retention import EVERY, sweep
 from clew.service.service import Service
 from clew.service.shell import Shell
+from clew.service.studies import Studies
 from clew.service.watch import watch
 from clew.version import __version__
 
@@ -41,6 +42,7 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
+    app.state.studies = Studies(service)
     answers.install(app)
     for router in routers():
         app.include_router(router)

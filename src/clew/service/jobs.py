@@ -41,7 +41,7 @@ def submit(change: Change, caller: Caller, given: Submission, *, retry_of: int |
     known = change.scalar(sa.select(jobs.c.id).where(jobs.c.owner == caller.user, jobs.c.handle == uid))
     if known is not None:
         return int(known)
-    pinned = None if given.of is None else find(change.connection, caller, given.of).agent
+    pinned = None if given.of is None else _judged(change, caller, given.of).agent
     facts = {"files": given.files, "of": given.of, "retry_of": retry_of, "memory": None}
     row = given.model_dump(include={"name", "kind", "spec", "arguments", "priority", "dataset"}, mode="json")
     row |= {"owner": caller.user, "group": group, "resources": given.resources.model_dump(), "facts": facts}
@@ -58,6 +58,15 @@ def submit(change: Change, caller: Caller, given: Submission, *, retry_of: int |
     record(change, caller, "submit", topic(job), name=given.name, kind=given.kind)
     change.tell(QUEUE, ALL, topic(job))
     return job
+
+
+def _judged(change: Change, caller: Caller, job: int) -> Any:
+    """A training of the caller's own that has run somewhere."""
+    row = find(change.connection, caller, job)
+    if row.owner != caller.user or row.kind != "train" or row.agent is None:
+        told = "name a training of your own that an agent has run"
+        raise RefusedError(409, f"the run of job {job} cannot be judged", where="of", do=told)
+    return row
 
 
 def find(connection: sa.Connection, caller: Caller, job: int) -> Any:
@@ -214,7 +223,9 @@ def order(change: Change, job: int) -> Order:
     now, wall = time.time(), row["resources"].get("wall")
     queue.revoke(change, job, now=now)
     until = now + (_LONG if wall is None else wall + _SPARE)
-    _, secret = add_token(change, row["owner"], ["job"], name=f"job {job}", kind="job", job=job, expires=until)
+    whose = row["facts"]["of"] or job  # what judges a run adds to it
+    name = queue.token_name(job)
+    _, secret = add_token(change, row["owner"], ["job"], name=name, kind="job", job=whose, expires=until)
     return Order(
         job=job,
         key=_key(row),

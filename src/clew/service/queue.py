@@ -256,9 +256,14 @@ def _settle(
         revoke(change, job, now=now)
 
 
+def token_name(job: int) -> str:
+    """What the tokens of a job are called."""
+    return f"job {job}"
+
+
 def revoke(change: Change, job: int, *, now: float) -> None:
     """Make the tokens of a job void."""
-    live = (tokens.c.job == job) & tokens.c.revoked.is_(None)
+    live = (tokens.c.kind == "job") & (tokens.c.name == token_name(job)) & tokens.c.revoked.is_(None)
     change.execute(tokens.update().where(live).values(revoked=now))
 
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from clew import Client
 from clew.service.agent.keeper import end_file
 from clew.service.agent.runner import Local
 from clew.service.job import JobDetail, Submission
+from tests.tune.conftest import flat
+
+__all__ = ["flat"]
 
 
 @dataclass
@@ -72,22 +74,6 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
         for attempt in hand.folder.glob("jobs/*/attempt-*"):
             if not end_file(attempt).exists():
                 Local().kill(str(attempt))
-
-
-@pytest.fixture
-def somebody(person: Any) -> Iterator[Callable[..., Client]]:
-    """Clients of people of the shared server: `somebody("ada", group="trackers")`."""
-    opened: list[Client] = []
-
-    def made(name: str, **options: Any) -> Client:
-        known: httpx.Client = person(name, scopes=("read", "write", "submit", "agent"), **options)
-        token = known.headers["Authorization"].removeprefix("Bearer ")
-        opened.append(Client(str(known.base_url), token))
-        return opened[-1]
-
-    yield made
-    for each in opened:
-        each.close()
 
 
 def python(client: Client, code: str, *, name: str = "job", **options: Any) -> JobDetail:

@@ -180,7 +180,8 @@ class Agent:
                     known.running = self._report(job, result)
                 return
             if result.state == "ended" and not known.finished:
-                known.finished = finish(working, result, self.folder, self.link.server, self.tell)
+                finish(working.order, self.folder, self.link.server, self.tell)
+                known.finished = True
             if self._report(job, result):
                 self.tell(f"job {job} has ended: {_words(result)}")
                 with self._lock:

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+from clew.errors import ClewError, ServerError
+from clew.ledger import Run
+from clew.ledger.folder import list_runs
+from clew.ledger.link import Link
+from clew.ledger.push import Pusher
 from clew.service.agent.folder import AgentFolder
-from clew.service.agent.work import Working
-from clew.service.job import Result
+from clew.service.job import Order
 
 
-def finish(working: Working, result: Result, root: AgentFolder, server: str, tell: Callable[[str], None]) -> bool:
-    """Push what there is, with the job's own token; whether all of it arrived.
+def finish(order: Order, root: AgentFolder, server: str, tell: Callable[[str], None]) -> None:
+    """Push what there is, with the job's own token. What the server does not want is told, and left.
 
     Raises:
-        ServerError: the server is away.
+        ServerError: the server is away; try again.
     """
-    return True
+    with Link(server, order.token, patience=0) as link:
+        try:
+            if order.kind == "prepare":
+                _register(root.job(order.key).output(order.name), order.name, link)
+            for run in _runs(order, root):
+                _push(run, link)
+            if order.kind == "tune":
+                _push_study(root.job(order.key).output(order.name), link)
+        except ServerError as error:
+            if error.status in (0, 429) or error.status >= 500:
+                raise
+            tell(f"job {order.job}: not everything could be stored: {error}")
+        except (ClewError, OSError, ValueError) as error:
+            tell(f"job {order.job}: not everything could be sent: {error}")
+
+
+def _runs(order: Order, root: AgentFolder) -> Iterator[Run]:
+    place = root.job(order.key).output(order.name)
+    if order.kind == "evaluate":
+        judged = root.job(str(order.of))
+        known = judged.order()
+        place = judged.output(known.name) if known is not None else place
+    if order.kind == "tune":
+        yield from list_runs(place / "trials") if (place / "trials").is_dir() else ()
+    elif (place / "config.yaml").is_file() and order.kind != "prepare":
+        yield Run(place)
+
+
+def _push(run: Run, link: Link) -> None:
+    pusher = Pusher(run, link)
+    pusher.push()
+    pusher.push_files()
+    pusher.settle()
+    pusher.note()
+
+
+def _register(folder: Path, name: str, link: Link) -> None:
+    """Have a dataset be known by its key."""
+    file = folder / "manifest.json"
+    if file.is_file():
+        manifest = json.loads(file.read_text())
+        body = {"key": manifest["key"], "name": name, "location": str(folder), "manifest": manifest}
+        link.call("POST", "/datasets", body=body)
+
+
+def _push_study(folder: Path, link: Link) -> None:
+    if (folder / "config.yaml").is_file():
+        from clew.service.remote.studies import Studies
+
+        Studies(link).push(folder)

@@ -19,6 +19,7 @@ SUBJECTS = (
     "catalogue",
     "jobs",
     "agents",
+    "studies",
 )
 
 

@@ -1,0 +1,1 @@
+"""What a server has, from Python: the parts of `clew.Client`."""
