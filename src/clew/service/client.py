@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from clew.errors import ConfigError
@@ -63,8 +64,10 @@ def credentials(server: str | None = None, token: str | None = None) -> tuple[st
         ConfigError: there are none.
     """
     known = None if server and token else logged_in()
-    address = server or (known.server if known else None)
-    secret = token or (known.token if known else None)
+    address = (server or (known.server if known else "")).rstrip("/")
+    secret = token or os.environ.get("CLEW_TOKEN")
+    if not secret and known is not None and known.server == address:  # one server's token is not for another
+        secret = known.token
     if not address or not secret:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
     return address, secret
