@@ -134,15 +134,22 @@ const curves = new Map();
 const watch = new IntersectionObserver(seen => {
   for (const { target, isIntersecting } of seen) {
     const each = curves.get(target);
+    if (!each) continue;
     each.shown = isIntersecting;
     if (isIntersecting && (each.stale ?? true)) (each.stale = false), each.load();
   }
 }, { rootMargin: "300px" });
 
-for (const place of document.querySelectorAll("[data-curves]")) {
-  curves.set(place, new Curves(place));
-  watch.observe(place);
+function adopt() {
+  for (const place of curves.keys()) if (!place.isConnected) curves.delete(place);
+  for (const place of document.querySelectorAll("[data-curves]")) {
+    if (curves.has(place)) continue;
+    curves.set(place, new Curves(place));
+    watch.observe(place);
+  }
 }
+adopt();
+addEventListener("clew:fresh", adopt);
 ready.then(() => document.querySelectorAll("[data-figure]").forEach(drawFigure));
 
 let last = 0, later = 0;

@@ -8,6 +8,10 @@ function keep(old, fresh) {
     fresh.querySelector(`input[name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`)?.setAttribute("checked", "");
   const row = old.querySelector("tr.here a[href]")?.getAttribute("href");
   if (row) fresh.querySelector(`tr a[href="${CSS.escape(row)}"]`)?.closest("tr").classList.add("here");
+  for (const place of fresh.querySelectorAll("[data-curves]")) {
+    const same = old.querySelector(`[data-curves="${CSS.escape(place.dataset.curves)}"]`);
+    if (same) place.closest("figure").replaceWith(same.closest("figure"));
+  }
   const drawn = old.querySelectorAll("[data-figure]");
   fresh.querySelectorAll("[data-figure]").forEach((place, at) => drawn[at] && place.replaceWith(drawn[at]));
 }
