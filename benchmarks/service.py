@@ -51,7 +51,7 @@ def server(folder: Path, kind: str) -> Iterator[Live]:
     if kind == "sqlite":
         yield from _live(folder, ("--no-agent",))
         return
-    with running(folder / "postgres") as url:
+    with running() as url:
         yield from _live(folder, ("--no-agent", "--database", url))
 
 

@@ -7,6 +7,7 @@ import pwd
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,18 +31,21 @@ def why_not() -> str:
 
 
 @contextmanager
-def running(folder: Path, *options: str) -> Iterator[str]:
-    """Start one and give the URL of its database; stop it at the end."""
+def running(*options: str) -> Iterator[str]:
+    """Start one in a temporary folder and give the URL of its database; stop it at the end."""
     place = binaries()
     assert place is not None
     user = _other_user()
-    data = folder / "data"
-    data.mkdir(parents=True)
-    if user:
-        shutil.chown(data, user)
-        for above in (folder, *folder.parents):  # another user must get there
-            if above.stat().st_uid == os.getuid() and str(above).startswith("/tmp/"):
-                above.chmod(above.stat().st_mode | 0o011)
+    with tempfile.TemporaryDirectory(prefix="clew-postgres-", ignore_cleanup_errors=True) as folder:
+        data = Path(folder) / "data"
+        data.mkdir()
+        if user:
+            shutil.chown(folder, user)
+            shutil.chown(data, user)
+        yield from _served(place, data, user, options)
+
+
+def _served(place: Path, data: Path, user: str | None, options: tuple[str, ...]) -> Iterator[str]:
     _run(user, place / "initdb", "-D", data, "-U", "clew", "--auth=trust", "--no-sync", "-E", "UTF8", "--locale=C")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

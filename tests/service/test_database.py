@@ -30,7 +30,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     if why_not():
         pytest.skip(why_not())
     with ExitStack() as stack:
-        url = stack.enter_context(running(folder))
+        url = stack.enter_context(running())
 
         def made(name: str) -> str:
             engine = sa.create_engine(parse(url), isolation_level="AUTOCOMMIT")

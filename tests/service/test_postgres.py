@@ -19,8 +19,8 @@ run = test_records.run
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("postgres")) as url:
+def postgres() -> Iterator[str]:
+    with running() as url:
         yield url
 
 

@@ -17,8 +17,9 @@ import sqlalchemy as sa
 from clew.ledger.folder import STATES
 from clew.ledger.records import Record
 from clew.service.answers import missing
+from clew.service.database import many
 from clew.service.database.tables import SPAN, points, records, runs, spans, streams, summary, to_json
-from clew.service.numbers import LEAD, number, numbers, text, whole
+from clew.service.numbers import LEAD, SPEED, number, numbers, text, whole
 from clew.service.writer import Change
 
 _METRICS = 2000
@@ -48,6 +49,11 @@ class _Metric:
     max_step: int | None = None
     step: int = 0
     time: float = 0.0
+
+    def values(self) -> tuple[Any, ...]:
+        """Of `_MEASURED`."""
+        extent = (self.min, self.min_step, self.max, self.max_step)
+        return (self.count, self.first, self.last, *extent, self.step, self.time)
 
     def see(self, step: int, moment: float, value: float | None) -> None:
         self.count, self.step, self.time = self.count + 1, step, moment
@@ -83,8 +89,10 @@ class _Run:
 class _Rows:
     """What a group of batches writes."""
 
-    records: list[dict[str, Any]] = field(default_factory=list)
-    points: list[dict[str, Any]] = field(default_factory=list)
+    records: list[tuple[Any, ...]] = field(default_factory=list)
+    """Values of `_RECORD`."""
+    points: list[tuple[Any, ...]] = field(default_factory=list)
+    """Values of `_POINT`."""
     spans: list[tuple[int, int, int]] = field(default_factory=list)
     """Streams, and the records in them that can be summed up: from, to."""
     metrics: dict[int, _Metric] = field(default_factory=dict)
@@ -96,17 +104,8 @@ _FACTS = ("state", "message", "host", "workers", "epochs", "epochs_done", "sampl
 _TIMES = ("begun", "ended", "updated")
 _COLUMNS = [runs.c[name] for name in (*_FACTS, *_TIMES)]
 _MEASURED = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
-_SUM_UP = (
-    summary.update()
-    .where(summary.c.id == sa.bindparam("key"))
-    .values({summary.c[name]: sa.bindparam(f"new_{name}") for name in _MEASURED})
-)
-_GO_ON = streams.update().where(streams.c.id == sa.bindparam("key")).values(next=sa.bindparam("new_next"))
-_TELL = (
-    runs.update()
-    .where(runs.c.id == sa.bindparam("key"))
-    .values({column: sa.bindparam(f"new_{column.name}") for column in _COLUMNS})
-)
+_RECORD = ("stream", "seq", "time", "kind", "body")
+_POINT = ("metric", "seq", "step", "time", "value")
 
 
 class Book:
@@ -159,22 +158,21 @@ class Book:
         self, change: Change, key: int, run: _Run, name: str, stream: _Stream, record: Record, rows: _Rows
     ) -> None:
         moment = number(record["time"]) or 0.0
-        row = {"stream": stream.id, "seq": stream.next, "time": moment, "kind": record["kind"]}
-        rows.records.append({**row, "body": to_json(record)})
+        rows.records.append((stream.id, stream.next, moment, record["kind"], to_json(record)))
         if record["kind"] == "resume" and name == LEAD:
             self._back(change, key, run, stream, whole(record.get("step"), stream.step), rows)
-        told = _story(run.facts, name, record, stream)
-        if told:
+        if _story(run.facts, name, record):
             change.tell("runs")
         step = whole(record.get("step"), stream.step if name == LEAD else stream.next)
         for metric, value in numbers(name, record, stream.samples):
             measured = run.metrics.get(metric) or self._metric(change, key, run, stream, metric)
             if measured is not None:
                 measured.see(step, moment, value)
-                point = {"metric": measured.id, "seq": stream.next, "step": step, "time": moment, "value": value}
-                rows.points.append(point)
+                rows.points.append((measured.id, stream.next, step, moment, value))
                 rows.metrics[measured.id] = measured
         if record["kind"] == "step":
+            speed = run.metrics.get(SPEED)
+            run.facts["samples_per_second"] = speed.last if speed and speed.last is not None else 0.0
             stream.samples, stream.step = number(record.get("samples")) or stream.samples, step
         elif record["kind"] in ("start", "resume"):
             stream.samples = 0.0 if record["kind"] == "start" else number(record.get("samples")) or 0.0
@@ -222,22 +220,23 @@ class Book:
     def _write(self, change: Change, rows: _Rows) -> None:
         """All of it, in as few statements as there are tables."""
         if rows.records:
-            change.execute(records.insert(), rows.records)
+            many.insert(change.connection, records, _RECORD, rows.records)
         if rows.points:
-            change.execute(points.insert(), rows.points)
+            many.insert(change.connection, points, _POINT, rows.points)
         for stream, begin, end in rows.spans:
             _sum_up(change, stream, begin, end)
         if rows.metrics:
-            change.execute(_SUM_UP, [_bound(metric.id, vars(metric), _MEASURED) for metric in rows.metrics.values()])
+            measured = [(metric.id, *metric.values()) for metric in rows.metrics.values()]
+            many.update(change.connection, summary, _MEASURED, measured)
         if rows.streams:
-            change.execute(_GO_ON, [_bound(stream.id, vars(stream), ("next",)) for stream in rows.streams.values()])
+            many.update(change.connection, streams, ("next",), [(each.id, each.next) for each in rows.streams.values()])
         if rows.runs:
-            names = (*_FACTS, *_TIMES)
-            change.execute(_TELL, [_bound(key, run.facts, names) for key, run in rows.runs.items()])
+            told = [(key, *_row(run.facts)) for key, run in rows.runs.items()]
+            many.update(change.connection, runs, (*_FACTS, *_TIMES), told)
 
 
-def _bound(key: int, values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {"key": key, **{f"new_{name}": values[name] for name in names}}
+def _row(facts: Mapping[str, Any]) -> list[Any]:
+    return [to_json(facts[name]) if name == "metrics" else facts[name] for name in (*_FACTS, *_TIMES)]
 
 
 def _remember(change: Change, stream: _Stream) -> None:
@@ -272,7 +271,7 @@ def _counted_again(change: Change, metric: _Metric) -> _Metric:
     return fresh
 
 
-def _story(facts: dict[str, Any], name: str, record: Record, stream: _Stream) -> bool:
+def _story(facts: dict[str, Any], name: str, record: Record) -> bool:
     """What a record changes in the run's own row; whether lists should know at once."""
     kind, moment = record["kind"], number(record["time"]) or 0.0
     if name != LEAD:
@@ -285,9 +284,6 @@ def _story(facts: dict[str, Any], name: str, record: Record, stream: _Stream) ->
         facts |= {"begun": facts["begun"] or moment, "host": text(record.get("host") or facts["host"], 200)}
     elif kind == "plan":
         facts["epochs"] = _few(record.get("epochs"))
-    elif kind == "step":
-        speed = dict(numbers(name, record, stream.samples)).get("speed/samples_per_second")
-        facts["samples_per_second"] = speed if speed is not None else facts["samples_per_second"]
     elif kind == "validation":
         told = record.get("metrics")
         kept = list(told.items())[:100] if isinstance(told, dict) else []

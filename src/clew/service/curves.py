@@ -79,6 +79,7 @@ def _points(
     connection: sa.Connection, metric: int, window: Window, more: Sequence[sa.ColumnElement[bool]] = ()
 ) -> Iterable[Any]:
     c = points.c
+    columns: tuple[sa.ColumnElement[Any], ...]
     columns = (c.seq, c.step, c.time, c.value, c.value.label("min"), c.value.label("max"), sa.literal_column("1"))
     query = sa.select(*columns).where(*_inside(points, metric, window), *more)
     return connection.execute(query.order_by(c.seq))

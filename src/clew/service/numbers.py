@@ -8,6 +8,7 @@ from typing import Any
 
 LEAD = "rank-0"
 """The stream that tells a run's story."""
+SPEED = "speed/samples_per_second"
 LARGEST = 2**53
 _LONGEST = 200
 """Characters of a metric's name."""
@@ -62,7 +63,7 @@ def _step(record: Mapping[str, Any], samples: float) -> Iterator[tuple[str, floa
     if not seconds or seconds <= 0:
         return
     if seen is not None and seen >= samples:
-        yield "speed/samples_per_second", (seen - samples) / seconds
+        yield SPEED, (seen - samples) / seconds
     for part in ("wait", "communicate"):
         if (spent := number(record.get(part))) is not None:
             yield f"speed/{part}", min(max(spent / seconds, 0.0), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,8 @@ from clew.service.config import ServiceConfig
 from clew.service.logs import configuration
 from clew.service.service import Service
 
+_SWITCH = 0.0005
+"""Seconds for which a thread may keep Python's lock from the others: the writer must not wait behind requests."""
 _GRACE = 10
 """Seconds that requests have to end once the server is told to stop."""
 
@@ -49,6 +52,7 @@ def serve(
     Raises:
         ConfigError: the address is taken or not this machine's; nobody has a token, and others could reach it.
     """
+    sys.setswitchinterval(_SWITCH)
     service = Service.open(config)
     with _listening(config, service) as (bound, address):
         token = service.first_token(user)

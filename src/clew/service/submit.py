@@ -38,15 +38,16 @@ def submission(
         ConfigError, RecipeError: the settings do not fit; with the file and the line.
     """
     more: dict[str, Any] = {"kind": kind, "priority": priority, "group": group, "requeue": requeue}
+    asked = {name: each for name, each in (resources or {}).items() if each is not None}
     if kind == "evaluate":
-        return _evaluation(what, settings, name, dataset, {**more, "resources": dict(resources or {})})
+        return _evaluation(what, settings, name, dataset, {**more, "resources": asked})
     loaded = spec.load(what, settings)
     if kind == "tune" and loaded.tune is None:
         raise ConfigError(f"{what}: no section `tune`; say what is searched, and for what (see clew tune run --help)")
     data, files = _travelling(loaded, kind)
     if kind != "prepare":
         more["dataset"] = data["train"]["dataset"] = _dataset(dataset or loaded.train.dataset)
-    asked = {"cpus": _processes(loaded, kind), **{key: each for key, each in (resources or {}).items() if each}}
+    asked = {"cpus": _processes(loaded, kind), **asked}
     named = name or Path(loaded.recipe.location).stem
     return _built({**more, "name": Path(named).name, "spec": data, "files": files, "resources": asked})
 

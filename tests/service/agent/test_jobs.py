@@ -26,7 +26,7 @@ def command(client: Client, *words: object, cwd: Path | None = None) -> subproce
     own = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
     clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
     return subprocess.run(
-        [*clew, *map(str, words)], capture_output=True, text=True, timeout=200, env=own, cwd=cwd, check=False
+        [*clew, *map(str, words)], capture_output=True, text=True, timeout=90, env=own, cwd=cwd, check=False
     )
 
 

@@ -26,6 +26,8 @@ def finish(order: Order, root: AgentFolder, server: str, tell: Callable[[str], N
             if order.kind == "prepare":
                 _register(root.job(order.key).output(order.name), order.name, link)
             for run in _runs(order, root):
+                if order.kind != "tune":
+                    _write_report(run)
                 _push(run, link)
             if order.kind == "tune":
                 _push_study(root.job(order.key).output(order.name), link)
@@ -47,6 +49,13 @@ def _runs(order: Order, root: AgentFolder) -> Iterator[Run]:
         yield from list_runs(place / "trials") if (place / "trials").is_dir() else ()
     elif (place / "config.yaml").is_file() and order.kind != "prepare":
         yield Run(place)
+
+
+def _write_report(run: Run) -> None:
+    """Have a page for people."""
+    from clew.ledger.report import write_report
+
+    write_report(run)
 
 
 def _push(run: Run, link: Link) -> None:
