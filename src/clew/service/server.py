@@ -34,6 +34,7 @@ class Server(uvicorn.Server):
         """A signal came."""
         self._service.hub.stop()
         super().handle_exit(sig, frame)
+        self._captured_signals.clear()  # they would be raised again after the end, which is a good one
 
 
 def serve(

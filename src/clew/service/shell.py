@@ -8,9 +8,10 @@ import time
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from clew.service.answers import RefusedError, answer
+from clew.service.answers import answer
 from clew.service.config import ServiceConfig
 from clew.service.meter import Meter
 
@@ -104,7 +105,7 @@ def _counted(receive: Receive, limit: int) -> Receive:
         message = await receive()
         taken += len(message.get("body", b""))
         if taken > limit:
-            raise RefusedError(413, f"the body is larger than {limit:,} bytes", do="send less at a time")
+            raise HTTPException(413, f"the body is larger than {limit:,} bytes")  # the only one that FastAPI lets pass
         return message
 
     return receiving

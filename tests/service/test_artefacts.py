@@ -1,0 +1,124 @@
+"""Artefacts: kept once by content, downloaded by range, limited by quota, gone by rule."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew.service.config import Retention, ServiceConfig
+from clew.service.retention import sweep
+from clew.service.service import Service
+from tests.service.conftest import Live
+from tests.service.test_records import make
+
+CONTENT = bytes(range(256)) * 1000
+
+
+def _put(client: httpx.Client, run: int, name: str, content: bytes = CONTENT, **more: Any) -> httpx.Response:
+    return client.put(f"/api/v1/runs/{run}/artefacts/{name}", content=content, params=more)
+
+
+@pytest.fixture
+def run(client: httpx.Client, request: pytest.FixtureRequest) -> int:
+    return make(client, request.node.name)
+
+
+def test_a_file_comes_back_whole_or_by_range(client: httpx.Client, run: int) -> None:
+    told = _put(client, run, "checkpoints/best.safetensors", kind="checkpoint")
+    assert told.status_code == 201
+    assert told.json()["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    where = f"/api/v1/runs/{run}/artefacts/checkpoints/best.safetensors"
+    assert client.get(where).content == CONTENT
+    part = client.get(where, headers={"Range": "bytes=1000-1999"})
+    assert (part.status_code, part.content) == (206, CONTENT[1000:2000])
+    assert part.headers["Content-Range"] == f"bytes 1000-1999/{len(CONTENT)}"
+    assert client.get(where, headers={"Range": "bytes=-16"}).content == CONTENT[-16:]
+    assert client.get(where, headers={"Range": f"bytes={len(CONTENT)}-"}).status_code == 416
+    assert "attachment" in client.get(where).headers["Content-Disposition"]
+
+
+def test_the_same_content_is_kept_once(shared_server: Live, client: httpx.Client, run: int) -> None:
+    content = os.urandom(1000)
+    for name in ("a", "b", "c/d"):
+        assert _put(client, run, name, content).status_code == 201
+    assert _put(client, run, "a", content).status_code == 200
+    found = hashlib.sha256(content).hexdigest()
+    assert [path.name for path in (shared_server.folder / "artefacts").rglob(found)] == [found]
+
+
+def test_what_is_not_what_was_announced_is_refused(client: httpx.Client, run: int) -> None:
+    assert _put(client, run, "a", sha256="0" * 64).status_code == 422
+    assert client.get(f"/api/v1/runs/{run}/artefacts/a").status_code == 404
+
+
+def test_an_uploaded_page_runs_in_a_sandbox(client: httpx.Client, run: int) -> None:
+    _put(client, run, "report.html", b"<script>alert(1)</script>", kind="report")
+    told = client.get(f"/api/v1/runs/{run}/artefacts/report.html")
+    policy = told.headers["Content-Security-Policy"]
+    assert "sandbox allow-scripts;" in policy and "allow-same-origin" not in policy and "default-src 'none'" in policy
+    saved = client.get(f"/api/v1/runs/{run}/artefacts/report.html", params={"save": True})
+    assert "attachment" in saved.headers["Content-Disposition"]
+
+
+def test_a_quota_is_a_limit(client: httpx.Client, person: Any) -> None:
+    ada = person("ada")
+    name, run = ada.get("/api/v1/me").json()["name"], make(ada, "quota")
+    assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
+    assert _put(ada, run, "small", b"a" * 600).status_code == 201
+    assert _put(ada, run, "more", b"b" * 600).status_code == 413
+    assert _put(ada, run, "small", b"c" * 900).status_code in (200, 413)
+    assert ada.get("/api/v1/overview").json()["quota"] == 1000
+    assert ada.delete(f"/api/v1/runs/{run}/artefacts/small").status_code == 204
+    assert _put(ada, run, "more", b"b" * 600).status_code == 201
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    rules = (Retention(kind="checkpoint", days=30), Retention(kind="log", days=0, keep_tagged=False))
+    opened = Service.open(ServiceConfig(folder=tmp_path / "service", retention=rules))
+    yield opened
+    opened.close()
+
+
+def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service) -> None:
+    from clew.service.database.tables import artefacts, blobs, runs, tags
+    from clew.service.people import add_user
+    from clew.service.writer import Change
+
+    def fill(change: Change) -> None:
+        owner = add_user(change, "ada")
+        facts: dict[str, Any] = {
+            "recipe": "",
+            "state": "finished",
+            "message": "",
+            "host": "",
+            "config": {},
+            "environment": {},
+        }
+        facts |= {"metrics": {}, "created": 0.0, "updated": 0.0, "owner": owner}
+        one, two = (change.add(runs, uid=name, name=name, **facts) for name in ("one", "two"))
+        change.execute(tags.insert().values(run=two, name="paper"))
+        kinds = [(one, "checkpoint", 40), (one, "checkpoint", 1), (two, "checkpoint", 40), (two, "log", 1)]
+        for number, (run, kind, days) in enumerate([*kinds, (one, "plot", 99)]):
+            sha256 = f"{number:064d}"
+            path = service.store.path(sha256)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"x")
+            os.utime(path, (0, 0))
+            created = time.time() - 86400 * days
+            change.execute(blobs.insert().values(sha256=sha256, bytes=1, created=created))
+            more = {"name": str(number), "kind": kind, "type": "", "blob": sha256, "bytes": 1, "created": created}
+            change.add(artefacts, owner=owner, run=run, **more)
+
+    service.write(fill)
+    assert sweep(service) == 2
+    left = [number for number in range(5) if service.store.has(f"{number:064d}")]
+    assert left == [1, 2, 4]
+    assert sweep(service) == 0
