@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -186,29 +188,21 @@ def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[.
         assert reader.post("/submit", data={"kind": "train", "recipe": "tracking"}).status_code == 403
 
 
-def test_a_study_is_drawn_from_what_is_stored() -> None:
-    from clew.service.dashboard.studies import _figures, _seen
-
-    class Row:
-        space = {"train.optimizer.lr": {"log": [1e-5, 1e-1]}, "model.hidden": {"choice": [16, 32]}}
-        objectives = [{"metric": "val/loss", "direction": "minimize"}]
-
-    trials = [
-        {
-            "number": n,
-            "state": "complete",
-            "params": {"train.optimizer.lr": 10.0 ** (-1 - n / 4), "model.hidden": 16 if n % 2 else 32},
-            "values": [1.0 + (n - 5) ** 2],
-            "reports": {"1": 3.0, "2": 2.0},
-            "facts": None,
-            "created": float(n),
-            "updated": n + 1.0,
-            "ended": n + 1.0,
-        }
-        for n in range(12)
-    ]
-    seen = _seen(Row(), trials)
-    assert seen is not None and [each.number for each in seen.best()] == [5]
-    assert next(iter(seen.importances())) == "train.optimizer.lr"
-    titles = [each["title"] for each in _figures(seen)]
-    assert {"History", "Importance of parameters", "Parallel coordinates (blue is better)", "All trials"} <= set(titles)
+def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) -> None:
+    space = {"train.optimizer.lr": {"log": [1e-5, 1e-1]}, "model.hidden": {"choice": [16, 32]}}
+    tune = {"space": space, "objective": "val/loss", "trials": 13, "sampler": {"name": "random", "seed": 1}}
+    study = client.post("/api/v1/studies", json={"name": "drawn", "tune": tune}).json()["id"]
+    assert "No trials yet" in pages.get(f"/studies/{study}").text
+    for asked in client.post(f"/api/v1/studies/{study}/ask", json={"count": 13}).json()[:12]:
+        value = (math.log10(asked["settings"]["train.optimizer.lr"]) + 3) ** 2
+        told = {"trial": asked["trial"], "lease": asked["lease"], "values": [value]}
+        assert client.post(f"/api/v1/studies/{study}/tell", json=told).status_code == 200
+    page = pages.get(f"/studies/{study}").text
+    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
+    titles = [each["title"] for each in figures]
+    assert {"History", "Importance of parameters", "Parallel coordinates (blue is better)"} <= set(titles)
+    bars = figures[titles.index("Importance of parameters")]["data"][0]
+    assert bars["y"][0] == "train.optimizer.lr"
+    assert not any(trace["type"] == "parcoords" for each in figures for trace in each["data"])
+    line = re.search(rf'<tr><td><a href="/studies/{study}">.*?</tr>', pages.get("/studies").text, re.DOTALL)
+    assert line is not None and "12 of 13, 1 running" in line[0]

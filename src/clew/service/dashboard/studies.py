@@ -49,7 +49,8 @@ def study(request: Request, viewer: frame.Viewer, number: Number) -> Response:
         row = one(connection, studies, number, viewer, "study")
         found = _trials(connection, number)
     seen = _seen(row, found)
-    values: dict[str, Any] = {"study": row, "job": row.job, "trials": [_shown(each) for each in reversed(found)]}
+    told = {"id": row.id, "name": row.name, "state": _state(row, found)}
+    values: dict[str, Any] = {"study": told, "job": row.job, "trials": [_shown(each) for each in reversed(found)]}
     values["trials"] = values["trials"][:_LISTED]
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
     values |= {"best": [], "figures": [], "tiles": _tiles(row, found, seen), "facts": _facts(row, found)}
@@ -73,6 +74,7 @@ def _line(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     return {
         **row,
         "owner": row["person"],
+        "state": _state(row, found),
         "recipe": short_recipe(str(_mapping(row["spec"]).get("recipe", ""))) if row["spec"] else "",
         "done": sum(state in ("complete", "pruned", "failed") for state in states),
         "running": states.count("running"),
@@ -90,7 +92,8 @@ def _seen(row: Any, found: Sequence[Mapping[str, Any]]) -> Elsewhere | None:
     from clew.tune.elsewhere import Elsewhere
 
     try:
-        config = TuneConfig.model_validate({"space": row.space, "objective": _objectives(row)})
+        tune = _mapping(_mapping(getattr(row, "spec", None)).get("tune"))
+        config = TuneConfig.model_validate(tune or {"space": row.space, "objective": _objectives(row)})
         return Elsewhere(config, [_outcome(each) for each in found])
     except (ValidationError, TypeError, ValueError, KeyError):
         return None
@@ -210,7 +213,9 @@ def _tiles(row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None)
 def _facts(row: Any, found: Sequence[Mapping[str, Any]]) -> list[str]:
     facts = _mapping(row.facts)
     goals = [f"{each.get('metric', '')} {each.get('direction', 'minimize')}d" for each in _objectives(row)]
-    known = [f"{name} {facts[name]}" for name in ("sampler", "pruner") if isinstance(facts.get(name), str)]
+    tune = _mapping(_mapping(row.spec).get("tune"))
+    known = [f"{name} {_mapping(tune[name]).get('name', '')}" for name in ("sampler", "pruner") if name in tune]
+    known += ["goes on elsewhere"] if facts.get("elsewhere") and _state(row, found) != "finished" else []
     return [*goals, f"{len(_mapping(row.space))} parameters", *known, f"{len(found)} trials"]
 
 
@@ -224,6 +229,14 @@ def _shown(each: dict[str, Any]) -> dict[str, Any]:
         "seconds": took,
         "reason": str(facts.get("reason", "")),
     }
+
+
+def _state(row: Any, found: Sequence[Mapping[str, Any]]) -> str:
+    """Whether anything is still to come."""
+    ended = sum(each["state"] in ("complete", "pruned", "failed") for each in found)
+    if any(each["state"] == "running" for each in found):
+        return "running"
+    return "finished" if found and ended >= (_wanted(row) or 0) else "waiting"
 
 
 def _objectives(row: Any) -> list[dict[str, Any]]:
