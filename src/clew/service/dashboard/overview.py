@@ -14,7 +14,7 @@ from clew.service.api.runs import listed, rows
 from clew.service.dashboard import frame
 from clew.service.dashboard.glimpse import glimpses
 from clew.service.dashboard.jobs import shown
-from clew.service.database.tables import runs
+from clew.service.database.tables import jobs, runs
 from clew.service.jobs import listed as listed_jobs
 from clew.service.people import Caller
 
@@ -35,7 +35,9 @@ def gather(connection: sa.Connection, viewer: Caller) -> dict[str, Any]:
     """All that the page shows."""
     since = time.time() - _DAY
     running = _runs(connection, viewer, runs.c.state == "running", runs.c.updated > since, limit=30)
-    recent = _runs(connection, viewer, limit=12)
+    studied = sa.select(jobs.c.id).where(jobs.c.kind == "tune")
+    alone = runs.c.study.is_(None), sa.or_(runs.c.job.is_(None), runs.c.job.not_in(studied))
+    recent = _runs(connection, viewer, *alone, limit=12)
     going = listed_jobs(connection, viewer, state=("claimed", "running"), limit=1000)
     waiting = listed_jobs(connection, viewer, state=("waiting",), limit=1000)
     finished = sa.select(sa.func.count()).where(viewer.seen(runs), runs.c.state == "finished", runs.c.ended > since)

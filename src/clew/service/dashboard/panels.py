@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _SYSTEM = ("speed", "usage")
 """What stands before the slash of metrics that tell of machines, not of learning."""
 _RANK = re.compile(r"@\d+$")
 SPEED, WAIT, TALK = "speed/samples_per_second", "speed/wait", "speed/communicate"
+_READABLE = 6
+"""Curves in one plot."""
 _TITLES = {
     SPEED: ("Speed", "samples/s"),
     WAIT: ("Waiting for data", "share of the time"),
@@ -30,9 +32,24 @@ def of_learning(known: Mapping[str, Any]) -> list[dict[str, Any]]:
     rest = [name for name in names if name not in losses]
     shares = [name for name in rest if name.startswith("val/") and _is_share(known[name])]
     found = [{"title": "Loss", "names": losses, "log": True}] if losses else []
-    found += [{"title": "Validation", "names": shares[:8], "log": False}] if shares else []
-    single = [*shares[8:], *(name for name in rest if name not in shares)]
+    found += [{"title": name, "names": some, "log": False} for name, some in _families(shares)]
+    single = [name for name in rest if name not in shares]
     return found + [{"title": title(name)[0], "names": [name], "log": _wide(name, known[name])} for name in single]
+
+
+def _families(shares: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """All in one plot while it can be read; of more, those that begin with the same word are plotted apart."""
+    if len(shares) <= _READABLE:
+        if shares:
+            yield "Validation", shares
+        return
+    words: dict[str, list[str]] = {}
+    for name in shares:
+        words.setdefault(_last(name).partition("_")[0], []).append(name)
+    rest = [name for some in words.values() if len(some) == 1 for name in some]
+    for begin in range(0, len(rest), _READABLE):
+        yield "Validation", rest[begin : begin + _READABLE]
+    yield from ((f"Validation: {word}", some) for word, some in words.items() if len(some) > 1)
 
 
 def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:

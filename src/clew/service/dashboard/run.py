@@ -132,7 +132,10 @@ def _curves(sight: _Sight) -> dict[str, Any]:
             up = panels.rises(name)
             best = f"best {number(row.max if up else row.min)}" if up is not None and row.count > 1 else ""
             tiles.append(_tile(name, number(row.last), best))
-    tiles = sorted(tiles, key=lambda each: "loss" not in each["name"])[:5]
+    order = sorted(
+        tiles, key=lambda each: ("loss" not in each["name"], not panels.rises(each["name"]), len(each["name"]))
+    )
+    tiles = order[:4]
     tiles.append(_tile("speed", short(run["speed"]), "samples/s"))
     if run["wait"] is not None:
         tiles.append(_tile("data wait", percent(run["wait"]), "of the time"))
