@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import test_people, test_records
+from tests.service import test_people, test_records, test_studies
 from tests.service.conftest import Live
 from tests.service.postgres import running, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
-for _module in (test_people, test_records):
+for _module in (test_people, test_records, test_studies):
     globals().update({name: value for name, value in vars(_module).items() if name.startswith("test_")})
 run = test_records.run
 

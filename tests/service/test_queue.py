@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,10 @@ from clew.service.job import Held, Job, Order, Resources, Result, Slots, Submiss
 from clew.service.people import Caller, add_user
 from clew.service.queue import Waiting, chosen
 from clew.service.service import Service
+from tests.service.test_database import database
 
+__all__ = ["database"]
+_numbers = itertools.count()
 NOW = 1000.0
 SLOTS = Slots(cpus=4, gpus=1, memory=100)
 
@@ -77,8 +81,8 @@ def test_no_more_is_given_than_there_is(given: list[Waiting], taken: int) -> Non
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    opened = Service.open(ServiceConfig(folder=tmp_path / "service"))
+def service(tmp_path: Path, database: Any) -> Iterator[Service]:
+    opened = Service.open(ServiceConfig(folder=tmp_path / "service", database=database(f"queue-{next(_numbers)}")))
     yield opened
     opened.close()
 

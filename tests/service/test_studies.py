@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ Somebody = Callable[..., Client]
 SPACE = {"x": {"uniform": [-10, 10]}, "y": {"uniform": [-10, 10]}}
 
 
-def bowl(settings: dict[str, Any]) -> float:
+def bowl(settings: Mapping[str, Any]) -> float:
     return float((settings["x"] - 3) ** 2 + (settings["y"] + 1) ** 2)
 
 

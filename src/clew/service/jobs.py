@@ -42,8 +42,8 @@ def submit(change: Change, caller: Caller, given: Submission, *, retry_of: int |
     if known is not None:
         return int(known)
     pinned = None if given.of is None else _judged(change, caller, given.of).agent
-    facts = {"files": given.files, "of": given.of, "retry_of": retry_of, "memory": None}
-    row = given.model_dump(include={"name", "kind", "spec", "arguments", "priority", "dataset"}, mode="json")
+    facts = {"of": given.of, "retry_of": retry_of, "memory": None}
+    row = given.model_dump(include={"name", "kind", "spec", "files", "arguments", "priority", "dataset"}, mode="json")
     row |= {"owner": caller.user, "group": group, "resources": given.resources.model_dump(), "facts": facts}
     row |= {
         "state": "waiting",
@@ -128,7 +128,7 @@ def retry(change: Change, caller: Caller, job: int) -> int:
     given = Submission.model_validate(
         {
             **{name: getattr(row, name) for name in ("kind", "name", "spec", "arguments", "resources", "priority")},
-            "files": row.facts["files"],
+            "files": row.files or {},
             "of": row.facts["of"],
             "dataset": row.dataset,
             "requeue": row.attempts - 1,
@@ -141,7 +141,15 @@ def retry(change: Change, caller: Caller, job: int) -> int:
 def _columns(detail: bool) -> list[Any]:
     newest = sa.select(sa.func.max(runs.c.id)).where(runs.c.job == jobs.c.id).scalar_subquery()
     names = ["id", "name", "kind", "state", "reason", "attempt", "attempts", "priority", "resources", "dataset"]
-    names += ["cancel", "exit_code", "created", "begun", "ended", "facts", *(("spec", "arguments") if detail else ())]
+    names += [
+        "cancel",
+        "exit_code",
+        "created",
+        "begun",
+        "ended",
+        "facts",
+        *(("spec", "files", "arguments") if detail else ()),
+    ]
     found: list[Any] = [jobs.c[name] for name in names]
     return [
         *found,
@@ -206,7 +214,7 @@ def one(connection: sa.Connection, caller: Caller, job: int) -> JobDetail:
     find(connection, caller, job)
     row = connection.execute(_selected(detail=True).where(jobs.c.id == job)).mappings().one()
     facts = row["facts"] or {}
-    own = {"spec": row["spec"], "arguments": row["arguments"], "files": facts.get("files", {}), "of": facts.get("of")}
+    own = {"spec": row["spec"], "arguments": row["arguments"], "files": row["files"] or {}, "of": facts.get("of")}
     return JobDetail.model_validate(_told(row) | own)
 
 
@@ -233,7 +241,7 @@ def order(change: Change, job: int) -> Order:
         kind=row["kind"],
         name=row["name"],
         spec=row["spec"],
-        files=row["facts"]["files"],
+        files=row["files"] or {},
         arguments=row["arguments"],
         of=_key_of(change, row["facts"]["of"]),
         dataset=row["dataset"],

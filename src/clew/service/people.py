@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from clew.service.answers import RefusedError, forbidden, missing
 from clew.service.database import Database
-from clew.service.database.tables import audit, groups, members, tokens, users
+from clew.service.database.tables import audit, groups, jobs, members, tokens, users
 from clew.service.writer import Change
 
 SCOPES = {
@@ -68,13 +68,13 @@ class Caller:
         return mine | table.c.group.in_(sorted(self.groups)) if self.groups else mine
 
     def group(self, name: str | None, connection: sa.Connection) -> int | None:
-        """The number of a group that the caller is in.
+        """The number of a group that the caller is in; what a job makes is its job's group's.
 
         Raises:
             RefusedError: there is none of that name, or the caller is not in it.
         """
         if name is None:
-            return None
+            return connection.scalar(sa.select(jobs.c.group).where(jobs.c.id == self.job)) if self.job else None
         found = connection.execute(sa.select(groups.c.id).where(groups.c.name == name)).scalar()
         if found is None or not (self.admin or found in self.groups):
             raise RefusedError(404, f"no such group: {name}", where="group", do="name one you are in")

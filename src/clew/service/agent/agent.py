@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -26,6 +27,8 @@ _LOOK = 0.2
 _WAIT = 20.0
 """Seconds that the server may keep us waiting for work: every poll is a sign of life."""
 _PIECE = 500_000
+_STUBBORN = 120.0
+"""Seconds for which a server's failure to take what a job made is tried again."""
 _SLOWEST = 5.0
 """Seconds between two tries to reach a server that is away."""
 
@@ -38,7 +41,9 @@ class _Told:
     log: int | None = None
     """Bytes of it; None before it was asked."""
     finished: bool = False
-    """Whether its records and artefacts are there."""
+    """Whether its records and artefacts are there, or cannot be."""
+    since: float = math.inf
+    """When it was first tried to send them."""
 
 
 @dataclass
@@ -180,8 +185,7 @@ class Agent:
                     known.running = self._report(job, result)
                 return
             if result.state == "ended" and not known.finished:
-                finish(working.order, self.folder, self.link.server, self.tell)
-                known.finished = True
+                self._finish(working, known)
             if self._report(job, result):
                 self.tell(f"job {job} has ended: {_words(result)}")
                 with self._lock:
@@ -191,6 +195,17 @@ class Agent:
             if error.status in (404, 409):
                 self._drop(job)
             raise
+
+    def _finish(self, working: Working, known: _Told) -> None:
+        """Send what it made; a server that answers and cannot take it does not hold up the job's end for ever."""
+        known.since = min(known.since, time.monotonic())
+        try:
+            finish(working.order, self.folder, self.link.server, self.tell)
+        except ServerError as error:
+            if not error.status or time.monotonic() - known.since < _STUBBORN:
+                raise
+            self.tell(f"job {working.order.job}: not everything could be stored: {error}")
+        known.finished = True
 
     def _report(self, job: int, result: Result) -> bool:
         """Whether it was heard; a job that is no longer ours is dropped."""

@@ -51,7 +51,8 @@ class Page(BaseModel, Generic[T]):
     next: int | None = None
 
 
-def _service(request: Request) -> Service:
+def service_of(request: Request) -> Service:
+    """The one that answers."""
     found: Service = request.app.state.service
     return found
 
@@ -64,19 +65,23 @@ def address_of(request: Request) -> str:
 async def _caller(
     request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)] = None
 ) -> Caller:
+    return await identified(request, bearer.credentials if bearer else None)
+
+
+async def identified(request: Request, bearer: str | None) -> Caller:
     """Who asks, by the token in the header or the session's cookie.
 
     Raises:
         RefusedError: 401 without a good token, 429 after too many bad ones, 403 for a change that came from elsewhere.
     """
-    service, address = _service(request), address_of(request)
-    text = bearer.credentials if bearer else request.cookies.get(COOKIE, "")
+    service, address = service_of(request), address_of(request)
+    text = bearer or request.cookies.get(COOKIE, "")
     found = service.people.known(text) if text else None
     if found is None and text:
         found = await run_in_threadpool(service.people.find, text)
     if found is None:
         raise service.doorman.turned_away(address, given=bool(text))
-    if bearer is None and request.method not in ("GET", "HEAD") and HEADER not in request.headers:
+    if not bearer and request.method not in ("GET", "HEAD") and HEADER not in request.headers:
         raise forbidden(
             f"a change by a browser's session needs the header {HEADER}", do="use the dashboard, or a token"
         )
@@ -89,14 +94,23 @@ def needs(*scopes: str) -> Callable[..., Coroutine[Any, Any, Caller]]:
     """A dependency: the caller, who must have one of these scopes."""
 
     async def checked(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
-        if not caller.scopes.intersection(scopes):
-            raise forbidden(f"this token may not: it lacks the scope {' or '.join(scopes)}")
-        return caller
+        return allowed(caller, *scopes)
 
     return checked
 
 
-ServiceOf = Annotated[Service, Depends(_service)]
+def allowed(caller: Caller, *scopes: str) -> Caller:
+    """The caller, who must have one of these scopes.
+
+    Raises:
+        RefusedError: 403.
+    """
+    if not caller.scopes.intersection(scopes):
+        raise forbidden(f"this token may not: it lacks the scope {' or '.join(scopes)}")
+    return caller
+
+
+ServiceOf = Annotated[Service, Depends(service_of)]
 Anybody = Annotated[Caller, Depends(_caller)]
 Reader = Annotated[Caller, Depends(needs("read"))]
 Author = Annotated[Caller, Depends(needs("write"))]

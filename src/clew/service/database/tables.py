@@ -285,6 +285,7 @@ jobs = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("spec", Json, nullable=False),
+    sa.Column("files", Json),  # of the recipe, by name: they travel with the job
     sa.Column("arguments", Json, nullable=False),
     sa.Column("resources", Json, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
@@ -293,7 +294,7 @@ jobs = sa.Table(
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),  # how many it may have
     sa.Column("agent", Id, sa.ForeignKey("agents.id", ondelete="SET NULL"), index=True),
-    sa.Column("handle", sa.Text),  # by which its agent finds it again
+    sa.Column("handle", sa.Text, index=True),  # made by who submits: the same again is the same job
     sa.Column("run", Id),
     sa.Column("study", Id),
     sa.Column("cancel", sa.Double),  # when it was asked to end
