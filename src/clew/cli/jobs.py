@@ -23,7 +23,7 @@ Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="The
 
 
 def jobs(
-    job: Annotated[int | None, typer.Argument(metavar="[JOB]", min=1, help="Tell all about this one.")] = None,
+    job: Annotated[int | None, typer.Argument(metavar="JOB", min=1, help="Tell all about this one.")] = None,
     state: Annotated[list[str] | None, typer.Option(help=f"Only {', '.join(_STATES)}. Repeatable.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare or evaluate.")] = None,
     owner: Annotated[str | None, typer.Option(help="Only this person's.")] = None,

@@ -52,7 +52,7 @@ def submit(
       clew submit my.yaml --set train.optimizer.lr=1e-3 --output first --cpus 4 --gpus 1 --memory 16G --wall 12h
       clew submit my_recipe.py --dataset /data/jets --requeue 5 --wall 1h
       clew submit study.yaml --kind tune --cpus 8 --priority 10
-      clew submit tracking --kind prepare --set 'prepare.input=[/data/events]' --output dataset
+      clew submit tracking --kind prepare --set prepare.input=/data/events --output dataset
       clew submit 12 --kind evaluate --wait
 
     Settings are checked here before anything is sent. A recipe in a file goes along with the job.

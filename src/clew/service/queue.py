@@ -21,6 +21,8 @@ LEASE = 60.0
 """Seconds of silence after which an agent is taken to be gone."""
 _PATIENCE = 600.0
 """Seconds after which a job that is first in line is waited for: nothing smaller overtakes it on that agent."""
+_MOST = 2000
+"""Jobs that are looked at for a claim."""
 _SILENT = "silent"
 """Among the facts of a job whose agent was not heard of: should it come back, the job goes on."""
 _ROW = (jobs.c.id, jobs.c.owner, jobs.c.kind, jobs.c.priority, jobs.c.resources, jobs.c.created, jobs.c.agent)
@@ -109,7 +111,8 @@ def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
     mine = jobs.c.owner == agent["owner"]
     if agent["group"] is not None:
         mine = mine | (jobs.c.group == agent["group"])
-    rows = change.execute(sa.select(*_ROW).where(jobs.c.state == "waiting", mine)).all()
+    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine).order_by(jobs.c.priority.desc(), jobs.c.id)
+    rows = change.execute(first.limit(_MOST)).all()
     others = {each.agent for each in rows if each.agent not in (None, agent["id"])}
     alive = {
         each

@@ -67,7 +67,7 @@ def serve(
             proxy_headers=False,
         )
         if agent:
-            beside(service, address)
+            beside(service, address, user)
         Server(settings, service).run(sockets=[bound])
 
 

@@ -79,7 +79,7 @@ def _travelling(loaded: Spec, kind: Kind) -> tuple[dict[str, Any], dict[str, str
         changes["recipe"] = place.name
     if kind == "prepare":
         if not loaded.prepare.input:
-            raise ConfigError("prepare.input is empty; name the files: --set prepare.input=[/data/events]")
+            raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
         changes["prepare.input"] = _absolute(loaded.data["prepare"]["input"])
     return replaced(Document(loaded.data), changes, "the job").data, files
 

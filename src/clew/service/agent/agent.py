@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
@@ -219,14 +219,20 @@ class Agent:
         size = working.log.stat().st_size if working.log.exists() else 0
         path = f"/agents/{self._number}/jobs/{working.order.job}/log"
         while known.log is None or known.log < size:
-            with working.log.open("rb") if working.log.exists() else open(os.devnull, "rb") as stream:  # noqa: PTH123
-                stream.seek(known.log or 0)
-                data = stream.read(_PIECE)
+            data = _read(working.log, known.log or 0)
             asked = {"attempt": working.order.attempt, "offset": known.log or 0}
             told = Size.model_validate(self.link.call("POST", path, content=data, params=asked)).size
             if told == known.log:
                 return  # it takes no more
             known.log = told
+
+
+def _read(log: Path, begin: int) -> bytes:
+    if not log.exists():
+        return b""
+    with log.open("rb") as stream:
+        stream.seek(begin)
+        return stream.read(_PIECE)
 
 
 def _words(result: Result) -> str:

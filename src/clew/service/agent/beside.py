@@ -17,12 +17,13 @@ from clew.service.writer import Change
 _NAME = "local agent"
 
 
-def beside(service: Service, address: str) -> subprocess.Popen[bytes]:
-    """Start an agent of the administrator's, under the credentials of this process.
+def beside(service: Service, address: str, user: str) -> subprocess.Popen[bytes]:
+    """Start an agent of a user's, or where there is none of that name the first one's, under the credentials of this
+    process.
 
     It leaves when this process is gone; its jobs go on, and the next one finds them.
     """
-    token = service.write(_token)
+    token = service.write(lambda change: _token(change, user))
     folder = service.config.folder / "agent"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
@@ -38,10 +39,10 @@ def beside(service: Service, address: str) -> subprocess.Popen[bytes]:
         )
 
 
-def _token(change: Change) -> str:
+def _token(change: Change, user: str) -> str:
     """A new one; those of earlier starts are void."""
     old = (tokens.c.name == _NAME) & (tokens.c.kind == "agent") & tokens.c.revoked.is_(None)
     change.execute(tokens.update().where(old).values(revoked=time.time()))
-    first = change.scalar(sa.select(sa.func.min(users.c.id)).where(users.c.admin))
-    assert first is not None, "the first start made an administrator"
-    return add_token(change, int(first), ["agent"], name=_NAME, kind="agent")[1]
+    owner = change.scalar(sa.select(users.c.id).order_by(users.c.name != user, users.c.id).limit(1))
+    assert owner is not None, "the first start made an administrator"
+    return add_token(change, int(owner), ["agent"], name=_NAME, kind="agent")[1]

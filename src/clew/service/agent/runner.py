@@ -103,6 +103,6 @@ class Local:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    env=dict(os.environ),
+                    env={name: each for name, each in os.environ.items() if name != "CLEW_TOKEN"},  # the agent's own
                 )
             )

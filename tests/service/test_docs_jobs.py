@@ -1,0 +1,24 @@
+"""The page on jobs: its optimiser finds what it says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clew import Client
+
+PAGE = Path(__file__).parents[2] / "docs" / "jobs.md"
+
+
+def test_the_optimiser_of_the_page_works(
+    somebody: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ada = somebody("ada")
+    monkeypatch.setenv("CLEW_SERVER", ada.server)
+    monkeypatch.setenv("CLEW_TOKEN", ada._link._http.headers["Authorization"].removeprefix("Bearer "))
+    block = next(each for each in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "studies" in each)
+    exec(compile(block, "docs/jobs.md", "exec"), {})
+    assert abs(eval(capsys.readouterr().out)["x"] - 3) < 2
