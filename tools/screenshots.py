@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import clew
 from clew.prepare.generate import generate
 from clew.recipe import find
+from clew.service.agent.runner import Local
 from tests.service.conftest import Live
 from tests.service.dashboard.conftest import QUIET, Visitor
 
@@ -53,6 +54,8 @@ def main() -> None:
             time.sleep(5)
     finally:
         live.stop()
+        for attempt in (folder / "service" / "agent" / "jobs").glob("*/attempt-*"):
+            Local().kill(str(attempt))  # jobs outlive the server
 
 
 def _kept(folder: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 import clew
 from clew.prepare.generate import generate
 from clew.recipe import find
+from clew.service.agent.runner import Local
 from tests.service.conftest import Live
 from tests.service.dashboard.conftest import Visitor
 
@@ -33,6 +34,8 @@ def alone(tmp_path: Path) -> Iterator[Live]:
     live = Live(tmp_path / "service", options=()).start()
     yield live
     live.stop()
+    for attempt in (tmp_path / "service" / "agent" / "jobs").glob("*/attempt-*"):
+        Local().kill(str(attempt))  # jobs outlive the server; those of a test do not outlive it
 
 
 def submit(visitor: Visitor, dataset: Path, name: str, **settings: str) -> str:
