@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,10 +20,11 @@ from clew.service import jobs
 from clew.service.answers import RefusedError, missing
 from clew.service.api.given import one
 from clew.service.api.runs import listed, rows
+from clew.service.curves import Window, curve
 from clew.service.dashboard import files, frame, panels
 from clew.service.dashboard.glimpse import glimpses, summaries
 from clew.service.dashboard.words import ago, length, number, percent, short, size
-from clew.service.database.tables import points, records, runs, streams
+from clew.service.database.tables import records, runs, streams
 from clew.service.job import JobDetail
 from clew.service.people import Caller
 from clew.service.printed import Logs
@@ -31,6 +33,8 @@ from clew.service.service import Service
 _LAST = 20
 """Records that the log shows."""
 _TAIL = 200_000
+_SAMPLE = Window(points=1000)
+"""Enough of a curve for its mean, however long it is."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +173,8 @@ def _shares(sight: _Sight) -> list[dict[str, Any]]:
     spent: dict[str, float] = {}
     for label, name in (("load", panels.WAIT), ("communicate and wait", panels.TALK)):
         if name in sight.known:
-            mean = sa.select(sa.func.avg(points.c.value)).where(points.c.metric == sight.known[name].id)
-            spent[label] = float(sight.connection.scalar(mean) or 0.0)
+            told = [value for value in curve(sight.connection, sight.known[name], _SAMPLE).last if value is not None]
+            spent[label] = fmean(told) if told else 0.0
     if not spent:
         return []
     parts = {"compute": max(1 - sum(spent.values()), 0.0), **spent}
