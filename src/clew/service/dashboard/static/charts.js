@@ -57,10 +57,11 @@ class Curves {
   async load() {
     const number = ++this.number;
     const answers = await Promise.all(this.asked.runs.map((run, r) => this.fetch(run, r)));
-    await ready;
     if (number !== this.number) return; // a newer one is under way
     this.found = answers.flat();
-    this.draw();
+    if (!window.Plotly) this.sketch();
+    await ready;
+    if (number === this.number) this.draw();
   }
 
   async fetch(run, r) {
@@ -95,16 +96,40 @@ class Curves {
     return traces;
   }
 
+  get log() {
+    const low = Math.min(...this.found.flatMap(each => each.min)), high = Math.max(...this.found.flatMap(each => each.max));
+    return this.asked.log && low > 0 && high / low > 3 ? high / low : 0;
+  }
+
+  // The curves alone, until plotly has been read: a slow machine takes seconds for that
+  sketch() {
+    const value = this.log ? y => Math.log(y) : y => y;
+    const lines = this.traces().filter(each => each.name).map(each => ({ ...each, pairs: each.x.map((x, i) => [x, each.y[i]]).filter(([, y]) => y !== null).map(([x, y]) => [x, value(y)]) }));
+    const all = lines.flatMap(each => each.pairs), width = this.place.clientWidth - 68, height = this.place.clientHeight - 76;
+    if (all.length < 2) return;
+    const ends = at => all.reduce(([low, high], pair) => [Math.min(low, pair[at]), Math.max(high, pair[at])], [Infinity, -Infinity]);
+    const scale = ([low, high], size) => each => (high > low ? (each - low) / (high - low) : 0.5) * size;
+    const across = scale(ends(0), width), up = scale(ends(1), height * 0.92);
+    const drawing = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+    drawing.setAttribute("class", "sketch");
+    for (const { pairs, line } of lines) {
+      const path = drawing.appendChild(document.createElementNS(drawing.namespaceURI, "path"));
+      path.setAttribute("d", "M" + pairs.map(([x, y]) => `${(52 + across(x)).toFixed(1)} ${(12 + height * 0.96 - up(y)).toFixed(1)}`).join("L"));
+      path.setAttribute("stroke", line.color);
+    }
+    this.place.replaceChildren(drawing);
+    this.place.parentElement.querySelector(".waiting").hidden = true;
+  }
+
   draw() {
+    this.place.querySelector(".sketch")?.remove();
     const traces = this.traces(), holder = this.place.parentElement, note = holder.querySelector(".waiting");
     note.hidden = traces.length > 0;
     note.textContent = "no points";
-    const positive = this.found.every(each => each.min.every(value => value === null || value > 0));
-    const spread = Math.max(...this.found.flatMap(each => each.max)) / Math.min(...this.found.flatMap(each => each.min));
-    const log = this.asked.log && positive && spread > 3;
+    const log = this.log;
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(log ? { dtick: spread > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
+      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);
