@@ -40,7 +40,7 @@ class Live:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())
         assert self.process.stdout is not None
         said = ""
-        while "http://" not in said:
+        while "clew serves" not in said:
             line = self.process.stdout.readline()
             if not line:
                 self.stop()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.options import bold, console
+from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def serve(
 
     The first start makes an administrator of you and prints the token. Ctrl-C stops it; nothing is lost.
     """
-    work = _work()
+    work = installed("clew.service.server", "serve")
     settings = configured(config, folder=folder, database=database, host=host, port=port, secure=secure or None)
     if log not in ("debug", "info", "warning", "error"):
         raise ConfigError(f"--log {log}: choose from debug, info, warning, error")
@@ -53,18 +54,18 @@ def serve(
 def _ready(service: Service, address: str, token: str | None) -> None:
     if token is not None:
         console.print(f"You are the administrator. Your token, shown this once: {bold(token)}")
+        console.print(f"[dim]so that what you train is recorded here:[/] {program()} login {address}")
     console.print(f"clew serves {bold(service.config.folder)} at {bold(address)}   [dim]Ctrl-C stops it[/]")
 
 
-def _work() -> Any:
-    """`clew.service.server.serve`, or a word on what is not installed."""
+def installed(module: str, name: str) -> Any:
+    """Something of the service's, or a word on what is not installed."""
     try:
-        from clew.service.server import serve as work
+        return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("clew"):
             raise
         raise ConfigError(f"{error.name} is not installed; pip install 'clew[serve]'") from None
-    return work
 
 
 def configured(file: Path | None, **options: Any) -> Any:

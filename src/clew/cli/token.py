@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clew.cli.options import bold, console, seconds_in, table
-from clew.cli.serve import DatabaseUrl, Folder, configured
+from clew.cli.serve import DatabaseUrl, Folder, configured, installed
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -105,12 +105,11 @@ def _link() -> Link:
 def _on_database(config: Any, name: str, scopes: list[str], seconds: float | None, user: str | None) -> str:
     import getpass
 
-    from clew.service.service import Service
-
+    opened = installed("clew.service.service", "Service")
     if not Path(config.folder).is_dir() and config.database is None:
         console.print(f"[dim]making {config.folder}[/]")
-    service = Service.open(config)
+    service = opened.open(config)
     try:
-        return service.local_token(user or getpass.getuser(), name=name, scopes=scopes, seconds=seconds)
+        return str(service.local_token(user or getpass.getuser(), name=name, scopes=scopes, seconds=seconds))
     finally:
         service.close()

@@ -65,6 +65,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(RecursionError, _deep)
     app.add_exception_handler(sa.exc.DBAPIError, _database)
+    app.add_exception_handler(sa.exc.TimeoutError, _busy)
     app.add_exception_handler(Exception, _broken)
 
 
@@ -96,8 +97,14 @@ def _deep(_: Request, __: Exception) -> JSONResponse:
 def _database(request: Request, error: Any) -> JSONResponse:
     if isinstance(error, sa.exc.DataError):
         return answer(422, "a value does not fit the database", do="send a smaller one")
+    if isinstance(error, sa.exc.IntegrityError):
+        return answer(409, "it conflicts with what is there", do="look at what there is, and send something else")
     _LOG.error("database: %s", error.orig, extra={"path": request.url.path})
     return answer(503, "the database does not answer", do="try again soon", wait=2)
+
+
+def _busy(_: Request, __: Exception) -> JSONResponse:
+    return answer(503, "too much is asked of the database at once", do="try again soon", wait=5)
 
 
 def _broken(request: Request, error: Exception) -> JSONResponse:

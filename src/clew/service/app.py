@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -52,7 +53,12 @@ def create_app(service: Service) -> FastAPI:
 
 
 async def _tidy(service: Service) -> None:
+    """Every minute the times at which tokens were used, every hour what retention asks for."""
+    due = time.monotonic()
     while not service.hub.stopping:
         with contextlib.suppress(ClewError):
-            await asyncio.to_thread(sweep, service)
-        await asyncio.sleep(EVERY)
+            if time.monotonic() >= due:
+                due += EVERY
+                await asyncio.to_thread(sweep, service)
+            await service.write_soon(service.people.note)
+        await asyncio.sleep(60)

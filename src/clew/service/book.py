@@ -297,3 +297,11 @@ def _story(facts: dict[str, Any], name: str, record: Record) -> bool:
 
 def _few(value: Any) -> int:
     return whole(value, 0, largest=10**9)
+
+
+def erase(change: Change, run: int) -> None:
+    """Remove what was recorded of a run."""
+    metrics = sa.select(summary.c.id).where(summary.c.run == run)
+    for table in (points, spans):
+        change.execute(table.delete().where(table.c.metric.in_(metrics)))
+    change.execute(records.delete().where(records.c.stream.in_(sa.select(streams.c.id).where(streams.c.run == run))))

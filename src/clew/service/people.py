@@ -87,6 +87,7 @@ class People:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._known: dict[str, tuple[float, Caller]] = {}
+        self._used: dict[int, float] = {}
 
     def known(self, text: str) -> Caller | None:
         """Without asking the database; None where that is needed, or would say no."""
@@ -94,6 +95,7 @@ class People:
         now = time.time()
         if found is None or found[0] < now or _over(found[1].expires, now):
             return None
+        self._used[found[1].token] = now
         return found[1]
 
     def find(self, text: str) -> Caller | None:
@@ -105,7 +107,14 @@ class People:
             if len(self._known) > 10_000:
                 self._known.clear()
             self._known[key] = (time.time() + _FRESH, caller)
+            self._used[caller.token] = time.time()
         return caller
+
+    def note(self, change: Change) -> None:
+        """Write down when tokens were last used."""
+        used, self._used = self._used, {}
+        for token, moment in used.items():
+            change.execute(tokens.update().where(tokens.c.id == token).values(used=moment))
 
     @staticmethod
     def at(caller: Caller, address: str) -> Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ import sqlalchemy as sa
 
 from clew.service.answers import RefusedError
 
+_LOG = logging.getLogger("clew.service")
 T = TypeVar("T")
 _MOST = 500
 """Pieces of work that share a commit, at most."""
@@ -54,6 +56,14 @@ class _Task:
 
 def _each(change: Change, items: Sequence[Callable[[Change], Any]]) -> list[Any]:
     return [work(change) for work in items]
+
+
+def _safely(call: Callable[[], None]) -> None:
+    """What is done is done, whatever goes wrong in telling of it; and the thread must live."""
+    try:
+        call()
+    except Exception:
+        _LOG.exception("after a commit")
 
 
 class Writer:
@@ -135,11 +145,11 @@ class Writer:
         self.tasks += len(tasks)
         self.seconds += time.perf_counter() - begun
         for call in change.after:
-            call()
+            _safely(call)
         for task, result in results:
             task.future.set_result(result)
         if change.topics:
-            self._told(change.topics)
+            _safely(lambda: self._told(change.topics))
 
     def _commit(self, tasks: list[_Task]) -> tuple[Change, list[tuple[_Task, Any]]]:
         kinds: dict[Together, list[_Task]] = {}

@@ -127,7 +127,7 @@ def read(
     """The records of a stream behind a `seq`, oldest first, all or of some kinds."""
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
-        query = sa.select(records.c.seq, records.c.body).join(streams)
+        query = sa.select(records.c.seq, records.c.body).join(streams, streams.c.id == records.c.stream)
         query = query.where(streams.c.run == number, streams.c.name == stream, records.c.seq > after)
         if kind:
             query = query.where(records.c.kind.in_(kind))

@@ -28,6 +28,7 @@ from clew.service.api.given import (
     one,
     page,
 )
+from clew.service.book import erase
 from clew.service.database.tables import groups, runs, tags, users
 from clew.service.people import Caller, record
 from clew.service.writer import Change
@@ -205,6 +206,7 @@ async def delete_run(service: ServiceOf, caller: Author, number: Number) -> None
 
     def work(change: Change) -> None:
         row = one(change.connection, runs, number, caller, "run")
+        erase(change, number)
         change.execute(runs.delete().where(runs.c.id == number))
         record(change, caller, "delete", f"run:{number}", name=row.name)
         service.forget_run(number)

@@ -64,6 +64,8 @@ def open_database(url: str) -> Database:
             writer = _engine(parsed, writes=True)
             stack.callback(writer.dispose)
             upgrade(writer)
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"{error.name} is not installed; pip install 'clew[postgres]'") from None
         except sa.exc.OperationalError as error:
             raise ConfigError(f"{shown(parsed)}: the database cannot be opened ({_reason(error)})") from error
         stack.pop_all()

@@ -138,10 +138,12 @@ streams = sa.Table(
     sa.Column("next", sa.BigInteger, nullable=False),  # the sequence number that is expected
     sa.UniqueConstraint("run", "name"),
 )
+# records, points and spans grow by thousands of rows a second. That what they point at is there is the writer's to see
+# to: checking it row by row costs PostgreSQL more than the rows
 records = sa.Table(
     "records",
     metadata,
-    _to("streams", primary=True),
+    sa.Column("stream", Id, primary_key=True),
     sa.Column("seq", sa.BigInteger, primary_key=True),
     sa.Column("time", sa.Double, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
@@ -169,7 +171,7 @@ summary = sa.Table(
 points = sa.Table(
     "points",
     metadata,
-    sa.Column("metric", Id, sa.ForeignKey("summary.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("metric", Id, primary_key=True),  # of `summary`
     sa.Column("seq", sa.BigInteger, primary_key=True),
     sa.Column("step", sa.BigInteger, nullable=False),
     sa.Column("time", sa.Double, nullable=False),
@@ -181,7 +183,7 @@ SPAN = 256
 spans = sa.Table(
     "spans",
     metadata,
-    sa.Column("metric", Id, sa.ForeignKey("summary.id", ondelete="CASCADE"), primary_key=True),
+    sa.Column("metric", Id, primary_key=True),  # of `summary`
     sa.Column("span", sa.BigInteger, primary_key=True),  # seq divided by SPAN
     sa.Column("seq", sa.BigInteger, nullable=False),  # of its last point; so are step, time and value
     sa.Column("step", sa.BigInteger, nullable=False),

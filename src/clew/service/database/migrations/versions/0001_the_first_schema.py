@@ -319,7 +319,6 @@ def upgrade() -> None:
         sa.Column("time", sa.Double(), nullable=False),
         sa.Column("kind", sa.Text(), nullable=False),
         sa.Column("body", sa.Text(), nullable=False),
-        sa.ForeignKeyConstraint(["stream"], ["streams.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("stream", "seq"),
         sqlite_with_rowid=False,
     )
@@ -351,7 +350,6 @@ def upgrade() -> None:
         sa.Column("step", sa.BigInteger(), nullable=False),
         sa.Column("time", sa.Double(), nullable=False),
         sa.Column("value", sa.Double(), nullable=True),
-        sa.ForeignKeyConstraint(["metric"], ["summary.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("metric", "seq"),
         sqlite_with_rowid=False,
     )

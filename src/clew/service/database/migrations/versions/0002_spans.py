@@ -35,7 +35,6 @@ def upgrade() -> None:
         sa.Column("min", sa.Double(), nullable=True),
         sa.Column("max", sa.Double(), nullable=True),
         sa.Column("count", sa.Integer(), nullable=False),
-        sa.ForeignKeyConstraint(["metric"], ["summary.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("metric", "span"),
         sqlite_with_rowid=False,
     )
