@@ -120,6 +120,16 @@ def shown(job: Job) -> str:
     return f"{job.state}{where}{': ' + job.reason if job.reason else ''}"
 
 
+def waits(client: Client, job: Job) -> str:
+    """Why a job waits, where nothing will change that by itself; else nothing."""
+    mine = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
+    there = [each for each in mine if each.alive]
+    if job.state != "waiting" or any(job.resources.fits(each.slots) for each in there):
+        return ""
+    told = "no agent that may run it has so much to give" if there else "no agent that may run it is there"
+    return f"{told}; start one with: clew agent{f' --group {job.group}' if job.group else ''}"
+
+
 def ended(job: Job) -> int:
     """The exit code that stands for a job's: its own, 128 and the signal's number, 130 where it was cancelled."""
     if job.state == "done":
@@ -134,7 +144,8 @@ def ended(job: Job) -> int:
 def show(job: JobDetail) -> list[tuple[str, str]]:
     """What is worth telling of a job, as names and words."""
     needs = job.resources
-    asked = [f"{needs.cpus} CPUs", *([f"{needs.gpus} GPUs"] if needs.gpus else [])]
+    asked = [f"{needs.cpus} CPU{'s' if needs.cpus > 1 else ''}"]
+    asked += [f"{needs.gpus} GPU{'s' if needs.gpus > 1 else ''}"] if needs.gpus else []
     asked += [f"{needs.memory / 1e9:.3g} GB"] if needs.memory else []
     asked += [f"{needs.nodes} nodes"] if needs.nodes > 1 else []
     asked += [f"{needs.wall:g} s of wall time"] if needs.wall else []
@@ -160,7 +171,8 @@ def _tell(client: Client, number: int, as_json: bool) -> None:
         typer.echo(json.dumps({**job.model_dump(mode="json"), "history": events}, indent=1))
         return
     console.print(f"job {bold(job.id)}: {job.kind} {bold(job.name)}")
-    for name, words in show(job):
+    why = waits(client, job)
+    for name, words in [*show(job), *([("waits", why)] if why else [])]:
         console.print(f"  {name:<12} {words}", markup=False)
     for each in client.jobs.history(number):
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)

@@ -59,7 +59,7 @@ def submit(
     """
     if kind not in _KINDS:
         raise ConfigError(f"--kind {kind}: there is no such kind{nearest(kind, _KINDS)}")
-    from clew.cli.jobs import ended, watch
+    from clew.cli.jobs import ended, waits, watch
     from clew.service.client import Client
     from clew.service.submit import submission
 
@@ -84,6 +84,9 @@ def submit(
             typer.echo(made.model_dump_json(indent=1))
         else:
             console.print(f"job {bold(made.id)}: {made.kind} {made.name}")
+            why = waits(client, made)
+            if why:
+                console.print(f"[yellow]it waits: {why}[/]")
         if wait or follow:
             raise typer.Exit(ended(watch(client, made.id, log=follow)))
         if not as_json:

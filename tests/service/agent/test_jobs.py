@@ -26,7 +26,7 @@ def command(client: Client, *words: object, cwd: Path | None = None) -> subproce
     own = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
     clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
     return subprocess.run(
-        [*clew, *map(str, words)], capture_output=True, text=True, timeout=90, env=own, cwd=cwd, check=False
+        [*clew, *map(str, words)], capture_output=True, text=True, timeout=200, env=own, cwd=cwd, check=False
     )
 
 
@@ -66,7 +66,7 @@ def test_a_training_that_stops_early_goes_on_in_the_same_run(
     hands(ada, clew=True)
     given = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
     job = ada.jobs.submit(submission("tracking", given, name="long", dataset=str(dataset.path), requeue=1))
-    ended = ada.jobs.wait(job.id, seconds=120)
+    ended = ada.jobs.wait(job.id, seconds=200)
     assert (ended.state, ended.code, ended.attempt) == ("failed", 75, 2)
     assert ended.run is not None and [each.job for each in ada.runs.list()] == [job.id]
     records = ada._link.call("GET", f"/runs/{ended.run}/records", params={"stream": "rank-0", "limit": 1000})["items"]
@@ -113,6 +113,17 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
     assert f"is job {job.id} again" in retried.stdout
     assert ada.jobs.wait(job.id + 1, seconds=60).state == "failed"
     assert "now" in command(ada, "jobs", "--agents").stdout
+
+
+def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
+    ada = somebody("ada")
+    told = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
+    assert told.returncode == 0 and "no agent that may run it is there; start one with: clew agent" in told.stdout
+    (job,) = ada.jobs.list()
+    introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
+    ada._link.call("POST", "/agents", body=introduction)
+    assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
+    assert "cancelled" in command(ada, "cancel", job.id).stdout
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -158,6 +159,14 @@ def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> Non
     until(lambda: "on" in said(root))
     psutil.Process(int(keeper.keeper_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
     assert end(doing).state == "lost"
+    until(lambda: not list(keeper.everyone("1-x.1")))
+
+
+def test_a_job_whose_folder_is_gone_ends(root: AgentFolder) -> None:
+    doing = work(root)
+    doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
+    until(lambda: "on" in said(root))
+    shutil.rmtree(root.path)
     until(lambda: not list(keeper.everyone("1-x.1")))
 
 

@@ -105,7 +105,9 @@ def main() -> None:
     folder = Path(sys.argv[1])
     if _claimed(folder):
         task = Task.read(task_file(folder))
-        write_text(end_file(folder), json.dumps(dataclasses.asdict(Keeper(task).run())))
+        end = Keeper(task, folder).run()
+        if folder.is_dir():
+            write_text(end_file(folder), json.dumps(dataclasses.asdict(end)))
 
 
 def _claimed(folder: Path) -> bool:
@@ -124,8 +126,8 @@ def _claimed(folder: Path) -> bool:
 class Keeper:
     """Runs a task to its end."""
 
-    def __init__(self, task: Task) -> None:
-        self._task = task
+    def __init__(self, task: Task, folder: Path) -> None:
+        self._task, self._folder = task, folder
         self._asked = False
         self._reason = ""
         self._most = 0
@@ -168,6 +170,8 @@ class Keeper:
             if now - looked > _LOOK:
                 looked = now
                 self._weigh()
+                if not keeper_file(self._folder).exists():  # nobody could be told of it
+                    self._reason, self._deadline = "its folder is gone", 0.0
             if self._deadline is not None and time.monotonic() > self._deadline:
                 clear(self._task.mark)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -18,7 +19,14 @@ from clew.service.agent.keeper import End, Task
 State: TypeAlias = Literal["waiting", "running", "ended", "lost"]
 """`lost`: begun, and gone without a word."""
 _children: list[subprocess.Popen[bytes]] = []
-"""Keepers of this process: Python complains of a process object that goes before its process does."""
+"""Keepers of this process, to be reaped."""
+
+
+@atexit.register
+def _let_go() -> None:
+    for each in _children:
+        if each.poll() is None:
+            each.returncode = 0  # it goes on; Python would complain of having left it
 
 
 @dataclass(frozen=True)
