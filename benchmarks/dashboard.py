@@ -1,8 +1,8 @@
 """How fast pages are there, in a real Chromium on the same machine: a run with a million recorded steps.
 
-From the click to the last curve in sight, its data fetched from the server: drawn plainly first, and by plotly once that
-is read, which is stated beside it. Then a zoom into a twentieth of the run, to the finer curve. Every figure is the median
-of several, each in a browser profile of its own: nothing is cached.
+From the click to the last curve in sight, its data fetched from the server: drawn plainly first, and by plotly once
+that is read, which is stated beside it. Then a zoom into a twentieth of the run, to the finer curve. Every figure is
+the median of several, each in a browser profile of its own: nothing is cached.
 
     python benchmarks/dashboard.py [--quick] [--json FILE]
 """
