@@ -55,6 +55,7 @@ document.addEventListener("submit", event => {
   for (const name of new Set(given.keys())) {
     const box = form.elements[name];
     const many = box instanceof RadioNodeList || box.type === "checkbox";
+    if (!many && given.get(name) === "") continue; // not said
     body[name] = many ? given.getAll(name) : box.type === "number" ? Number(given.get(name)) : given.get(name);
   }
   act(() => send(form.dataset.json, { body }), answer => {
