@@ -84,7 +84,7 @@ def _fill(client: Any, dataset: Path) -> None:
         _begin(client, dataset, "tracking-baseline", 12),
         _begin(client, dataset, "tracking-slow", 12, lr=0.0002),
         _begin(client, dataset, "tracking-narrow", 12, model={"hidden": 16}),
-        _begin(client, Path("bmn-2024"), "tracking-bmn", 5),
+        _begin(client, dataset, "tracking-wild", 5, lr=1e30),
     ]
     space = {"train.optimizer.lr": {"log": [1e-4, 3e-2]}, "model.hidden": {"choice": [16, 32, 64]}}
     tune = {"space": space, "objective": "val/loss", "trials": 14, "parallel": 1, "sampler": {"name": "tpe", "seed": 1}}
