@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -13,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from clew.cli.main import app
 from tests.service.conftest import Live
 from tests.service.test_records import make, send, start, step
 
@@ -228,3 +230,17 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
     assert not any(trace["type"] == "parcoords" for each in figures for trace in each["data"])
     line = re.search(rf'<tr><td><a href="/studies/{study}">.*?</tr>', pages.get("/studies").text, re.DOTALL)
     assert line is not None and "12 of 13, 1 running" in line[0]
+
+
+def test_commands_to_copy_are_clew_s_own(shared_server: Live, person: Callable[..., Any]) -> None:
+    token = person("newcomer").headers["authorization"].removeprefix("Bearer ")
+    with logged_in(shared_server, token) as newcomer:
+        pages = [
+            newcomer.get(path).text for path in ("/", "/runs", "/jobs", "/studies", "/datasets", "/submit?kind=tune")
+        ]
+    told = {html.unescape(text) for page in pages for text in re.findall(r'data-copy="([^"]+)"', page)}
+    verbs = {text.partition("clew ")[2].split()[0] for text in told if "clew " in text}
+    assert {"train", "runs", "submit", "agent", "prepare"} <= verbs
+    known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+    known |= {group.name for group in app.registered_groups if group.name}
+    assert verbs <= known
