@@ -34,6 +34,8 @@ def short(value: Any) -> str:
     """Three figures and a prefix: 12.4k."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return _NONE
+    if abs(value) >= 1e15:
+        return f"{value:.3g}"
     for size, letter in _PREFIXES:
         if abs(value) >= 10 * size or (size > 1e3 and abs(value) >= size):
             return f"{value / size:.3g}{letter}"
