@@ -101,8 +101,8 @@ def compare(runs: Iterable[Run | str | Path]) -> Comparison:
     unique = len(set(names)) == len(names)
     return Comparison(
         [_side(run, run.name if unique else str(run.path)) for run in opened],
-        _differing([dict(_flat(run.config().data)) for run in opened]),
-        _differing([_surroundings(run) for run in opened]),
+        differing([dict(flat(run.config().data)) for run in opened]),
+        differing([_surroundings(run) for run in opened]),
     )
 
 
@@ -162,15 +162,15 @@ def _surroundings(run: Run) -> dict[str, Any]:
     return found
 
 
-def _flat(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def flat(data: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in data.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{above}{name}.")
+            yield from flat(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
 
 
-def _differing(sides: list[dict[str, Any]]) -> dict[str, list[Any]]:
+def differing(sides: list[dict[str, Any]]) -> dict[str, list[Any]]:
     """Names whose values are not the same everywhere."""
     names = dict.fromkeys(name for side in sides for name in side)
     found = {name: [side.get(name, ABSENT) for side in sides] for name in names}

@@ -23,7 +23,12 @@ from clew.ledger.records import Record
 _RECORDS = 2000
 """Of one request, at most."""
 _BYTES = 1_000_000
-_FILES = {"report.html": "report", "plots/**/*": "plot", "checkpoints/*.safetensors": "checkpoint"}
+_FILES = {
+    "report.html": "report",
+    "plots/**/*": "plot",
+    "checkpoints/*.safetensors": "checkpoint",
+    "trace/*.trace": "file",
+}
 """What a server gets beside records: what people look at, and the weights. Not the states a run goes on from."""
 
 

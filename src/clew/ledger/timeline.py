@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,11 @@ def write_chrome(run: Run, path: Path) -> int:
 
 def plot(run: Run, *, steps: int = 12) -> Figure:
     """The timeline of a few steps in the middle of what was kept, a lane a rank."""
-    ranks = traces(run)
+    return drawn(traces(run), steps=steps)
+
+
+def drawn(ranks: Mapping[int, NDArray[Any]], *, steps: int = 12) -> Figure:
+    """The same of spans that were read already; there must be some."""
     known = np.unique(next(iter(ranks.values()))["step"])
     first = int(known[min(len(known) // 2, max(len(known) - steps, 0))])
     chosen = {r: s[(s["step"] >= first) & (s["step"] < first + steps) & (s["thread"] == 0)] for r, s in ranks.items()}

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from clew.errors import ClewError
-from clew.service import answers
+from clew.service import answers, dashboard
 from clew.service.api import routers
 from clew.service.retention import EVERY, sweep
 from clew.service.service import Service
@@ -47,6 +47,7 @@ def create_app(service: Service) -> FastAPI:
     answers.install(app)
     for router in routers():
         app.include_router(router)
+    dashboard.mount(app)
     app.add_middleware(Shell, config=service.config, meter=service.meter)
     return app
 

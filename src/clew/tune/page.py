@@ -7,38 +7,64 @@ import math
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from clew.config import to_yaml
 from clew.figure import COLOURS, Figure, figure, line, points
 from clew.ledger.page import Page, table
-from clew.tune.config import Parameter
+from clew.tune.config import Parameter, TuneConfig
 from clew.tune.costs import Costs, costs
 from clew.tune.study import Outcome, Study
 
-_SHADES = ((0.0, "#0072b2"), (0.5, "#b4aa98"), (1.0, "#d55e00"))
+SHADES = ((0.0, "#0072b2"), (0.5, "#b4aa98"), (1.0, "#d55e00"))
 _LOOKS = {"complete": "#0072b2", "pruned": "#e69f00", "failed": "#7f7f7f", "running": "#009e73", "waiting": "#7f7f7f"}
 _CURVES = 200
 """Trials whose curves are drawn, at most: a browser draws no more in good time."""
 
 
+class Seen(Protocol):
+    """What figures need of a study, wherever its trials are kept."""
+
+    @property
+    def config(self) -> TuneConfig:
+        """What is searched, and for what."""
+
+    def best(self) -> list[Outcome]:
+        """The best trial, or the Pareto front."""
+
+    def importances(self) -> dict[str, float]:
+        """How much each parameter explains."""
+
+
 def write_report(study: Study) -> Path:
     """Write the page and return where it is."""
     found, spent = study.outcomes(), costs(study)
-    done = [each for each in found if each.state == "complete"]
-    cut = [each for each in found if each.state == "pruned" and each.reports]
+    drawn = figures(study, found)
     page = Page(study.folder.path.resolve().name)
     state = "running" if any(each.state == "running" for each in found) else "finished"
     page.header(state, _facts(study, found, spent), _notes(found))
     page.add(_cards(study, spent))
     page.section("Best", _best(study))
-    page.section("Search", figures=[*_history(study, found), *_front(study, done), *_importances(study)])
-    page.section("Parameters", figures=[*_parallel(study, done), *_slices(study, done, cut)])
-    page.section("Training", figures=_curves(study, found))
-    page.section("Cost", figures=_costs(found))
+    parallel = list(_parallel(study, [each for each in found if each.state == "complete"]))
+    page.section("Search", figures=drawn["search"])
+    page.section("Parameters", figures=[*parallel, *drawn["parameters"]])
+    page.section("Training", figures=drawn["training"])
+    page.section("Cost", figures=drawn["cost"])
     page.section("Trials", _table(study, found))
     page.section("To do it again", _settings(study))
     return page.write(study.folder.report_file)
+
+
+def figures(study: Seen, found: Sequence[Outcome]) -> dict[str, list[Figure]]:
+    """`search`, `parameters` (each alone), `training` and `cost`."""
+    done = [each for each in found if each.state == "complete"]
+    cut = [each for each in found if each.state == "pruned" and each.reports]
+    return {
+        "search": [*_history(study, found), *_front(study, done), *_importances(study)],
+        "parameters": list(_slices(study, done, cut)),
+        "training": _curves(study, found),
+        "cost": _costs(found),
+    }
 
 
 def _facts(study: Study, found: Sequence[Outcome], spent: Costs) -> list[str]:
@@ -106,7 +132,7 @@ def _short(key: str) -> str:
     return f"<small>{escape(section)}</small><br>{escape(last)}" if section else escape(last)
 
 
-def _history(study: Study, found: Sequence[Outcome]) -> Iterator[Figure]:
+def _history(study: Seen, found: Sequence[Outcome]) -> Iterator[Figure]:
     goal = study.config.objectives[0]
     done = [each for each in found if each.values]
     if not done:
@@ -140,7 +166,7 @@ def _scale(values: Sequence[float]) -> dict[str, Any]:
     return {"type": "log"} if wide else {}
 
 
-def _front(study: Study, done: Sequence[Outcome]) -> Iterator[Figure]:
+def _front(study: Seen, done: Sequence[Outcome]) -> Iterator[Figure]:
     goals = study.config.objectives
     if len(goals) < 2 or not done:
         return
@@ -162,7 +188,7 @@ def _front(study: Study, done: Sequence[Outcome]) -> Iterator[Figure]:
         yield figure(traces, title="Pareto front", x=goals[0].metric, y=goals[place].metric, **scales)
 
 
-def _importances(study: Study) -> Iterator[Figure]:
+def _importances(study: Seen) -> Iterator[Figure]:
     found = study.importances()
     if not found:
         return
@@ -177,15 +203,15 @@ def _importances(study: Study) -> Iterator[Figure]:
     yield figure([bars], title="Importance of parameters", x="share of the difference explained", **layout)
 
 
-def _parallel(study: Study, done: Sequence[Outcome]) -> Iterator[Figure]:
+def _parallel(study: Seen, done: Sequence[Outcome]) -> Iterator[Figure]:
     """Every complete trial as a line through its settings to its objective."""
     if len(done) < 2:
         return
     goal = study.config.objectives[0]
-    dimensions = [_dimension(study, key, done) for key in study.config.space]
+    dimensions = [dimension(study, key, done) for key in study.config.space]
     values = [each.values[0] for each in done]
     dimensions.append({"label": goal.metric, "values": values})
-    shades = _SHADES if goal.direction == "minimize" else [(1 - at, colour) for at, colour in reversed(_SHADES)]
+    shades = SHADES if goal.direction == "minimize" else [(1 - at, colour) for at, colour in reversed(SHADES)]
     trace = {
         "type": "parcoords",
         "dimensions": dimensions,
@@ -198,7 +224,8 @@ def _parallel(study: Study, done: Sequence[Outcome]) -> Iterator[Figure]:
     yield drawn
 
 
-def _dimension(study: Study, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
+def dimension(study: Seen, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
+    """A parameter as an axis of parallel coordinates: its values in these trials, its range and its ticks."""
     parameter, label = study.config.space[key], key.rpartition(".")[2]
     given = [each.settings.get(key) for each in done]
     if parameter.choice is not None:
@@ -224,7 +251,7 @@ def _dimension(study: Study, key: str, done: Sequence[Outcome]) -> dict[str, Any
     return {"label": label, "values": [bounds[0] if e is None else e for e in given], "range": list(bounds)}
 
 
-def _slices(study: Study, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
+def _slices(study: Seen, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
     """The objective against each parameter; of those that were pruned as it was at their end."""
     goal = study.config.objectives[0]
     for key, parameter in study.config.space.items():
@@ -267,7 +294,7 @@ def _axis(parameter: Parameter) -> dict[str, Any]:
     return {**kind, "range": [ends[0] - margin, ends[1] + margin]}
 
 
-def _curves(study: Study, found: Sequence[Outcome]) -> list[Figure]:
+def _curves(study: Seen, found: Sequence[Outcome]) -> list[Figure]:
     """The objective over steps, of every trial that reported."""
     told = [each for each in found if each.reports]
     goal, best = study.config.objectives[0], {each.number for each in study.best()}

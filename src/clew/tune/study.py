@@ -247,29 +247,14 @@ class Study:
 
     def best(self) -> list[Outcome]:
         """The best trial, or the Pareto front where there are several objectives; none before one is complete."""
-        done = [each for each in self.outcomes() if each.state == "complete"]
-        signs = [1 if each.direction == "minimize" else -1 for each in self.config.objectives]
-        if len(signs) == 1:
-            return sorted(done, key=lambda each: signs[0] * each.values[0])[:1]
-        scores = {each.number: [s * v for s, v in zip(signs, each.values, strict=True)] for each in done}
-        return [each for each in done if not any(_beats(other, scores[each.number]) for other in scores.values())]
+        return best_of(self.config, self.outcomes())
 
     def importances(self) -> dict[str, float]:
         """How much of the objective's differences each parameter explains, the largest first; none for a few trials."""
         done = [each for each in self._frozen() if each.state == TrialState.COMPLETE]
         if len(done) < 4 or len({each.values[0] for each in done if each.values}) < 2:
             return {}
-        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
-        target = None if len(self.config.objectives) == 1 else lambda each: each.values[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._importances(evaluator, target)
-
-    def _importances(self, evaluator: Any, target: Any) -> dict[str, float]:
-        try:
-            return dict(optuna.importance.get_param_importances(self._optuna, evaluator=evaluator, target=target))
-        except (ValueError, RuntimeError):  # no parameter that all trials share
-            return {}
+        return importances_of(self._optuna)
 
     def _outcome(self, trial: FrozenTrial) -> Outcome:
         facts = trial.user_attrs.get(_FACTS, {})
@@ -317,6 +302,28 @@ class Study:
     def _handed(self) -> Iterator[tuple[int, dict[str, Any]]]:
         for path in sorted(self.folder.handed.glob("*.json"), key=lambda each: int(each.stem)):
             yield int(path.stem), json.loads(path.read_text())
+
+
+def best_of(config: TuneConfig, outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """The best of these, or their Pareto front."""
+    done = [each for each in outcomes if each.state == "complete"]
+    signs = [1 if each.direction == "minimize" else -1 for each in config.objectives]
+    if len(signs) == 1:
+        return sorted(done, key=lambda each: signs[0] * each.values[0])[:1]
+    scores = {each.number: [s * v for s, v in zip(signs, each.values, strict=True)] for each in done}
+    return [each for each in done if not any(_beats(other, scores[each.number]) for other in scores.values())]
+
+
+def importances_of(study: optuna.Study) -> dict[str, float]:
+    """Of the parameters of a study of Optuna's with a few complete trials, for its first objective."""
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+    target = None if len(study.directions) == 1 else lambda each: each.values[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return dict(optuna.importance.get_param_importances(study, evaluator=evaluator, target=target))
+        except (ValueError, RuntimeError):  # no parameter that all trials share
+            return {}
 
 
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:

@@ -1,0 +1,13 @@
+"""The dashboard: pages for people, rendered by the server that has the data."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from clew.service.dashboard import compare, data, door, jobs, overview, people, runs, studies, submit
+
+
+def mount(app: FastAPI) -> None:
+    """Add the pages. They stand beside the API, and are no part of its schema."""
+    for part in (door, overview, runs, compare, studies, jobs, submit, data, people):
+        app.include_router(part.router, include_in_schema=False)

@@ -1,0 +1,45 @@
+// The submit form: after every change the server reads it as it would on sending, and tells what it makes of it.
+import { HEADERS } from "./act.js";
+
+const form = document.getElementById("submit"), yaml = document.getElementById("yaml");
+let later = 0, number = 0;
+
+for (const box of form.querySelectorAll("[data-reload]"))
+  box.addEventListener("change", () => {
+    location.href = "/submit?" + new URLSearchParams({ kind: form.elements.kind.value, recipe: form.elements.recipe.value });
+  });
+
+function mark(fields) {
+  for (const place of form.querySelectorAll("[data-field]")) {
+    const told = fields[place.dataset.field] ?? "", note = place.querySelector(".wrong");
+    place.classList.toggle("wrong", Boolean(told));
+    note.hidden = !told;
+    note.textContent = told;
+    if (told) for (let up = place.closest("details"); up; up = up.parentElement.closest("details")) up.open = true;
+    const box = place.querySelector("[data-default]");
+    const value = box.type === "checkbox" ? String(box.checked) : box.value;
+    place.classList.toggle("changed", value !== box.dataset.default);
+  }
+  for (const section of form.querySelectorAll("details.section")) {
+    const count = section.querySelectorAll(".field.changed").length, tag = section.querySelector(":scope > summary .changed");
+    tag.hidden = !count;
+    tag.textContent = `${count} changed`;
+  }
+}
+
+async function look() {
+  const mine = ++number;
+  const answer = await fetch("/submit/look", { method: "POST", headers: HEADERS, body: new URLSearchParams(new FormData(form)) });
+  if (!answer.ok || mine !== number) return;
+  const { text, fields, wrong } = await answer.json();
+  yaml.value = text;
+  yaml.rows = Math.min(32, Math.max(10, text.split("\n").length + 1));
+  mark(fields);
+  document.querySelector("[data-told]").textContent = wrong || (Object.keys(fields).length ? "not right yet" : "only what differs from the defaults");
+}
+
+form.addEventListener("input", () => {
+  clearTimeout(later);
+  later = setTimeout(look, 250);
+});
+look();

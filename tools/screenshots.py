@@ -1,0 +1,139 @@
+"""Pictures of the dashboard for docs/images, of a real server with a few small trainings and a study on it.
+
+    python tools/screenshots.py [--folder DIR] [--output docs/images]
+
+Takes a few minutes. Needs Chromium and playwright, and the extra `serve`. With --folder, what was trained there before
+is used again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import Page, sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import clew
+from clew.prepare.generate import generate
+from clew.recipe import find
+from clew.service.agent.runner import Local
+from tests.service.conftest import Live
+from tests.service.dashboard.conftest import QUIET, Visitor
+
+_SIZE = {"width": 1240, "height": 800}
+_ENDS = ("done", "failed", "cancelled", "lost")
+
+
+def main() -> None:
+    """Train, then take pictures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, default=None)
+    parser.add_argument("--output", type=Path, default=Path("docs/images"))
+    arguments = parser.parse_args()
+    folder = arguments.folder or Path(tempfile.mkdtemp())
+    dataset = _dataset(folder)
+    live = Live(folder / "service", options=(), token=_kept(folder)).start()
+    (folder / "token").write_text(live.token)
+    try:
+        with live.client() as client:
+            if not client.get("/api/v1/jobs").json()["items"]:
+                _fill(client, dataset)
+            _begin(client, dataset, "tracking-live", 100_000, lr=0.0005, log_every=20)
+            time.sleep(25)
+            _photograph(live, arguments.output)
+            for job in client.get("/api/v1/jobs", params={"state": "running"}).json()["items"]:
+                client.post(f"/api/v1/jobs/{job['id']}/cancel")
+            time.sleep(5)
+    finally:
+        live.stop()
+        for attempt in (folder / "service" / "agent" / "jobs").glob("*/attempt-*"):
+            Local().kill(str(attempt))  # jobs outlive the server
+
+
+def _kept(folder: Path) -> str:
+    return (folder / "token").read_text() if (folder / "token").exists() else ""
+
+
+def _dataset(folder: Path) -> Path:
+    if not (folder / "dataset").exists():
+        generate(find("tracking")(), 1000, 1, folder / "events", workers=1)
+        clew.prepare("tracking", input=[str(folder / "events")], output=str(folder / "dataset"), workers=1)
+    return folder / "dataset"
+
+
+def _begin(client: Any, dataset: Path, name: str, epochs: int, **more: Any) -> int:
+    train = {"epochs": epochs, "log_every": more.pop("log_every", 2), "monitor_seconds": 1.0}
+    spec = {"recipe": "tracking", "train": {**train, "optimizer": {"lr": more.pop("lr", 0.002)}}, **more}
+    body = {"kind": "train", "name": name, "spec": spec, "dataset": str(dataset)}
+    told = client.post("/api/v1/jobs", json=body)
+    told.raise_for_status()
+    return int(told.json()["id"])
+
+
+def _fill(client: Any, dataset: Path) -> None:
+    """Trainings that go well, one that does not, and a study."""
+    begun = [
+        _begin(client, dataset, "tracking-baseline", 12),
+        _begin(client, dataset, "tracking-slow", 12, lr=0.0002),
+        _begin(client, dataset, "tracking-narrow", 12, model={"hidden": 16}),
+        _begin(client, dataset, "tracking-wild", 5, lr=1e30),
+    ]
+    space = {"train.optimizer.lr": {"log": [1e-4, 3e-2]}, "model.hidden": {"choice": [16, 32, 64]}}
+    tune = {"space": space, "objective": "val/loss", "trials": 14, "parallel": 1, "sampler": {"name": "tpe", "seed": 1}}
+    spec = {"recipe": "tracking", "train": {"epochs": 3, "threads": 1}, "tune": tune}
+    body = {"kind": "tune", "name": "rate-and-width", "spec": spec, "dataset": str(dataset)}
+    begun.append(int(client.post("/api/v1/jobs", json=body).raise_for_status().json()["id"]))
+    while begun:
+        time.sleep(2)
+        begun = [job for job in begun if client.get(f"/api/v1/jobs/{job}").json()["state"] not in _ENDS]
+    newest = client.get("/api/v1/runs").json()["items"]
+    for run in newest:
+        if run["name"] == "tracking-baseline":
+            client.put(f"/api/v1/runs/{run['id']}/tags", json={"tags": ["paper"]})
+
+
+def _photograph(live: Live, output: Path) -> None:
+    with live.client() as client:
+        runs = {run["name"]: run["id"] for run in client.get("/api/v1/runs?limit=1000").json()["items"]}
+        studies = client.get("/api/v1/studies").json()["items"]
+    chosen = [runs[f"tracking-{name}"] for name in ("baseline", "slow", "narrow")]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        for scheme, pages in {
+            "light": {
+                "overview": "/",
+                "compare": f"/compare?run={chosen[0]}&run={chosen[1]}&run={chosen[2]}",
+                "submit": "/submit",
+            },
+            "dark": {
+                "run": f"/runs/{runs['tracking-live']}",
+                **({"study": f"/studies/{studies[0]['id']}"} if studies else {}),
+            },
+        }.items():
+            visitor = Visitor(browser, live, live.token, color_scheme=scheme)
+            visitor.page.set_viewport_size(_SIZE)
+            for name, path in pages.items():
+                _take(visitor.open(path), output / f"dashboard-{name}.png")
+        browser.close()
+
+
+def _take(page: Page, path: Path) -> None:
+    if "/submit" in page.url:
+        page.click("summary:has-text('How a run trains')")
+        page.fill("[name='train.epochs']", "50")
+    page.wait_for_timeout(2500)
+    page.screenshot(path=str(path))
+    Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
