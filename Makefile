@@ -9,7 +9,7 @@ demo: $(READY)  ## the main job, start to end, in about two minutes
 	$(BIN)/clew demo --output demo
 
 test: $(READY)  ## unit, distributed and documentation tests; those of sites where their software is installed
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(PYTEST)
 
 test-sites: $(READY)  ## against real Slurm, S3, XRootD and Rucio, which are installed first (Debian and PyPI)
 	tools/sites-install s3 xrootd rucio slurm

@@ -137,6 +137,21 @@ def test_the_whole_command_killed_again_and_again_goes_on_where_it_was(
     assert [path.name for path in tmp_path.iterdir() if ".partial" in path.name] == []
 
 
+def test_workers_end_with_a_command_that_was_killed(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    process = subprocess.Popen(_command(numbers, tmp_path / "d", "--workers", "2"), start_new_session=True)
+    children: list[psutil.Process] = []
+    deadline = time.monotonic() + 30
+    while (
+        len(children) < 4 and process.poll() is None and time.monotonic() < deadline
+    ):  # the pool's server, a tracker, two
+        children = psutil.Process(process.pid).children(recursive=True)
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    _, left = psutil.wait_procs(children, timeout=30)
+    assert len(children) >= 4 and not left
+
+
 @pytest.mark.timeout(60)
 def test_a_piece_that_kills_its_worker_is_named(numbers: Path, cache: Path, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match=r"died 3 times at .*numbers\.txt \(\d+-\d+\)"):

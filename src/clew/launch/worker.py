@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
+
+import psutil
 
 from clew.errors import RecipeError
 
+_LOOK = 2.0
+"""Seconds between two looks whether a parent lives."""
 _inside = False
 
 
@@ -15,6 +22,21 @@ def mark() -> None:
     """Remember that this process is a worker."""
     global _inside
     _inside = True
+
+
+def serve(parent: int) -> None:
+    """Be a worker of a pool, as long as the process of this number lives: one that was killed ends nobody, and a pool's
+    workers would wait for work for ever."""
+    mark()
+    threading.Thread(target=_leave_with, args=(parent,), name="parent", daemon=True).start()
+
+
+def _leave_with(parent: int) -> None:
+    with contextlib.suppress(psutil.Error):
+        watched = psutil.Process(parent)
+        while watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE:
+            time.sleep(_LOOK)
+    os._exit(1)
 
 
 def check_not_inside(verb: str) -> None:

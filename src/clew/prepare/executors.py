@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from clew.errors import ConfigError, WorkerError, nearest
-from clew.launch.worker import mark, without_main
+from clew.launch.worker import serve, without_main
 from clew.ledger.environment import allowed_cores
 from clew.prepare.cache import BusyError
 
@@ -55,7 +55,7 @@ def _processes(workers: int, _: str) -> Iterator[Executor]:
     context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["clew.prepare.work", "clew.table.hdf5", "pyarrow.csv"])
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=mark)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=serve, initargs=(os.getpid(),))
     try:
         yield pool
     except BaseException:
