@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import textwrap
@@ -21,14 +20,22 @@ from clew.tune.api import prepared, tune
 from clew.tune.config import PRUNERS, SAMPLERS, TuneConfig
 from clew.tune.lock import FileLock
 from clew.tune.study import Study
+from tests.service import postgres
 from tests.tune import study
 
-PLACES = ["journal", "sqlite", os.environ.get("CLEW_TEST_POSTGRES", "")]
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    if postgres.why_not():
+        pytest.skip(postgres.why_not())
+    with postgres.running() as url:
+        yield url
 
 
-@pytest.fixture(params=[each for each in PLACES if each], ids=lambda each: each.partition(":")[0])
+@pytest.fixture(params=["journal", "sqlite", "postgresql"])
 def made(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
-    return study(tmp_path / "study", storage=request.param)
+    place = request.getfixturevalue("database") if request.param == "postgresql" else request.param
+    return study(tmp_path / "study", storage=place)
 
 
 def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
@@ -45,6 +52,15 @@ def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
 
 def test_no_more_is_asked_for_than_was_wanted(made: Study) -> None:
     assert [made.ask("me") is not None for _ in range(14)] == [True] * 12 + [False] * 2
+
+
+def test_who_goes_on_or_helps_does_not_propose_the_same_again(made: Study) -> None:
+    """The sampler has a seed: one that begins anew with it would."""
+    first = [made.ask("me") for _ in range(3)]
+    helper = Study.open(made.folder.path)
+    others = [helper.ask("helper"), Study.open(made.folder.path).ask("me again"), helper.ask("helper"), made.ask("me")]
+    values = [each.values["x"] for each in (*first, *others) if each is not None]
+    assert len(set(values)) == len(values) == 7
 
 
 def test_telling_twice_changes_nothing(made: Study) -> None:

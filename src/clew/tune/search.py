@@ -8,6 +8,7 @@ import json
 import os
 import time
 import warnings
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -85,8 +86,8 @@ def _mend(path: Path, lock: FileLock) -> None:
         file.truncate(size)
 
 
-def sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
-    """Who proposes values.
+def sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.BaseSampler:
+    """Who proposes values. One that begins `after` so many trials of another must not propose the same again.
 
     Raises:
         ConfigError: it does not fit the objectives, or needs a package that is not there.
@@ -96,6 +97,8 @@ def sampler(config: TuneConfig) -> optuna.samplers.BaseSampler:
     if several and chosen.name == "cmaes":
         raise ConfigError("tune.sampler: cmaes takes one objective; for several choose tpe, gp or nsga2")
     seed, kinds = chosen.seed, optuna.samplers
+    if seed is not None and after and chosen.name not in ("grid", "qmc"):  # those go on from what the study says
+        seed = zlib.crc32(f"{seed} {after}".encode())
     startup: dict[str, Any] = {} if chosen.startup is None else {"n_startup_trials": chosen.startup}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -12,6 +12,7 @@ import math
 import shutil
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -98,7 +99,9 @@ class Study:
             directions=[each.direction for each in config.objectives],
             load_if_exists=True,
         )
+        weakref.finalize(self, _let_go, self._storage)
         self._lock = FileLock(folder.ask_lock)
+        self._asked = False
 
     @classmethod
     def create(cls, path: Path | str, data: Mapping[str, Any], config: TuneConfig) -> Study:
@@ -142,8 +145,12 @@ class Study:
                 late = next((n for n, record in self._handed() if record.get("until", math.inf) < time.time()), None)
                 if late is not None:
                     return self._hand_out(late, owner, within)
-            if len(self._frozen()) >= self.wanted:
+            there = len(self._frozen())
+            if there >= self.wanted:
                 return None
+            if there and not self._asked:
+                self._optuna.sampler = search.sampler(self.config, after=there)
+            self._asked = True
             trial = self._optuna.ask()
             values = space.suggest(trial, self.config.space)
             self._write(trial.number, owner, within)
@@ -329,3 +336,10 @@ def importances_of(study: optuna.Study) -> dict[str, float]:
 def _beats(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether one is nowhere worse and somewhere better."""
     return all(a <= b for a, b in zip(one, other, strict=True)) and list(one) != list(other)
+
+
+def _let_go(storage: Any) -> None:
+    """Close connections to a database."""
+    engine = getattr(getattr(storage, "_backend", storage), "engine", None)
+    if engine is not None:
+        engine.dispose()
