@@ -14,8 +14,8 @@ from clew.comm.base import Facts, Message, Post, as_bytes, empty, pack, unpack
 
 _HEADER, _TENSOR = 71, 72
 _SPIN, _NAP = 0.0003, 0.00005
-"""Seconds of looking without a pause, and of a pause: who looks all the time slows down whoever shares the core, and two
-processors of a virtual machine often do."""
+"""Seconds of looking without a pause, and of a pause: who looks all the time slows down whoever shares the core, which
+two processors of a virtual machine often do."""
 
 
 def library() -> str:
