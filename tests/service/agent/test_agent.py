@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections import Counter
@@ -255,6 +256,22 @@ def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
         assert own.get(f"/api/v1/runs/{made['id']}").status_code == 401
 
 
+def _deep(levels: int) -> dict[str, Any]:
+    return {"a": _deep(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize("bad", ["\ud800", {"\udfff": 1}, _deep(200), _deep(300)], ids=["half", "key", "200", "300"])
+def test_what_cannot_be_sent_on_is_not_taken(person: Any, bad: Any) -> None:
+    ada: httpx.Client = person("ada", scopes=("submit", "agent"))
+    who = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
+    agent = ada.post("/api/v1/agents", json=who).json()["id"]
+    job = {"name": "job", "spec": {"recipe": "none", "bad": bad}}
+    for path, body in (("jobs", job), ("runs", {"uid": "x", "name": "x", "config": {"bad": bad}})):
+        told = ada.post(f"/api/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert told.status_code == 422 and "cannot be sent on" in told.text
+    assert ada.post(f"/api/v1/agents/{agent}/poll", json={"wait": 0}).json()["orders"] == []
+
+
 @pytest.fixture
 def own(server: Live) -> Iterator[Client]:
     with Client(server.url, server.token) as client:
@@ -291,6 +308,9 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
     try:
         with Client(live.url, live.token) as client:
             until(lambda: [each.name for each in client.agents() if each.alive] == ["local"])
+            local = _pid(live)
+            psutil.Process(local).kill()
+            until(lambda: psutil.Process(_pid(live)).status() != psutil.STATUS_ZOMBIE and _pid(live) != local)
             local = _pid(live)
             live.stop(signal.SIGKILL)
             until(lambda: not psutil.pid_exists(local))

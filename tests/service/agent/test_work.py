@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from clew.service.agent import keeper
+from clew.service.agent.commands import command
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.keeper import Task
 from clew.service.agent.runner import Local, Status
@@ -221,6 +222,36 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
     wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
     doing.take(wants)
     assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
+
+
+@pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
+def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
+    def broken(given: Order, root: AgentFolder) -> tuple[str, ...]:
+        raise error
+
+    for doing in (Work(root, Local(), SLOTS, command=broken) for _ in range(2)):  # the second finds it again
+        if not doing.adopt():
+            doing.take(order(""))
+        assert (end(doing).code, end(doing).reason) == (2, str(error))
+
+
+def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
+    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
+    doing = work(root)
+    doing.take(order("print(1)"))
+    assert end(doing).code == 2 and "spec.yaml" in end(doing).reason
+
+
+@pytest.mark.parametrize("name", ["order.json", "spec.yaml", "attempt-1", "recipe.py"])
+@pytest.mark.parametrize("kind", ["train", "tune", "prepare"])
+def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind: str) -> None:
+    given = order("").model_copy(update={"name": name, "kind": kind, "files": {"recipe.py": ""}})
+    folder = root.job(given.key)
+    folder.accept(given)
+    folder.attempt(1).mkdir()
+    made = command(given, root)
+    assert not folder.output(name).exists() and str(folder.output(name)) in made
+    assert folder.order() == given
 
 
 def test_rooms_do_not_overlap() -> None:

@@ -18,6 +18,8 @@ from clew.service.agent.slots import room
 from clew.service.job import Held, Order, Result, Slots
 
 Command = Callable[[Order, AgentFolder], tuple[str, ...]]
+_FAULTS = (ClewError, OSError, ValueError, RecursionError)
+"""What a job may meet when it is to begin: it fails, and the agent goes on."""
 _PATIENCE = 60.0
 """Seconds after which a keeper that has not begun is taken not to come."""
 
@@ -74,8 +76,13 @@ class Work:
             return
         if known is not None:
             self.drop(order.job)
-        folder.accept(order)
-        self._begin(Working(folder, order))
+        working = Working(folder, order)
+        try:
+            folder.accept(order)
+        except _FAULTS as error:
+            working.reason, self._jobs[order.job] = str(error), working
+        else:
+            self._begin(working)
 
     def held(self) -> list[Held]:
         """What it has, for the server to compare."""
@@ -118,18 +125,12 @@ class Work:
     def _begin(self, working: Working) -> None:
         order, self._jobs[working.order.job] = working.order, working
         attempt = working.folder.attempt(order.attempt)
-        if keeper.task_file(attempt).exists():
-            task = Task.read(keeper.task_file(attempt))
-        else:
-            try:
-                task = self._task(working)
-            except ClewError as error:
-                working.reason = str(error)
-                return
-        working.room = Room(task.cores, _devices(task))
+        file = keeper.task_file(attempt)
         try:
+            task = Task.read(file) if file.exists() else self._task(working)
+            working.room = Room(task.cores, _devices(task))
             working.handle = self._runner.start(task, attempt)
-        except ClewError as error:
+        except _FAULTS as error:
             working.reason = str(error)
 
     def _task(self, working: Working) -> Task:
