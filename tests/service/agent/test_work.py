@@ -179,7 +179,7 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
     assert [each.job for each in second.adopt()] == [1]
     assert end(second).code == 0
     assert said(root) == "begun\nover\n"
-    second.told(1)
+    second.told(1, 1)
     assert not work(root).adopt()
 
 
@@ -195,10 +195,21 @@ def test_an_order_that_comes_again_changes_nothing(root: AgentFolder) -> None:
     for _ in range(3):
         doing.take(order("print('begun')"))
     assert end(doing).code == 0
-    doing.told(1)
+    doing.told(1, 1)
     doing.take(order("print('begun')"))
-    assert len(doing) == 0 and said(root) == "begun\n"
+    assert end(doing).state == "lost" and said(root) == "begun\n", "a server that gives it again has lost its end"
     doing.take(order("print('again')", attempt=2))
+    assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
+
+
+def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
+    doing = work(root)
+    doing.take(order("raise SystemExit(75)"))
+    assert end(doing).code == 75
+    doing.take(order("print('again')", attempt=2))  # before this agent hears that the end was heard
+    doing.told(1, 1)
+    assert not doing.drop(1, 1)
+    assert [each.attempt for each in doing.held()] == [2]
     assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
 
 

@@ -34,6 +34,8 @@ class Working:
     """Empty where it could not be started."""
     reason: str = ""
     """Why not."""
+    lost: bool = False
+    """Whether it was over before."""
     room: Room = field(default_factory=Room)
     cancelled: bool = False
     since: float = field(default_factory=time.monotonic)
@@ -69,18 +71,20 @@ class Work:
         return [each.order for each in self._jobs.values()]
 
     def take(self, order: Order) -> None:
-        """Start a job. An order that came before changes nothing."""
+        """Start a job. An order that it has changes nothing; one whose end the server has forgotten is lost."""
         known = self._jobs.get(order.job)
-        folder = self._root.job(order.key)
-        if (known is not None and known.order.attempt >= order.attempt) or folder.told_file(order.attempt).exists():
+        if known is not None and known.order.attempt >= order.attempt:
             return
-        if known is not None:
-            self.drop(order.job)
-        working = Working(folder, order)
+        self.drop(order.job)
+        working = Working(self._root.job(order.key), order)
+        self._jobs[order.job] = working
+        if working.folder.told_file(order.attempt).exists():
+            working.reason, working.lost = "its end was told before, and forgotten", True
+            return
         try:
-            folder.accept(order)
+            working.folder.accept(order)
         except _FAULTS as error:
-            working.reason, self._jobs[order.job] = str(error), working
+            working.reason = str(error)
         else:
             self._begin(working)
 
@@ -96,21 +100,21 @@ class Work:
             if working.handle:
                 self._runner.cancel(working.handle)
 
-    def drop(self, job: int) -> bool:
-        """End a job that is no longer this agent's, now; whether it was there."""
-        working = self._jobs.pop(job, None)
-        if working is None:
+    def drop(self, job: int, attempt: int | None = None) -> bool:
+        """End a job, or this attempt at it, that is no longer this agent's, now; whether it was there."""
+        working = self._jobs.get(job)
+        if working is None or attempt not in (None, working.order.attempt):
             return False
         if working.handle:
             self._runner.kill(working.handle)
-        self._mark_told(working)
+        self._forget(working)
         return True
 
-    def told(self, job: int) -> None:
-        """The server knows how it ended."""
-        working = self._jobs.pop(job, None)
-        if working is not None:
-            self._mark_told(working)
+    def told(self, job: int, attempt: int) -> None:
+        """The server knows how an attempt ended; a later one may have begun since."""
+        working = self._jobs.get(job)
+        if working is not None and working.order.attempt == attempt:
+            self._forget(working)
 
     def look(self) -> Iterator[tuple[Working, Result]]:
         """How every job is now."""
@@ -149,6 +153,8 @@ class Work:
 
     def _result(self, working: Working) -> Result | None:
         attempt = working.order.attempt
+        if working.lost:
+            return Result(attempt=attempt, state="lost", reason=working.reason)
         if not working.handle:
             return Result(attempt=attempt, state="ended", code=2, reason=working.reason[:1000])
         status = self._runner.poll(working.handle)
@@ -175,7 +181,8 @@ class Work:
             return None
         return Result(attempt=attempt, state="running")
 
-    def _mark_told(self, working: Working) -> None:
+    def _forget(self, working: Working) -> None:
+        del self._jobs[working.order.job]
         file = working.folder.told_file(working.order.attempt)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
