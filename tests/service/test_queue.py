@@ -177,6 +177,18 @@ def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Ca
     assert (told(service, ada, job).state, told(service, ada, job).attempt) == ("running", 1)
 
 
+def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    (given,) = poll(service, ada, number).orders
+    report(service, number, job, "running")
+    later(service, queue.LEASE + 10)
+    assert told(service, ada, job).state == "waiting" and good(service, given)
+    service.write(lambda change: jobs.cancel(change, ada, job))
+    assert told(service, ada, job).state == "cancelled" and not good(service, given)
+    assert poll(service, ada, number, (job, 1)).drop == (job,)
+    assert told(service, ada, job).state == "cancelled"
+
+
 def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
     poll(service, ada, number)

@@ -156,7 +156,7 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
     kept, foreign = set[int](), list[int]()
     for each in held:
         row = rows.get(each.job)
-        if row is None or row["attempt"] != each.attempt:
+        if row is None or row["attempt"] != each.attempt or row["state"] == "cancelled":
             foreign.append(each.job)
             continue
         kept.add(each.job)

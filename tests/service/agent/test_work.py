@@ -145,6 +145,16 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
     assert end(doing).code == 75
 
 
+def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: AgentFolder) -> None:
+    doing = work(root)
+    doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
+    doing.cancel(1)
+    until(lambda: "on" in said(root))
+    doing.cancel(1)
+    doing.cancel(1)
+    assert end(doing).code == -15
+
+
 def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     code = "import time; time.sleep(99)"
     leaves = f"import subprocess as s, sys; s.Popen([sys.executable, '-c', '{code}'], start_new_session=True)"

@@ -37,7 +37,6 @@ class Working:
     lost: bool = False
     """Whether it was over before."""
     room: Room = field(default_factory=Room)
-    cancelled: bool = False
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -93,12 +92,10 @@ class Work:
         return [Held(job=each.order.job, attempt=each.order.attempt) for each in self._jobs.values()]
 
     def cancel(self, job: int) -> None:
-        """Ask a job to end."""
+        """Ask a job to end; to be asked again until it has, as who would hear it may not be there yet."""
         working = self._jobs.get(job)
-        if working is not None and not working.cancelled:
-            working.cancelled = True
-            if working.handle:
-                self._runner.cancel(working.handle)
+        if working is not None and working.handle:
+            self._runner.cancel(working.handle)
 
     def drop(self, job: int, attempt: int | None = None) -> bool:
         """End a job, or this attempt at it, that is no longer this agent's, now; whether it was there."""
