@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from clew.service.job import Held, Job, Order, Resources, Result, Slots, Submiss
 from clew.service.people import Caller, add_user
 from clew.service.queue import Waiting, chosen
 from clew.service.service import Service
+from clew.service.writer import Change
 from tests.service.test_database import database
 
 __all__ = ["database"]
@@ -93,13 +95,30 @@ def ada(service: Service) -> Caller:
     return Caller(user, "ada", admin=False, scopes=frozenset({"submit", "agent"}), groups=frozenset(), token=0)
 
 
+@pytest.fixture
+def bob(service: Service, ada: Caller) -> Caller:
+    """In a group with ada: it is number 1."""
+
+    def work(change: Change) -> int:
+        user, group = add_user(change, "bob"), change.add(tables.groups, name="trackers", created=0.0)
+        for each in (ada.user, user):
+            change.execute(tables.members.insert().values(user=each, group=group))
+        return user
+
+    return replace(ada, user=service.write(work), name="bob", groups=frozenset({1}))
+
+
+def change(service: Service, *statements: Any) -> None:
+    service.write(lambda change: [change.execute(each) for each in statements])
+
+
 def submit(service: Service, caller: Caller, **options: Any) -> int:
     given = Submission(name="job", spec={"recipe": "none"}, **options)
     return service.write(lambda change: jobs.submit(change, caller, given))
 
 
-def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000") -> int:
-    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2))
+def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
+    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2), **options)
     return service.write(lambda change: agents.introduce(change, caller, given))
 
 
@@ -214,6 +233,25 @@ def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
     poll(service, ada, number)
     service.write(lambda change: queue.seen(change, number, now=0))
     assert service.write(lambda change: queue.sweep(change, since=time.time())) == []
+
+
+@pytest.mark.parametrize("who", ["ada", "bob"])
+def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: Caller, who: str) -> None:
+    number = agent(service, bob, group="trackers")
+    job = submit(service, replace(ada, groups=bob.groups), group="trackers")
+    left = {"ada": ada, "bob": bob}[who].user
+    change(service, tables.members.delete().where(tables.members.c.user == left))
+    assert not poll(service, bob, number).orders
+    change(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
+    assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
+
+
+def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller) -> None:
+    number = agent(service, bob, group="trackers")
+    submit(service, replace(ada, groups=bob.groups), group="trackers")
+    for disabled in (True, False):
+        change(service, tables.users.update().where(tables.users.c.id == ada.user).values(disabled=disabled))
+        assert bool(poll(service, bob, number).orders) != disabled
 
 
 def test_quotas_are_kept(service: Service, ada: Caller) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from clew.service.database.tables import agents, job_events, jobs, tokens, users
+from clew.service.database.tables import agents, job_events, jobs, members, tokens, users
 from clew.service.job import ACTIVE, STOPPED, Held, Resources, Result, Slots, left
 from clew.service.writer import Change
 
@@ -104,15 +104,16 @@ def claim(change: Change, agent: int, *, quota: int | None = None, now: float | 
 
 
 def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
-    """Jobs that may go to an agent: its owner's, and those of the group it serves.
+    """Jobs that may go to an agent: its owner's, and those of the group it serves, while both owners are in it.
 
     A job that ran before goes back to where its files are, as long as that agent is alive.
     """
-    mine = jobs.c.owner == agent["owner"]
-    if agent["group"] is not None:
-        mine = mine | (jobs.c.group == agent["group"])
-    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine).order_by(jobs.c.priority.desc(), jobs.c.id)
-    rows = change.execute(first.limit(_MOST)).all()
+    mine, group = jobs.c.owner == agent["owner"], agent["group"]
+    if group is not None and agent["owner"] in set(change.execute(_belonging(group)).scalars()):
+        mine = mine | ((jobs.c.group == group) & jobs.c.owner.in_(_belonging(group)))
+    able = jobs.c.owner.in_(sa.select(users.c.id).where(users.c.disabled.is_(False)))
+    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine, able)
+    rows = change.execute(first.order_by(jobs.c.priority.desc(), jobs.c.id).limit(_MOST)).all()
     others = {each.agent for each in rows if each.agent not in (None, agent["id"])}
     alive = {
         each
@@ -124,6 +125,12 @@ def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
         for each in rows
         if each.agent in (None, agent["id"]) or (each.kind != "evaluate" and each.agent not in alive)
     ]
+
+
+def _belonging(group: int) -> sa.Select[tuple[int]]:
+    """Those in a group now, and administrators, who are in all."""
+    inside = sa.select(members.c.user).where(members.c.group == group)
+    return sa.select(users.c.id).where(users.c.admin.is_(True) | users.c.id.in_(inside))
 
 
 def _shares(active: Sequence[Any]) -> dict[int, int]:
