@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,24 @@ def test_small_jobs_overtake_a_large_one_until_it_has_waited_for_long() -> None:
     assert order([waiting(1, created=NOW - 3600, cpus=64), waiting(2)], free=free) == [2], "it never fits here"
 
 
+class _Owner(int):
+    """Counts how often somebody is looked up."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        _Owner.looks += 1
+        return int(self)
+
+
+def test_a_long_queue_is_gone_through_once() -> None:
+    owners = [_Owner(number) for number in range(5)]
+    large = [waiting(number, owner=owners[number % 5], cpus=4) for number in range(1, 1001)]
+    _Owner.looks = 0
+    assert order(large, free=Slots(cpus=2, memory=100)) == []
+    assert _Owner.looks < 10 * len(large)
+
+
 _jobs = st.builds(
     waiting,
     number=st.integers(1, 30),
@@ -80,6 +99,18 @@ def test_no_more_is_given_than_there_is(given: list[Waiting], taken: int) -> Non
     assert sum(each.resources.memory or 0 for each in found) <= free.memory
     rest = left(free, [each.resources for each in found])
     assert all(each in found or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
+
+
+@given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
+def test_whose_turn_it_is_is_judged_after_every_pick(given: list[Waiting], share: dict[int, int]) -> None:
+    found = chosen(given, SLOTS, SLOTS, share, {}, now=NOW)
+    rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
+    for each in found:
+        able = [other for other in rest if other.resources.fits(free)]
+        assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
+        rest.remove(each)
+        used[each.owner] += each.resources.cpus
+        free = left(free, [each.resources])
 
 
 @pytest.fixture
@@ -262,6 +293,22 @@ def test_quotas_are_kept(service: Service, ada: Caller) -> None:
     assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
     service.write(lambda change: change.execute(tables.users.update().values(quota_jobs=2)))
     assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
+
+
+def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada: Caller) -> None:
+    number = agent(service, ada)
+    submit(service, ada, resources={"cpus": 2})
+    asked: set[str] = set()
+
+    def claim(change: Change) -> list[int]:
+        sa.event.listen(change.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
+        return queue.claim(change, number)
+
+    assert len(service.write(claim)) == 1
+    submit(service, ada)
+    asked.clear()
+    assert service.write(claim) == []
+    assert len(asked) == 2, "the agent, and what runs"
 
 
 def test_two_agents_of_one_name_are_told_apart(service: Service, ada: Caller) -> None:

@@ -5,9 +5,11 @@ All of it happens in transactions of the one writer, so a job is claimed once.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +56,9 @@ def chosen(
     jobs an owner may have running; who is not in it has no limit.
     """
     found, used, open_to = list[Waiting](), Counter(share), dict(room)
-    left_over = [each for each in waiting if each.resources.fits(slots)]
-    while left_over:
-        first = min(left_over, key=lambda each: (-each.priority, used[each.owner], each.created, each.id))
-        left_over.remove(first)
+    for first in _in_turn((each for each in waiting if each.resources.fits(slots)), used):
+        if free.cpus < 1:
+            break
         if open_to.get(first.owner, 1) <= 0:
             continue
         if not first.resources.fits(free):
@@ -70,6 +71,23 @@ def chosen(
         if first.owner in open_to:
             open_to[first.owner] -= 1
     return found
+
+
+def _in_turn(waiting: Iterable[Waiting], used: Counter[int]) -> Iterator[Waiting]:
+    """By priority, share and age; the share of whose turn it is may grow before the next is asked for."""
+    ordered = sorted(waiting, key=lambda each: (-each.priority, each.created, each.id))
+    for _, same in itertools.groupby(ordered, key=lambda each: each.priority):
+        lines = dict[int, deque[Waiting]]()
+        for each in same:
+            lines.setdefault(each.owner, deque()).append(each)
+        heads = [(used[owner], line[0].created, line[0].id, owner) for owner, line in lines.items()]
+        heapq.heapify(heads)
+        while heads:
+            *_, owner = heapq.heappop(heads)
+            line = lines[owner]
+            yield line.popleft()
+            if line:
+                heapq.heappush(heads, (used[owner], line[0].created, line[0].id, owner))
 
 
 def claim(change: Change, agent: int, *, quota: int | None = None, now: float | None = None) -> list[int]:
@@ -85,12 +103,14 @@ def claim(change: Change, agent: int, *, quota: int | None = None, now: float | 
     active = change.execute(
         sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE))
     ).all()
-    taken = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
+    free = left(slots, [Resources.model_validate(each.resources) for each in active if each.agent == agent])
+    if free.cpus < 1:  # every job needs one
+        return []
     waiting = _trusted(change, row, now)
     picked = chosen(
         waiting,
         slots,
-        left(slots, taken),
+        free,
         _shares(active),
         _quotas(change, waiting, active, quota),
         now=now,
