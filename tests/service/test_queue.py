@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from clew.service.job import Held, Job, Order, Resources, Result, Slots, Submiss
 from clew.service.people import Caller, add_user
 from clew.service.queue import Waiting, chosen
 from clew.service.service import Service
+from clew.service.writer import Change
 from tests.service.test_database import database
 
 __all__ = ["database"]
@@ -57,6 +60,24 @@ def test_small_jobs_overtake_a_large_one_until_it_has_waited_for_long() -> None:
     assert order([waiting(1, created=NOW - 3600, cpus=64), waiting(2)], free=free) == [2], "it never fits here"
 
 
+class _Owner(int):
+    """Counts how often somebody is looked up."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        _Owner.looks += 1
+        return int(self)
+
+
+def test_a_long_queue_is_gone_through_once() -> None:
+    owners = [_Owner(number) for number in range(5)]
+    large = [waiting(number, owner=owners[number % 5], cpus=4) for number in range(1, 1001)]
+    _Owner.looks = 0
+    assert order(large, free=Slots(cpus=2, memory=100)) == []
+    assert _Owner.looks < 10 * len(large)
+
+
 _jobs = st.builds(
     waiting,
     number=st.integers(1, 30),
@@ -80,6 +101,18 @@ def test_no_more_is_given_than_there_is(given: list[Waiting], taken: int) -> Non
     assert all(each in found or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
 
 
+@given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
+def test_whose_turn_it_is_is_judged_after_every_pick(given: list[Waiting], share: dict[int, int]) -> None:
+    found = chosen(given, SLOTS, SLOTS, share, {}, now=NOW)
+    rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
+    for each in found:
+        able = [other for other in rest if other.resources.fits(free)]
+        assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
+        rest.remove(each)
+        used[each.owner] += each.resources.cpus
+        free = left(free, [each.resources])
+
+
 @pytest.fixture
 def service(tmp_path: Path, database: Any) -> Iterator[Service]:
     opened = Service.open(ServiceConfig(folder=tmp_path / "service", database=database(f"queue-{next(_numbers)}")))
@@ -93,13 +126,30 @@ def ada(service: Service) -> Caller:
     return Caller(user, "ada", admin=False, scopes=frozenset({"submit", "agent"}), groups=frozenset(), token=0)
 
 
+@pytest.fixture
+def bob(service: Service, ada: Caller) -> Caller:
+    """In a group with ada: it is number 1."""
+
+    def work(change: Change) -> int:
+        user, group = add_user(change, "bob"), change.add(tables.groups, name="trackers", created=0.0)
+        for each in (ada.user, user):
+            change.execute(tables.members.insert().values(user=each, group=group))
+        return user
+
+    return replace(ada, user=service.write(work), name="bob", groups=frozenset({1}))
+
+
+def change(service: Service, *statements: Any) -> None:
+    service.write(lambda change: [change.execute(each) for each in statements])
+
+
 def submit(service: Service, caller: Caller, **options: Any) -> int:
     given = Submission(name="job", spec={"recipe": "none"}, **options)
     return service.write(lambda change: jobs.submit(change, caller, given))
 
 
-def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000") -> int:
-    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2))
+def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
+    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2), **options)
     return service.write(lambda change: agents.introduce(change, caller, given))
 
 
@@ -177,6 +227,18 @@ def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Ca
     assert (told(service, ada, job).state, told(service, ada, job).attempt) == ("running", 1)
 
 
+def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    (given,) = poll(service, ada, number).orders
+    report(service, number, job, "running")
+    later(service, queue.LEASE + 10)
+    assert told(service, ada, job).state == "waiting" and good(service, given)
+    service.write(lambda change: jobs.cancel(change, ada, job))
+    assert told(service, ada, job).state == "cancelled" and not good(service, given)
+    assert poll(service, ada, number, (job, 1)).drop == (job,)
+    assert told(service, ada, job).state == "cancelled"
+
+
 def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
     poll(service, ada, number)
@@ -204,6 +266,25 @@ def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
     assert service.write(lambda change: queue.sweep(change, since=time.time())) == []
 
 
+@pytest.mark.parametrize("who", ["ada", "bob"])
+def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: Caller, who: str) -> None:
+    number = agent(service, bob, group="trackers")
+    job = submit(service, replace(ada, groups=bob.groups), group="trackers")
+    left = {"ada": ada, "bob": bob}[who].user
+    change(service, tables.members.delete().where(tables.members.c.user == left))
+    assert not poll(service, bob, number).orders
+    change(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
+    assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
+
+
+def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller) -> None:
+    number = agent(service, bob, group="trackers")
+    submit(service, replace(ada, groups=bob.groups), group="trackers")
+    for disabled in (True, False):
+        change(service, tables.users.update().where(tables.users.c.id == ada.user).values(disabled=disabled))
+        assert bool(poll(service, bob, number).orders) != disabled
+
+
 def test_quotas_are_kept(service: Service, ada: Caller) -> None:
     for _ in range(2):
         submit(service, ada)
@@ -212,6 +293,22 @@ def test_quotas_are_kept(service: Service, ada: Caller) -> None:
     assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
     service.write(lambda change: change.execute(tables.users.update().values(quota_jobs=2)))
     assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
+
+
+def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada: Caller) -> None:
+    number = agent(service, ada)
+    submit(service, ada, resources={"cpus": 2})
+    asked: set[str] = set()
+
+    def claim(change: Change) -> list[int]:
+        sa.event.listen(change.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
+        return queue.claim(change, number)
+
+    assert len(service.write(claim)) == 1
+    submit(service, ada)
+    asked.clear()
+    assert service.write(claim) == []
+    assert len(asked) == 2, "the agent, and what runs"
 
 
 def test_two_agents_of_one_name_are_told_apart(service: Service, ada: Caller) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ import pytest
 import clew
 from clew import Client
 from clew.errors import ServerError
+from clew.service.config import ServiceConfig
+from clew.service.people import Caller, add_user
+from clew.service.service import Service
+from clew.service.studies import Studies
+from clew.service.trial import NewStudy
 from clew.tune.config import TuneConfig
 from tests.service.conftest import Live
 
@@ -126,3 +132,18 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
     assert ada.studies.best(number)[0].number == done.best()[0].number
     with pytest.raises(ServerError, match="goes on elsewhere"):
         ada.studies.ask(number)
+
+
+def test_every_job_has_a_study_of_its_own(tmp_path: Path) -> None:
+    service = Service.open(ServiceConfig(folder=tmp_path / "service"))
+    try:
+        user = service.write(lambda change: add_user(change, "ada"))
+        ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
+        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), elsewhere=True)
+        callers = [replace(ada, job=job) for job in (1, 2, None)]
+        made = [[Studies(service).make(each, given) for _ in range(2)] for each in callers]
+        assert made == [[1, 1], [2, 2], [3, 3]]
+        for caller, (number, _) in zip(callers, made, strict=True):
+            Studies(service).push(caller, number, ())
+    finally:
+        service.close()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import from_json, to_json
 
 from clew.config import Section
 
@@ -22,6 +23,16 @@ def _plain(text: str) -> str:
     return text.replace("\x00", "�")  # PostgreSQL has no character 0
 
 
+def _sendable(data: dict[str, Any]) -> dict[str, Any]:
+    """What an answer, some levels down, and whoever reads it can hold."""
+    try:
+        from_json(to_json([[[[data]]]]))
+    except ValueError as error:
+        raise ValueError(f"it cannot be sent on: {error}") from None
+    return data
+
+
+Data = Annotated[dict[str, Any], AfterValidator(_sendable)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_plain)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,79}$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
@@ -75,7 +86,7 @@ class Submission(Section):
     kind: Kind = "train"
     name: Name
     """Of the job, and of the run, study or dataset that it makes."""
-    spec: dict[str, Any] = {}
+    spec: Data = {}
     """The document of settings, resolved; its recipe may be one of `files`."""
     files: Annotated[dict[FileName, Code], Field(max_length=_FEW)] = {}
     """Python files that the recipe is made of, by name: they travel with the job."""

@@ -93,6 +93,7 @@ def cancel(change: Change, caller: Caller, job: int) -> None:
     values = {"cancel": row.cancel or now, "updated": now}
     if row.state == "waiting":
         values |= {"state": "cancelled", "ended": now, "reason": "cancelled before it began"}
+        queue.revoke(change, job, now=now)  # its agent may only have been silent
     change.execute(jobs.update().where(jobs.c.id == job).values(values))
     queue.note(change, job, "cancelled" if row.state == "waiting" else "cancel", f"by {caller.name}", now=now)
     record(change, caller, "cancel", topic(job))

@@ -5,15 +5,17 @@ All of it happens in transactions of the one writer, so a job is claimed once.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 
-from clew.service.database.tables import agents, job_events, jobs, tokens, users
+from clew.service.database.tables import agents, job_events, jobs, members, tokens, users
 from clew.service.job import ACTIVE, STOPPED, Held, Resources, Result, Slots, left
 from clew.service.writer import Change
 
@@ -54,10 +56,9 @@ def chosen(
     jobs an owner may have running; who is not in it has no limit.
     """
     found, used, open_to = list[Waiting](), Counter(share), dict(room)
-    left_over = [each for each in waiting if each.resources.fits(slots)]
-    while left_over:
-        first = min(left_over, key=lambda each: (-each.priority, used[each.owner], each.created, each.id))
-        left_over.remove(first)
+    for first in _in_turn((each for each in waiting if each.resources.fits(slots)), used):
+        if free.cpus < 1:
+            break
         if open_to.get(first.owner, 1) <= 0:
             continue
         if not first.resources.fits(free):
@@ -70,6 +71,23 @@ def chosen(
         if first.owner in open_to:
             open_to[first.owner] -= 1
     return found
+
+
+def _in_turn(waiting: Iterable[Waiting], used: Counter[int]) -> Iterator[Waiting]:
+    """By priority, share and age; the share of whose turn it is may grow before the next is asked for."""
+    ordered = sorted(waiting, key=lambda each: (-each.priority, each.created, each.id))
+    for _, same in itertools.groupby(ordered, key=lambda each: each.priority):
+        lines = dict[int, deque[Waiting]]()
+        for each in same:
+            lines.setdefault(each.owner, deque()).append(each)
+        heads = [(used[owner], line[0].created, line[0].id, owner) for owner, line in lines.items()]
+        heapq.heapify(heads)
+        while heads:
+            *_, owner = heapq.heappop(heads)
+            line = lines[owner]
+            yield line.popleft()
+            if line:
+                heapq.heappush(heads, (used[owner], line[0].created, line[0].id, owner))
 
 
 def claim(change: Change, agent: int, *, quota: int | None = None, now: float | None = None) -> list[int]:
@@ -85,12 +103,14 @@ def claim(change: Change, agent: int, *, quota: int | None = None, now: float | 
     active = change.execute(
         sa.select(jobs.c.owner, jobs.c.agent, jobs.c.resources).where(jobs.c.state.in_(ACTIVE))
     ).all()
-    taken = [Resources.model_validate(each.resources) for each in active if each.agent == agent]
+    free = left(slots, [Resources.model_validate(each.resources) for each in active if each.agent == agent])
+    if free.cpus < 1:  # every job needs one
+        return []
     waiting = _trusted(change, row, now)
     picked = chosen(
         waiting,
         slots,
-        left(slots, taken),
+        free,
         _shares(active),
         _quotas(change, waiting, active, quota),
         now=now,
@@ -104,15 +124,16 @@ def claim(change: Change, agent: int, *, quota: int | None = None, now: float | 
 
 
 def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
-    """Jobs that may go to an agent: its owner's, and those of the group it serves.
+    """Jobs that may go to an agent: its owner's, and those of the group it serves, while both owners are in it.
 
     A job that ran before goes back to where its files are, as long as that agent is alive.
     """
-    mine = jobs.c.owner == agent["owner"]
-    if agent["group"] is not None:
-        mine = mine | (jobs.c.group == agent["group"])
-    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine).order_by(jobs.c.priority.desc(), jobs.c.id)
-    rows = change.execute(first.limit(_MOST)).all()
+    mine, group = jobs.c.owner == agent["owner"], agent["group"]
+    if group is not None and agent["owner"] in set(change.execute(_belonging(group)).scalars()):
+        mine = mine | ((jobs.c.group == group) & jobs.c.owner.in_(_belonging(group)))
+    able = jobs.c.owner.in_(sa.select(users.c.id).where(users.c.disabled.is_(False)))
+    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine, able)
+    rows = change.execute(first.order_by(jobs.c.priority.desc(), jobs.c.id).limit(_MOST)).all()
     others = {each.agent for each in rows if each.agent not in (None, agent["id"])}
     alive = {
         each
@@ -124,6 +145,12 @@ def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
         for each in rows
         if each.agent in (None, agent["id"]) or (each.kind != "evaluate" and each.agent not in alive)
     ]
+
+
+def _belonging(group: int) -> sa.Select[tuple[int]]:
+    """Those in a group now, and administrators, who are in all."""
+    inside = sa.select(members.c.user).where(members.c.group == group)
+    return sa.select(users.c.id).where(users.c.admin.is_(True) | users.c.id.in_(inside))
 
 
 def _shares(active: Sequence[Any]) -> dict[int, int]:
@@ -156,7 +183,7 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
     kept, foreign = set[int](), list[int]()
     for each in held:
         row = rows.get(each.job)
-        if row is None or row["attempt"] != each.attempt:
+        if row is None or row["attempt"] != each.attempt or row["state"] == "cancelled":
             foreign.append(each.job)
             continue
         kept.add(each.job)

@@ -51,7 +51,7 @@ class Studies:
         self._lock = threading.Lock()
 
     def make(self, caller: Caller, given: NewStudy) -> int:
-        """Begin a study; its number. One that goes on elsewhere is found again by its name.
+        """Begin a study; its number. One that goes on elsewhere is found again by its name and job.
 
         Raises:
             RefusedError: its settings are for studies in a folder.
@@ -176,7 +176,7 @@ def _make(change: Change, caller: Caller, given: NewStudy) -> int:
     group, now = caller.group(given.group, change.connection), time.time()
     if given.elsewhere:
         same = sa.select(studies).where(studies.c.owner == caller.user, studies.c.name == given.name)
-        for row in change.execute(same):
+        for row in change.execute(same.where(studies.c.job == caller.job)):
             if row.facts.get("elsewhere"):
                 return int(row.id)
     tune = given.tune.model_dump(mode="json")

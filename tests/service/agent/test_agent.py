@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections import Counter
@@ -14,11 +15,15 @@ import psutil
 import pytest
 
 from clew import Client
-from clew.errors import ServerError
+from clew.errors import RunError, ServerError
+from clew.ledger.link import Link
 from clew.service.agent import keeper
-from clew.service.job import Job
+from clew.service.agent.agent import Agent
+from clew.service.agent.folder import AgentFolder
+from clew.service.agent.messages import Answer, Introduction
+from clew.service.job import Job, Order, Result, Slots
 from tests.service.agent.conftest import Hand, Hands, python
-from tests.service.agent.test_work import until
+from tests.service.agent.test_work import order, until
 from tests.service.conftest import Live
 
 SLEEPS = "import time; print('begun', flush=True); time.sleep({}); print('over')"
@@ -93,6 +98,30 @@ def test_what_stopped_early_goes_on_as_often_as_it_asked(somebody: Somebody, han
     assert f"clew requeue {once.id}" in once.reason
     ada.jobs.requeue(once.id)
     assert (ada.jobs.wait(once.id).state, ada.jobs.get(once.id).attempt) == ("done", 3)
+
+
+def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_path: Path) -> None:
+    class Slow(Link):
+        """A server whose order for the next attempt overtakes its answer to how the last one ended."""
+
+        def call(self, method: str, path: str, *, body: Any = None, **options: Any) -> Any:
+            if path.endswith("/log"):
+                return {"size": 0}
+            if body["attempt"] == 1:
+                agent._obey(Answer(orders=(order("print(2)", attempt=2),), drop=(1,)))
+            return {"kept": True}
+
+    uid = {"name": "a", "uid": "01234567", "slots": Slots()}
+    with Slow("http://127.0.0.1:9", "x", patience=0) as link:
+        agent = Agent(link, AgentFolder(tmp_path), Introduction.model_validate(uid), command=refused)
+        agent._work.take(order("", attempt=1))
+        ((working, _),) = agent._work.look()
+        agent._tell_of(working, Result(attempt=1, state="lost", reason="x"))
+        assert [(each.job, each.attempt) for each in agent._work.held()] == [(1, 2)]
+
+
+def refused(given: Order, root: AgentFolder) -> tuple[str, ...]:
+    raise RunError("not here")
 
 
 def test_a_retry_is_another_job(somebody: Somebody, hands: Hands) -> None:
@@ -255,6 +284,22 @@ def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
         assert own.get(f"/api/v1/runs/{made['id']}").status_code == 401
 
 
+def _deep(levels: int) -> dict[str, Any]:
+    return {"a": _deep(levels - 1)} if levels else {}
+
+
+@pytest.mark.parametrize("bad", ["\ud800", {"\udfff": 1}, _deep(200), _deep(300)], ids=["half", "key", "200", "300"])
+def test_what_cannot_be_sent_on_is_not_taken(person: Any, bad: Any) -> None:
+    ada: httpx.Client = person("ada", scopes=("submit", "agent"))
+    who = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
+    agent = ada.post("/api/v1/agents", json=who).json()["id"]
+    job = {"name": "job", "spec": {"recipe": "none", "bad": bad}}
+    for path, body in (("jobs", job), ("runs", {"uid": "x", "name": "x", "config": {"bad": bad}})):
+        told = ada.post(f"/api/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert told.status_code == 422 and "cannot be sent on" in told.text
+    assert ada.post(f"/api/v1/agents/{agent}/poll", json={"wait": 0}).json()["orders"] == []
+
+
 @pytest.fixture
 def own(server: Live) -> Iterator[Client]:
     with Client(server.url, server.token) as client:
@@ -291,6 +336,9 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
     try:
         with Client(live.url, live.token) as client:
             until(lambda: [each.name for each in client.agents() if each.alive] == ["local"])
+            local = _pid(live)
+            psutil.Process(local).kill()
+            until(lambda: psutil.Process(_pid(live)).status() != psutil.STATUS_ZOMBIE and _pid(live) != local)
             local = _pid(live)
             live.stop(signal.SIGKILL)
             until(lambda: not psutil.pid_exists(local))

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from clew.service.agent import keeper
+from clew.service.agent.commands import command
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.keeper import Task
 from clew.service.agent.runner import Local, Status
@@ -144,6 +145,16 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
     assert end(doing).code == 75
 
 
+def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: AgentFolder) -> None:
+    doing = work(root)
+    doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
+    doing.cancel(1)
+    until(lambda: "on" in said(root))
+    doing.cancel(1)
+    doing.cancel(1)
+    assert end(doing).code == -15
+
+
 def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     code = "import time; time.sleep(99)"
     leaves = f"import subprocess as s, sys; s.Popen([sys.executable, '-c', '{code}'], start_new_session=True)"
@@ -178,7 +189,7 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
     assert [each.job for each in second.adopt()] == [1]
     assert end(second).code == 0
     assert said(root) == "begun\nover\n"
-    second.told(1)
+    second.told(1, 1)
     assert not work(root).adopt()
 
 
@@ -194,10 +205,21 @@ def test_an_order_that_comes_again_changes_nothing(root: AgentFolder) -> None:
     for _ in range(3):
         doing.take(order("print('begun')"))
     assert end(doing).code == 0
-    doing.told(1)
+    doing.told(1, 1)
     doing.take(order("print('begun')"))
-    assert len(doing) == 0 and said(root) == "begun\n"
+    assert end(doing).state == "lost" and said(root) == "begun\n", "a server that gives it again has lost its end"
     doing.take(order("print('again')", attempt=2))
+    assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
+
+
+def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
+    doing = work(root)
+    doing.take(order("raise SystemExit(75)"))
+    assert end(doing).code == 75
+    doing.take(order("print('again')", attempt=2))  # before this agent hears that the end was heard
+    doing.told(1, 1)
+    assert not doing.drop(1, 1)
+    assert [each.attempt for each in doing.held()] == [2]
     assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
 
 
@@ -221,6 +243,36 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
     wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
     doing.take(wants)
     assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
+
+
+@pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
+def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
+    def broken(given: Order, root: AgentFolder) -> tuple[str, ...]:
+        raise error
+
+    for doing in (Work(root, Local(), SLOTS, command=broken) for _ in range(2)):  # the second finds it again
+        if not doing.adopt():
+            doing.take(order(""))
+        assert (end(doing).code, end(doing).reason) == (2, str(error))
+
+
+def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
+    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
+    doing = work(root)
+    doing.take(order("print(1)"))
+    assert end(doing).code == 2 and "spec.yaml" in end(doing).reason
+
+
+@pytest.mark.parametrize("name", ["order.json", "spec.yaml", "attempt-1", "recipe.py"])
+@pytest.mark.parametrize("kind", ["train", "tune", "prepare"])
+def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind: str) -> None:
+    given = order("").model_copy(update={"name": name, "kind": kind, "files": {"recipe.py": ""}})
+    folder = root.job(given.key)
+    folder.accept(given)
+    folder.attempt(1).mkdir()
+    made = command(given, root)
+    assert not folder.output(name).exists() and str(folder.output(name)) in made
+    assert folder.order() == given
 
 
 def test_rooms_do_not_overlap() -> None:

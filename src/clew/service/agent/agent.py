@@ -35,7 +35,7 @@ _SLOWEST = 5.0
 
 @dataclass
 class _Told:
-    """What the server knows of a job."""
+    """What the server knows of an attempt."""
 
     running: bool = False
     log: int | None = None
@@ -69,7 +69,7 @@ class Agent:
             environment={"CLEW_SERVER": self.link.server},
             command=self.command,
         )
-        self._told: dict[int, _Told] = {}
+        self._told: dict[tuple[int, int], _Told] = {}
         self._lock = threading.RLock()
         self._number = 0
         self._failed: Exception | None = None
@@ -151,33 +151,34 @@ class Agent:
 
     def _obey(self, answer: Answer) -> None:
         with self._lock:
+            for job in answer.drop:  # before the orders: one may be for the next attempt at it
+                self._drop(job)
             for order in answer.orders:
                 self.tell(f"job {order.job} begins: {order.kind} {order.name}")
                 self._work.take(order)
             for job in answer.cancel:
                 self._work.cancel(job)
-            for job in answer.drop:
-                self._drop(job)
         if answer.cancel and not answer.orders:
             self.stopping.wait(1)  # told at once again, until they have ended
 
-    def _drop(self, job: int) -> None:
+    def _drop(self, job: int, attempt: int | None = None) -> None:
         with self._lock:
-            if self._work.drop(job):
+            if self._work.drop(job, attempt):
                 self.tell(f"job {job} is not this agent's any more, and was ended")
-            self._told.pop(job, None)
 
     def _look(self) -> None:
         """Tell the server what is new; what it does not hear now it hears next time."""
         with self._lock:
             found = list(self._work.look())
+            held = {(each.job, each.attempt) for each in self._work.held()}
+            self._told = {key: known for key, known in self._told.items() if key in held}
         for working, result in found:
             with contextlib.suppress(ServerError):
                 self._tell_of(working, result)
 
     def _tell_of(self, working: Working, result: Result) -> None:
-        job = working.order.job
-        known = self._told.setdefault(job, _Told())
+        job, attempt = working.order.job, working.order.attempt
+        known = self._told.setdefault((job, attempt), _Told())
         try:
             self._ship_log(working, known)
             if result.state == "running":
@@ -189,11 +190,10 @@ class Agent:
             if self._report(job, result):
                 self.tell(f"job {job} has ended: {_words(result)}")
                 with self._lock:
-                    self._work.told(job)
-                    self._told.pop(job, None)
+                    self._work.told(job, attempt)
         except ServerError as error:
             if error.status in (404, 409):
-                self._drop(job)
+                self._drop(job, attempt)
             raise
 
     def _finish(self, working: Working, known: _Told) -> None:
@@ -212,7 +212,7 @@ class Agent:
         told = self.link.call("POST", f"/agents/{self._number}/jobs/{job}", body=result.model_dump(mode="json"))
         if Kept.model_validate(told).kept:
             return True
-        self._drop(job)
+        self._drop(job, result.attempt)
         return False
 
     def _ship_log(self, working: Working, known: _Told) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
+from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -15,11 +17,14 @@ from clew.service.service import Service
 from clew.service.writer import Change
 
 _NAME = "local agent"
+_PAUSE = 2.0
+"""Seconds before one that died is started again; twice as long each time where it dies soon."""
+_LONGEST = 300.0
 
 
-def beside(service: Service, address: str, user: str) -> subprocess.Popen[bytes]:
-    """Start an agent of a user's, or where there is none of that name the first one's, under the credentials of this
-    process.
+def beside(service: Service, address: str, user: str) -> None:
+    """Keep an agent of a user's, or where there is none of that name the first one's, under the credentials of this
+    process: one that dies is started again.
 
     It leaves when this process is gone; its jobs go on, and the next one finds them.
     """
@@ -28,7 +33,20 @@ def beside(service: Service, address: str, user: str) -> subprocess.Popen[bytes]
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
     command += ["--server", address, "--folder", str(folder), "--name", "local", "--beside", str(os.getpid())]
-    with (folder / "agent.log").open("ab") as log:
+    threading.Thread(target=_keep, args=(command, folder / "agent.log", token), name="beside", daemon=True).start()
+
+
+def _keep(command: list[str], file: Path, token: str) -> None:
+    pause = _PAUSE
+    while True:
+        begun = time.monotonic()
+        _start(command, file, token).wait()
+        pause = _PAUSE if time.monotonic() - begun > _LONGEST else min(2 * pause, _LONGEST)
+        time.sleep(pause)
+
+
+def _start(command: list[str], file: Path, token: str) -> subprocess.Popen[bytes]:
+    with file.open("ab") as log:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -45,7 +45,7 @@ class JobFolder:
 
     def output(self, name: str) -> Path:
         """The run, study or dataset."""
-        return self.path / name
+        return self.path / "output" / name
 
     def order(self) -> Order | None:
         """The newest, or None where none was written whole."""

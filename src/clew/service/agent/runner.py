@@ -56,7 +56,8 @@ class Runner(Protocol):
         """How it is now."""
 
     def cancel(self, handle: str) -> None:
-        """Ask it to end, and make it after the task's grace; nothing happens where it has ended."""
+        """Ask it to end, and make it after the task's grace. Nothing happens where it was asked or has ended; where it
+        has not begun it may not hear."""
 
     def kill(self, handle: str) -> None:
         """End it and all its processes now."""

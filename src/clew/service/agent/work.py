@@ -18,6 +18,8 @@ from clew.service.agent.slots import room
 from clew.service.job import Held, Order, Result, Slots
 
 Command = Callable[[Order, AgentFolder], tuple[str, ...]]
+_FAULTS = (ClewError, OSError, ValueError, RecursionError)
+"""What a job may meet when it is to begin: it fails, and the agent goes on."""
 _PATIENCE = 60.0
 """Seconds after which a keeper that has not begun is taken not to come."""
 
@@ -32,8 +34,9 @@ class Working:
     """Empty where it could not be started."""
     reason: str = ""
     """Why not."""
+    lost: bool = False
+    """Whether it was over before."""
     room: Room = field(default_factory=Room)
-    cancelled: bool = False
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -67,43 +70,48 @@ class Work:
         return [each.order for each in self._jobs.values()]
 
     def take(self, order: Order) -> None:
-        """Start a job. An order that came before changes nothing."""
+        """Start a job. An order that it has changes nothing; one whose end the server has forgotten is lost."""
         known = self._jobs.get(order.job)
-        folder = self._root.job(order.key)
-        if (known is not None and known.order.attempt >= order.attempt) or folder.told_file(order.attempt).exists():
+        if known is not None and known.order.attempt >= order.attempt:
             return
-        if known is not None:
-            self.drop(order.job)
-        folder.accept(order)
-        self._begin(Working(folder, order))
+        self.drop(order.job)
+        working = Working(self._root.job(order.key), order)
+        self._jobs[order.job] = working
+        if working.folder.told_file(order.attempt).exists():
+            working.reason, working.lost = "its end was told before, and forgotten", True
+            return
+        try:
+            working.folder.accept(order)
+        except _FAULTS as error:
+            working.reason = str(error)
+        else:
+            self._begin(working)
 
     def held(self) -> list[Held]:
         """What it has, for the server to compare."""
         return [Held(job=each.order.job, attempt=each.order.attempt) for each in self._jobs.values()]
 
     def cancel(self, job: int) -> None:
-        """Ask a job to end."""
+        """Ask a job to end; to be asked again until it has, as who would hear it may not be there yet."""
         working = self._jobs.get(job)
-        if working is not None and not working.cancelled:
-            working.cancelled = True
-            if working.handle:
-                self._runner.cancel(working.handle)
+        if working is not None and working.handle:
+            self._runner.cancel(working.handle)
 
-    def drop(self, job: int) -> bool:
-        """End a job that is no longer this agent's, now; whether it was there."""
-        working = self._jobs.pop(job, None)
-        if working is None:
+    def drop(self, job: int, attempt: int | None = None) -> bool:
+        """End a job, or this attempt at it, that is no longer this agent's, now; whether it was there."""
+        working = self._jobs.get(job)
+        if working is None or attempt not in (None, working.order.attempt):
             return False
         if working.handle:
             self._runner.kill(working.handle)
-        self._mark_told(working)
+        self._forget(working)
         return True
 
-    def told(self, job: int) -> None:
-        """The server knows how it ended."""
-        working = self._jobs.pop(job, None)
-        if working is not None:
-            self._mark_told(working)
+    def told(self, job: int, attempt: int) -> None:
+        """The server knows how an attempt ended; a later one may have begun since."""
+        working = self._jobs.get(job)
+        if working is not None and working.order.attempt == attempt:
+            self._forget(working)
 
     def look(self) -> Iterator[tuple[Working, Result]]:
         """How every job is now."""
@@ -118,18 +126,12 @@ class Work:
     def _begin(self, working: Working) -> None:
         order, self._jobs[working.order.job] = working.order, working
         attempt = working.folder.attempt(order.attempt)
-        if keeper.task_file(attempt).exists():
-            task = Task.read(keeper.task_file(attempt))
-        else:
-            try:
-                task = self._task(working)
-            except ClewError as error:
-                working.reason = str(error)
-                return
-        working.room = Room(task.cores, _devices(task))
+        file = keeper.task_file(attempt)
         try:
+            task = Task.read(file) if file.exists() else self._task(working)
+            working.room = Room(task.cores, _devices(task))
             working.handle = self._runner.start(task, attempt)
-        except ClewError as error:
+        except _FAULTS as error:
             working.reason = str(error)
 
     def _task(self, working: Working) -> Task:
@@ -148,6 +150,8 @@ class Work:
 
     def _result(self, working: Working) -> Result | None:
         attempt = working.order.attempt
+        if working.lost:
+            return Result(attempt=attempt, state="lost", reason=working.reason)
         if not working.handle:
             return Result(attempt=attempt, state="ended", code=2, reason=working.reason[:1000])
         status = self._runner.poll(working.handle)
@@ -174,7 +178,8 @@ class Work:
             return None
         return Result(attempt=attempt, state="running")
 
-    def _mark_told(self, working: Working) -> None:
+    def _forget(self, working: Working) -> None:
+        del self._jobs[working.order.job]
         file = working.folder.told_file(working.order.attempt)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()

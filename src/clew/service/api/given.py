@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.config import Section
 from clew.service.answers import Problem, forbidden, missing
+from clew.service.job import Data
 from clew.service.people import Caller
 from clew.service.service import Service
 
@@ -37,7 +38,7 @@ Text = Annotated[str, AfterValidator(_plain), Field(max_length=10_000)]
 Name = Annotated[str, AfterValidator(_plain), Field(min_length=1, max_length=200, pattern=r"^[^/\\\s][^\\\n\r\t]*$")]
 Word = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
 Number = Annotated[int, Path(ge=1, le=LARGEST, description="The number of what is asked for.")]
-Document = dict[str, Any]
+Document = Data
 
 
 class Body(Section):

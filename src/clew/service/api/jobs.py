@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
@@ -18,6 +18,7 @@ from clew.service.people import Caller
 from clew.service.printed import Logs
 from clew.service.service import Service
 from clew.service.stream import EVENTS, event, streaming
+from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS)
 _BEAT = 15.0
@@ -70,7 +71,12 @@ def get_job(service: ServiceOf, caller: Reader, job: Number) -> JobDetail:
 @router.post("/jobs/{job}/cancel")
 async def cancel(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Have it end: at once where it waits, soon where it runs."""
-    await service.write_soon(lambda change: jobs.cancel(change, caller, job))
+
+    def work(change: Change) -> None:
+        jobs.cancel(change, caller, job)
+        change.after.append(service.people.forget)
+
+    await service.write_soon(work)
     return await run_in_threadpool(_one, service, caller, job)
 
 
@@ -78,7 +84,7 @@ async def cancel(service: ServiceOf, caller: Submitter, job: Number) -> JobDetai
 async def requeue(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Put one that ended early back into the queue; it goes on where it stopped."""
 
-    def work(change: Any) -> None:
+    def work(change: Change) -> None:
         jobs.requeue(change, caller, job)
         change.after.append(service.people.forget)
 
