@@ -145,3 +145,13 @@ def test_events_tell_of_points_as_they_come(client: httpx.Client, run: int) -> N
                 else:
                     break
     assert [point[0] for point in found["train/loss"]] == [1, 2, 3]
+
+
+def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, run: int) -> None:
+    send(client, run, start())
+    assert client.delete(f"/api/v1/runs/{run}").status_code == 204
+    again = make(client, "after-the-deleted-one")
+    assert again > run
+    told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [start()]}})
+    assert told.status_code == 404
+    assert client.get(f"/api/v1/runs/{again}/records/streams").json()["next"] == {}
