@@ -209,7 +209,19 @@ def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Cl
 def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:
     token = person("reader", scopes=("read",)).headers["authorization"].removeprefix("Bearer ")
     with logged_in(shared_server, token) as reader:
-        assert reader.post("/submit", data={"kind": "train", "recipe": "tracking"}).status_code == 403
+        for path in ("/submit", "/submit/look"):
+            assert reader.post(path, data={"kind": "train", "recipe": "tracking"}).status_code == 403
+
+
+def test_a_field_that_takes_long_to_read_is_refused(pages: httpx.Client) -> None:
+    given = {"kind": "train", "recipe": "tracking", "job.name": "long"}
+    told = pages.post(
+        "/submit/look", data=given | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
+    )
+    assert told.status_code == 422 and "train.epochs: longer" in told.json()["error"]
+    for text, wrong in (("[" * 15_000, "recursion"), ("[&a [1], *a]", "aliases")):
+        told = pages.post("/submit/look", data=given | {"train.epochs": text})
+        assert wrong in told.json()["fields"]["train.epochs"]
 
 
 def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) -> None:
