@@ -8,6 +8,9 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
+
+from clew.service.api.records import Report
 
 
 def start(seq: int = 0, ranks: int = 1) -> dict[str, Any]:
@@ -155,3 +158,13 @@ def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, 
     told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [start()]}})
     assert told.status_code == 404
     assert client.get(f"/api/v1/runs/{again}/records/streams").json()["next"] == {}
+
+
+def test_a_batch_full_of_mistakes_is_refused_in_few_words(client: httpx.Client, run: int) -> None:
+    wrong: list[dict[str, Any]] = [{"rank-0": [{}] * 4000}, {f" {n}": [] for n in range(4000)}]
+    for streams in wrong:
+        told = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})
+        assert told.status_code == 422 and len(told.content) < 2000
+    with pytest.raises(ValidationError) as caught:
+        Report.model_validate({"streams": {"rank-0": [{}] * 4000}})
+    assert caught.value.error_count() == 3

@@ -11,10 +11,10 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, FailFast, Field, ValidationError
 from starlette.concurrency import run_in_threadpool
 
-from clew.service.answers import missing
+from clew.service.answers import RefusedError, missing
 from clew.service.api.given import (
     LARGEST,
     PROBLEMS,
@@ -34,6 +34,8 @@ from clew.service.book import Batch
 from clew.service.database.tables import records, runs, streams
 
 router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
+_WRONG = 100
+"""Mistakes in a body that are told one by one: to write down millions takes more than the body."""
 
 
 class Entry(BaseModel, extra="allow"):
@@ -47,7 +49,7 @@ class Entry(BaseModel, extra="allow"):
 class Report(Body):
     """Records by stream, in the order of `seq`."""
 
-    streams: dict[Word, Annotated[list[Entry], Field(max_length=5000)]] = Field(max_length=2000)
+    streams: dict[Word, Annotated[list[Entry], FailFast(), Field(max_length=5000)]] = Field(max_length=2000)
 
 
 class Expected(BaseModel):
@@ -81,6 +83,8 @@ class Quick(APIRoute):
             try:
                 body = _parsed(await request.body())
             except ValidationError as error:
+                if error.error_count() > _WRONG:
+                    raise RefusedError(422, f"{error.error_count()} things are wrong with it", where="body") from None
                 told = error.errors(include_url=False, include_context=False, include_input=False)
                 raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in told]) from None
             found = await report(service_of(request), caller, int(number), body)
@@ -93,7 +97,7 @@ def _parsed(data: bytes) -> Report:
     try:
         return Report.model_validate_json(data)
     except ValidationError as error:
-        if error.errors()[0]["type"] != "json_invalid":
+        if error.error_count() > 1 or error.errors()[0]["type"] != "json_invalid":
             raise
         try:
             document = json.loads(data)  # takes what a `Writer` writes, halves of surrogate pairs included
