@@ -126,6 +126,16 @@ def test_strange_records_are_kept_and_break_nothing(client: httpx.Client, run: i
     assert client.get(f"/api/v1/runs/{run}/curves").status_code == 200
 
 
+def test_deep_records_break_nothing(client: httpx.Client, run: int) -> None:
+    for depth in (150, 300, 700, 900, 950, 970, 100_000):
+        following = client.get(f"/api/v1/runs/{run}/records/streams").json()["next"].get("rank-0", 0)
+        deep = "[" * depth + "]" * depth
+        text = f'{{"streams":{{"rank-0":[{{"seq":{following},"time":1,"kind":"note","deep":{deep}}}]}}}}'
+        told = client.post(f"/api/v1/runs/{run}/records", content=text, headers={"Content-Type": "application/json"})
+        assert told.status_code in (200, 422), depth
+    assert client.get(f"/api/v1/runs/{run}/records").status_code == 200
+
+
 def test_a_deleted_run_takes_no_more(client: httpx.Client, run: int) -> None:
     send(client, run, start(), step(1, 1))
     assert client.delete(f"/api/v1/runs/{run}").status_code == 204
