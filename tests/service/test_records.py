@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 from pydantic import ValidationError
 
 from clew.service.api.records import Report
+from clew.service.book import Batch
+from clew.service.config import ServiceConfig
+from clew.service.database.tables import runs
+from clew.service.people import add_user
+from clew.service.service import Service
 
 
 def start(seq: int = 0, ranks: int = 1) -> dict[str, Any]:
@@ -96,6 +103,37 @@ def test_a_resumed_run_has_what_it_did_again_once(client: httpx.Client, run: int
     summary = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}
     assert (summary["train/loss"]["count"], summary["train/loss"]["max"]) == (7, 9.0)
     assert len(client.get(f"/api/v1/runs/{run}/records").json()["items"]) == 14
+
+
+def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client, run: int) -> None:
+    values = {1: 5.0, 2: -3.0, 300: 8.0, 400: 8.0, 590: float("nan"), 595: 99.0}
+    steps = [step(n, n, loss=values.get(n, 1.0)) for n in range(1, 600)]
+    again = {"seq": 600, "time": 3000.0, "kind": "resume", "epoch": 0, "step": 590, "file": "x", "damaged": []}
+    more = [{**again, "seq": 601}, *(step(n, n - 11, loss=2.0) for n in range(602, 900))]
+    text = json.dumps({"streams": {"rank-0": [start(), *steps, again]}})
+    head = {"Content-Type": "application/json"}
+    assert client.post(f"/api/v1/runs/{run}/records", content=text, headers=head).status_code == 200
+    found = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}["train/loss"]
+    told = [found[name] for name in ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")]
+    assert told == [590, 5.0, None, -3.0, 2, 8.0, 300, 590, 1590.0]
+    send(client, run, *more)
+    drawn = loss(client, run, points=50)
+    assert drawn["count"] == 888 and drawn["step"][-1] == 888
+    assert (min(drawn["min"]), max(drawn["max"])) == (-3.0, 8.0)
+
+
+def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> None:
+    service = Service.open(ServiceConfig(folder=tmp_path / "service"))
+    asked: list[str] = []
+    sa.event.listen(service.database.writer, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    facts: dict[str, Any] = dict.fromkeys(("uid", "name", "recipe", "state", "message", "host"), "")
+    facts |= {name: {} for name in ("config", "environment", "metrics")} | {"created": 0.0, "updated": 0.0}
+    run = service.write(lambda change: change.add(runs, owner=add_user(change, "ada"), **facts))
+    again = {"seq": 9, "time": 2000.0, "kind": "resume", "step": 8}
+    batch = Batch(run, {"rank-0": [start(), *(step(n, n) for n in range(1, 9)), again]})
+    assert service.writer.join(service.book.take, batch).result() == {"rank-0": 10}
+    service.close()
+    assert not [each for each in asked if "spans" in each or (each.startswith("SELECT") and "FROM points" in each)]
 
 
 def test_long_curves_come_in_bins_and_zoom(client: httpx.Client, run: int) -> None:
