@@ -79,6 +79,26 @@ def test_a_quota_is_a_limit(client: httpx.Client, person: Any) -> None:
     assert _put(ada, run, "more", b"b" * 600).status_code == 201
 
 
+def test_uploads_at_the_same_time_share_the_room(client: httpx.Client, person: Any) -> None:
+    ada, other = person("ada"), person("ada")
+    name, run = ada.get("/api/v1/me").json()["name"], make(ada, "shared")
+    assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
+    told: list[int] = []
+
+    def slowly() -> Iterator[bytes]:
+        yield b"a" * 600
+        for _ in range(100):  # until the server has read that
+            told.append(_put(other, run, "second", b"b" * 600).status_code)
+            if told[-1] == 413:
+                break
+            assert other.delete(f"/api/v1/runs/{run}/artefacts/second").status_code == 204
+        yield b"a" * 300
+
+    assert ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code == 201
+    assert told[-1] == 413
+    assert _put(ada, run, "third", b"c" * 100).status_code == 201
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     rules = (Retention(kind="checkpoint", days=30), Retention(kind="log", days=0, keep_tagged=False))
@@ -122,3 +142,13 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
     left = [number for number in range(5) if service.store.has(f"{number:064d}")]
     assert left == [1, 2, 4]
     assert sweep(service) == 0
+
+
+def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> None:
+    for sha256, moment in (("a" * 64, 0.0), ("b" * 64, time.time())):
+        path = service.store.path(sha256)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x")
+        os.utime(path, (moment, moment))
+    sweep(service)
+    assert [service.store.has(each * 64) for each in "ab"] == [False, True]

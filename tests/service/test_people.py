@@ -59,6 +59,39 @@ def test_a_revoked_token_ends_at_once_with_its_sessions(shared_server: Live, per
     assert ada.get("/api/v1/me").status_code == 401
 
 
+def test_a_token_made_by_another_ends_with_it(shared_server: Live, person: Any) -> None:
+    ada = person("ada", scopes=("write",))
+    first = ada.get("/api/v1/tokens").json()[0]
+    made = [ada.post("/api/v1/tokens", json={"name": "more", "scopes": ["read"], "days": None}).json()]
+    token = ada.headers["Authorization"].removeprefix("Bearer ")
+    with httpx.Client(base_url=shared_server.url, headers={"X-Clew": "1"}) as browser:
+        assert browser.post("/api/v1/session", json={"token": token}).status_code == 204
+        made.append(browser.post("/api/v1/tokens", json={"name": "page", "scopes": ["read"], "days": 3000}).json())
+    assert [each["expires"] for each in made] == [first["expires"]] * 2
+    with shared_server.client(made[0]["token"]) as reader:
+        assert reader.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"]}).status_code == 403
+        assert reader.delete(f"/api/v1/tokens/{first['id']}").status_code == 403
+    assert ada.delete(f"/api/v1/tokens/{first['id']}").status_code == 204
+    for each in made:
+        with shared_server.client(each["token"]) as reader:
+            assert reader.get("/api/v1/me").status_code == 401
+
+
+def test_a_stream_ends_with_its_token(person: Any) -> None:
+    ada = person("ada")
+    run = _run(ada, "watched")["id"]
+    number = ada.get("/api/v1/tokens").json()[0]["id"]
+    other = person("ada")
+    with ada.stream("GET", f"/api/v1/runs/{run}/events") as events:
+        told = []
+        for line in events.iter_lines():
+            told.append(line)
+            if line == "event: run":
+                assert other.delete(f"/api/v1/tokens/{number}").status_code == 204
+                other.patch(f"/api/v1/runs/{run}", json={"name": "secret"})
+    assert "event: run" in told and not any("secret" in line for line in told)
+
+
 def test_a_browser_changes_nothing_without_the_header(shared_server: Live) -> None:
     with httpx.Client(base_url=shared_server.url) as browser:
         cookie = browser.post("/api/v1/session", json={"token": shared_server.token}).headers["set-cookie"]

@@ -21,6 +21,7 @@ from clew.errors import ConfigError, ServerError
 from clew.ledger.credentials import Credentials, credentials, log_in, log_out, login_file
 from clew.ledger.link import Link
 from clew.ledger.push import Pusher, pending
+from clew.ledger.pushing import _try as attempt
 from tests.service.conftest import Live
 
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
@@ -68,6 +69,22 @@ def test_pushing_again_sends_nothing_even_from_a_copy(link: Link, run: Run, run_
     first.push_files()
     assert (second.push(), second.push_files()) == (0, 0)
     assert first.number == second.number
+
+
+def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Link, run_copy: Run) -> None:
+    with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
+        lines = file.read().splitlines(keepends=True)
+        file.seek(0)
+        file.write(lines[0].replace('"time"', '"copied": true, "time"', 1))  # a run of its own
+        file.truncate()
+    pusher = Pusher(run_copy, link)
+    assert attempt(pusher, last=False) and not pusher.gone
+    assert client.delete(f"/api/v1/runs/{pusher.number}").status_code == 204
+    with (run_copy.records_folder / "rank-0.jsonl").open("a") as file:
+        file.write(lines[1])
+    assert attempt(pusher, last=False) and pusher.gone
+    assert attempt(pusher, last=True)
+    assert client.get(f"/api/v1/runs/{pusher.number}").status_code == 404
 
 
 def test_training_reports_while_it_runs_and_goes_on_without_the_server(

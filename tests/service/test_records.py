@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
+from pydantic import ValidationError
+
+from clew.service.api.records import Report
+from clew.service.book import Batch
+from clew.service.config import ServiceConfig
+from clew.service.database.tables import runs
+from clew.service.people import add_user
+from clew.service.service import Service
 
 
 def start(seq: int = 0, ranks: int = 1) -> dict[str, Any]:
@@ -95,6 +105,37 @@ def test_a_resumed_run_has_what_it_did_again_once(client: httpx.Client, run: int
     assert len(client.get(f"/api/v1/runs/{run}/records").json()["items"]) == 14
 
 
+def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client, run: int) -> None:
+    values = {1: 5.0, 2: -3.0, 300: 8.0, 400: 8.0, 590: float("nan"), 595: 99.0}
+    steps = [step(n, n, loss=values.get(n, 1.0)) for n in range(1, 600)]
+    again = {"seq": 600, "time": 3000.0, "kind": "resume", "epoch": 0, "step": 590, "file": "x", "damaged": []}
+    more = [{**again, "seq": 601}, *(step(n, n - 11, loss=2.0) for n in range(602, 900))]
+    text = json.dumps({"streams": {"rank-0": [start(), *steps, again]}})
+    head = {"Content-Type": "application/json"}
+    assert client.post(f"/api/v1/runs/{run}/records", content=text, headers=head).status_code == 200
+    found = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}["train/loss"]
+    told = [found[name] for name in ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")]
+    assert told == [590, 5.0, None, -3.0, 2, 8.0, 300, 590, 1590.0]
+    send(client, run, *more)
+    drawn = loss(client, run, points=50)
+    assert drawn["count"] == 888 and drawn["step"][-1] == 888
+    assert (min(drawn["min"]), max(drawn["max"])) == (-3.0, 8.0)
+
+
+def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> None:
+    service = Service.open(ServiceConfig(folder=tmp_path / "service"))
+    asked: list[str] = []
+    sa.event.listen(service.database.writer, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    facts: dict[str, Any] = dict.fromkeys(("uid", "name", "recipe", "state", "message", "host"), "")
+    facts |= {name: {} for name in ("config", "environment", "metrics")} | {"created": 0.0, "updated": 0.0}
+    run = service.write(lambda change: change.add(runs, owner=add_user(change, "ada"), **facts))
+    again = {"seq": 9, "time": 2000.0, "kind": "resume", "step": 8}
+    batch = Batch(run, {"rank-0": [start(), *(step(n, n) for n in range(1, 9)), again]})
+    assert service.writer.join(service.book.take, batch).result() == {"rank-0": 10}
+    service.close()
+    assert not [each for each in asked if "spans" in each or (each.startswith("SELECT") and "FROM points" in each)]
+
+
 def test_long_curves_come_in_bins_and_zoom(client: httpx.Client, run: int) -> None:
     send(client, run, start(), *(step(n, n) for n in range(1, 3001)))
     drawn = loss(client, run, points=100)
@@ -123,6 +164,16 @@ def test_strange_records_are_kept_and_break_nothing(client: httpx.Client, run: i
     assert client.get(f"/api/v1/runs/{run}/curves").status_code == 200
 
 
+def test_deep_records_break_nothing(client: httpx.Client, run: int) -> None:
+    for depth in (150, 300, 700, 900, 950, 970, 100_000):
+        following = client.get(f"/api/v1/runs/{run}/records/streams").json()["next"].get("rank-0", 0)
+        deep = "[" * depth + "]" * depth
+        text = f'{{"streams":{{"rank-0":[{{"seq":{following},"time":1,"kind":"note","deep":{deep}}}]}}}}'
+        told = client.post(f"/api/v1/runs/{run}/records", content=text, headers={"Content-Type": "application/json"})
+        assert told.status_code in (200, 422), depth
+    assert client.get(f"/api/v1/runs/{run}/records").status_code == 200
+
+
 def test_a_deleted_run_takes_no_more(client: httpx.Client, run: int) -> None:
     send(client, run, start(), step(1, 1))
     assert client.delete(f"/api/v1/runs/{run}").status_code == 204
@@ -145,3 +196,23 @@ def test_events_tell_of_points_as_they_come(client: httpx.Client, run: int) -> N
                 else:
                     break
     assert [point[0] for point in found["train/loss"]] == [1, 2, 3]
+
+
+def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, run: int) -> None:
+    send(client, run, start())
+    assert client.delete(f"/api/v1/runs/{run}").status_code == 204
+    again = make(client, "after-the-deleted-one")
+    assert again > run
+    told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [start()]}})
+    assert told.status_code == 404
+    assert client.get(f"/api/v1/runs/{again}/records/streams").json()["next"] == {}
+
+
+def test_a_batch_full_of_mistakes_is_refused_in_few_words(client: httpx.Client, run: int) -> None:
+    wrong: list[dict[str, Any]] = [{"rank-0": [{}] * 4000}, {f" {n}": [] for n in range(4000)}]
+    for streams in wrong:
+        told = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})
+        assert told.status_code == 422 and len(told.content) < 2000
+    with pytest.raises(ValidationError) as caught:
+        Report.model_validate({"streams": {"rank-0": [{}] * 4000}})
+    assert caught.value.error_count() == 3

@@ -43,6 +43,17 @@ def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(somebody: Som
     assert min(each.values[0] for each in ada.studies.trials(study.id)) == best.values[0]
 
 
+def test_the_front_is_of_trials_with_all_values(person: Any) -> None:
+    ada = person("ada")
+    goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "val/b", "direction": "maximize"}]
+    body = {"name": "front", "tune": {"space": SPACE, "trials": 9, "objective": goals}, "elsewhere": True}
+    study = ada.post("/api/v1/studies", json=body).json()["id"]
+    pairs: list[list[float]] = [[1, 1], [3], [2, 2], [2, 1], [1, 1], [], [1, 0], [4, 5], [0, 9, 1]]
+    rows = [{"number": n, "state": "complete", "settings": {"x": 1.0}, "values": v} for n, v in enumerate(pairs)]
+    assert ada.put(f"/api/v1/studies/{study}/trials", json={"trials": rows}).status_code == 204
+    assert [each["number"] for each in ada.get(f"/api/v1/studies/{study}").json()["best"]] == [0, 2, 4, 7]
+
+
 def test_told_twice_counts_once_and_a_lease_that_went_is_refused(somebody: Somebody) -> None:
     ada = somebody("ada")
     study = ada.studies.make("leases", {"space": SPACE, "trials": 2}).id

@@ -82,6 +82,8 @@ class Pusher:
     tags: tuple[str, ...] = ()
     number: int | None = None
     """The run's, on the server; None before the first `push`."""
+    gone: bool = False
+    """Whether the server said that it has that run no more."""
     _tails: dict[str, _Tail] = field(default_factory=dict)
     _sent: dict[str, str] | None = None
     """What the server has of the run's files: names and contents."""

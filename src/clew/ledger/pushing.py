@@ -95,6 +95,8 @@ def _runs(arguments: list[str]) -> list[Run]:
 
 def _try(pusher: Pusher, *, last: bool) -> bool:
     """Send what is new; whether nothing is left that another try could send."""
+    if pusher.gone:
+        return True
     try:
         fresh = pusher.push()
         if last or (fresh and pusher.run.state not in ("created", "running")):
@@ -103,6 +105,7 @@ def _try(pusher: Pusher, *, last: bool) -> bool:
         if fresh or last:
             pusher.note()
     except ServerError as error:
+        pusher.gone = pusher.number is not None and error.status == 404
         pusher.note(error=str(error))
         return error.status not in (0, 429, 500, 502, 503, 504)
     except (ClewError, OSError, ValueError) as error:

@@ -195,10 +195,11 @@ class Book:
         rows.metrics.clear()
         own = {name: metric for name, metric in run.metrics.items() if metric.stream == stream.id}
         for name, metric in own.items():
-            change.execute(points.delete().where(points.c.metric == metric.id, points.c.step > step))
-            change.execute(spans.delete().where(spans.c.metric == metric.id))
-            run.metrics[name] = rows.metrics[metric.id] = _counted_again(change, metric)
-        _sum_up(change, stream.id, 0, stream.next - stream.next % SPAN)
+            again = points.delete().where(points.c.metric == metric.id, points.c.step > step)
+            if change.execute(again).rowcount:
+                change.execute(spans.delete().where(spans.c.metric == metric.id))
+                run.metrics[name] = rows.metrics[metric.id] = _counted_again(change, metric)
+                _sum_up(change, points.c.metric == metric.id, 0, stream.next - stream.next % SPAN)
 
     def _load(self, change: Change, key: int) -> _Run:
         row = change.execute(sa.select(*_COLUMNS).where(runs.c.id == key)).mappings().one_or_none()
@@ -224,7 +225,8 @@ class Book:
         if rows.points:
             many.insert(change.connection, points, _POINT, rows.points)
         for stream, begin, end in rows.spans:
-            _sum_up(change, stream, begin, end)
+            own = sa.select(summary.c.id).where(summary.c.stream == stream)
+            _sum_up(change, points.c.metric.in_(own), begin, end)
         if rows.metrics:
             measured = [(metric.id, *metric.values()) for metric in rows.metrics.values()]
             many.update(change.connection, summary, _MEASURED, measured)
@@ -248,13 +250,12 @@ def _remember(change: Change, stream: _Stream) -> None:
         stream.samples, stream.step = number(record.get("samples")) or 0.0, whole(record.get("step"), 0)
 
 
-def _sum_up(change: Change, stream: int, begin: int, end: int) -> None:
-    """A row for each metric and span of the records from `begin` to `end`, so that long curves are drawn from few."""
-    own = sa.select(summary.c.id).where(summary.c.stream == stream)
+def _sum_up(change: Change, own: sa.ColumnElement[bool], begin: int, end: int) -> None:
+    """A row for each metric and span of own points from `begin` to `end`, so that long curves are drawn from few."""
     each = (points.c.metric, (points.c.seq // SPAN).label("span"))
     facts = (sa.func.min(points.c.value), sa.func.max(points.c.value), sa.func.count(), sa.func.max(points.c.seq))
     named = [fact.label(name) for fact, name in zip(facts, ("least", "greatest", "number", "newest"), strict=True)]
-    inside = points.c.metric.in_(own), points.c.seq >= begin, points.c.seq < end
+    inside = own, points.c.seq >= begin, points.c.seq < end
     whole = sa.select(*each, *named).where(*inside).group_by(*each).subquery()
     last = sa.and_(points.c.metric == whole.c.metric, points.c.seq == whole.c.newest)
     columns = (whole.c.metric, whole.c.span, points.c.seq, points.c.step, points.c.time, points.c.value)
@@ -263,11 +264,17 @@ def _sum_up(change: Change, stream: int, begin: int, end: int) -> None:
 
 
 def _counted_again(change: Change, metric: _Metric) -> _Metric:
-    own = points.c.metric == metric.id
+    """From the points there are: those that leave a mark are its first, least, greatest and last."""
+    own = sa.select(points.c.step, points.c.time, points.c.value).where(points.c.metric == metric.id)
+    extent = sa.func.count(), sa.func.min(points.c.value), sa.func.max(points.c.value)
+    count, *extremes = change.execute(sa.select(*extent).where(points.c.metric == metric.id)).one()
     fresh = _Metric(metric.id, metric.stream)
-    query = sa.select(points.c.step, points.c.time, points.c.value).where(own).order_by(points.c.seq)
-    for step, moment, value in change.execute(query):
-        fresh.see(step, moment, value)
+    first = own.order_by(points.c.seq).limit(1)
+    marks = [first.where(points.c.value.is_not(None)), *(first.where(points.c.value == each) for each in extremes)]
+    for query in (*marks, own.order_by(points.c.seq.desc()).limit(1)):
+        if (found := change.execute(query).one_or_none()) is not None:
+            fresh.see(*found)
+    fresh.count = count
     return fresh
 
 

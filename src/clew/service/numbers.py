@@ -10,6 +10,8 @@ LEAD = "rank-0"
 """The stream that tells a run's story."""
 SPEED = "speed/samples_per_second"
 LARGEST = 2**53
+LATEST = 2.5e11
+"""The last moment that has a date, in the year 9892."""
 _LONGEST = 200
 """Characters of a metric's name."""
 

@@ -88,6 +88,8 @@ class People:
         self._database = database
         self._known: dict[str, tuple[float, Caller]] = {}
         self._used: dict[int, float] = {}
+        self.changes = 0
+        """How often users, groups or tokens changed."""
 
     def known(self, text: str) -> Caller | None:
         """Without asking the database; None where that is needed, or would say no."""
@@ -102,13 +104,19 @@ class People:
         """Whose token this is; None where it is nobody's, or is revoked or has expired, or its user is disabled."""
         key = digest(text)
         with self._database.read() as connection:
-            caller = _lookup(connection, key)
+            caller = _lookup(connection, tokens.c.hash == key)
         if caller is not None:
             if len(self._known) > 10_000:
                 self._known.clear()
             self._known[key] = (time.time() + _FRESH, caller)
             self._used[caller.token] = time.time()
         return caller
+
+    def still(self, caller: Caller) -> bool:
+        """Whether somebody who was found a while ago would be found the same now."""
+        with self._database.read() as connection:
+            found = _lookup(connection, tokens.c.id == caller.token)
+        return found is not None and self.at(found, caller.address) == caller
 
     def note(self, change: Change) -> None:
         """Write down when tokens were last used."""
@@ -123,6 +131,7 @@ class People:
 
     def forget(self) -> None:
         """Look everybody up again: to be called when users, groups or tokens changed."""
+        self.changes += 1
         self._known.clear()
 
 
@@ -135,9 +144,9 @@ def _over(expires: float | None, now: float) -> bool:
     return expires is not None and expires <= now
 
 
-def _lookup(connection: sa.Connection, key: str) -> Caller | None:
+def _lookup(connection: sa.Connection, which: sa.ColumnElement[bool]) -> Caller | None:
     query = sa.select(tokens, users.c.name.label("person"), users.c.admin, users.c.disabled).join(users)
-    row = connection.execute(query.where(tokens.c.hash == key)).one_or_none()
+    row = connection.execute(query.where(which)).one_or_none()
     if row is None or row.disabled or not _good(connection, row):
         return None
     found = connection.scalars(sa.select(members.c.group).where(members.c.user == row.user))

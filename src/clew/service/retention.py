@@ -23,6 +23,8 @@ def sweep(service: Service) -> int:
     gone = service.write(lambda change: _apply(change, service.config.retention))
     for sha256 in service.write(lambda change: _unnamed(change, service.store)):
         service.store.drop(sha256)
+    for sha256 in _strays(service):
+        service.store.drop(sha256)
     service.store.tidy()
     return gone
 
@@ -40,6 +42,14 @@ def _apply(change: Change, rules: tuple[Retention, ...]) -> int:
         gone += went
     change.execute(tokens.delete().where(tokens.c.kind != "token", tokens.c.expires < time.time() - _MONTH))
     return gone
+
+
+def _strays(service: Service) -> list[str]:
+    """Contents that the database never heard of: their upload was refused, or broke off at the very end."""
+    found = list(service.store.settled())
+    with service.database.read() as connection:
+        known = set(connection.scalars(sa.select(blobs.c.sha256)))
+    return [sha256 for sha256 in found if sha256 not in known]
 
 
 def _unnamed(change: Change, store: Store) -> list[str]:

@@ -19,7 +19,7 @@ from clew.service.doorman import Doorman
 from clew.service.hub import Hub
 from clew.service.meter import Meter
 from clew.service.people import Caller, People, add_token, add_user, record
-from clew.service.store import Store
+from clew.service.store import Incoming, Store
 from clew.service.writer import Change, Writer
 
 T = TypeVar("T")
@@ -38,6 +38,7 @@ class Service:
     doorman: Doorman
     book: Book
     store: Store
+    incoming: Incoming = field(default_factory=Incoming)
     owners: dict[int, Any] = field(default_factory=dict)
     """Of the runs that report: owner, group and job."""
 

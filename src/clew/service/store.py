@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -25,6 +27,33 @@ class Blob:
 
     sha256: str
     bytes: int
+
+
+class Incoming:
+    """Bytes on their way into a store, by whose they will be. For the thread of the event loop alone."""
+
+    def __init__(self) -> None:
+        self._bytes: Counter[int] = Counter()
+
+    @contextlib.contextmanager
+    def counted(self, owner: int, parts: AsyncIterator[bytes], *, room: int) -> Iterator[AsyncIterator[bytes]]:
+        """The parts, which end with an error where all that comes in for the owner meanwhile takes more than `room`."""
+        taken = 0
+
+        async def passed() -> AsyncIterator[bytes]:
+            nonlocal taken
+            async for part in parts:
+                taken += len(part)
+                self._bytes[owner] += len(part)
+                if self._bytes[owner] > room:
+                    raise _full(room)
+                yield part
+
+        try:
+            yield passed()
+        finally:
+            self._bytes[owner] -= taken
+            self._bytes += Counter()  # forgets owners with nothing on the way
 
 
 class Store:
@@ -56,9 +85,7 @@ class Store:
                 async for part in parts:
                     size += len(part)
                     if size > most:
-                        raise RefusedError(
-                            413, f"there is room for {most:,} bytes", do="delete artefacts, or ask for more"
-                        )
+                        raise _full(most)
                     await run_in_threadpool(_add, file.write, digest.update, part)
                 await run_in_threadpool(_settle, file)
             found = digest.hexdigest()
@@ -71,6 +98,11 @@ class Store:
         finally:
             path.unlink(missing_ok=True)
         return Blob(found, size)
+
+    def settled(self) -> Iterator[str]:
+        """All contents that are not on their way into an artefact."""
+        found = (path.name for path in self._folder.glob("??/*"))
+        return (name for name in found if len(name) == 64 and name.isalnum() and self.old(name))
 
     def old(self, sha256: str) -> bool:
         """Whether it is not on its way into an artefact."""
@@ -87,6 +119,10 @@ class Store:
         for path in (self._folder / "incoming").glob("*"):
             if time.time() - path.stat().st_mtime > 24 * _YOUNG:
                 path.unlink(missing_ok=True)
+
+
+def _full(room: int) -> RefusedError:
+    return RefusedError(413, f"there is room for {room:,} bytes", do="delete artefacts, or ask for more")
 
 
 def _add(write: Callable[[bytes], int], update: Callable[[bytes], None], part: bytes) -> None:

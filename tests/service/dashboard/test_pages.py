@@ -209,7 +209,19 @@ def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Cl
 def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:
     token = person("reader", scopes=("read",)).headers["authorization"].removeprefix("Bearer ")
     with logged_in(shared_server, token) as reader:
-        assert reader.post("/submit", data={"kind": "train", "recipe": "tracking"}).status_code == 403
+        for path in ("/submit", "/submit/look"):
+            assert reader.post(path, data={"kind": "train", "recipe": "tracking"}).status_code == 403
+
+
+def test_a_field_that_takes_long_to_read_is_refused(pages: httpx.Client) -> None:
+    given = {"kind": "train", "recipe": "tracking", "job.name": "long"}
+    told = pages.post(
+        "/submit/look", data=given | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
+    )
+    assert told.status_code == 422 and "train.epochs: longer" in told.json()["error"]
+    for text, wrong in (("[" * 15_000, "recursion"), ("[&a [1], *a]", "aliases")):
+        told = pages.post("/submit/look", data=given | {"train.epochs": text})
+        assert wrong in told.json()["fields"]["train.epochs"]
 
 
 def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) -> None:
@@ -230,6 +242,27 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
     assert not any(trace["type"] == "parcoords" for each in figures for trace in each["data"])
     line = re.search(rf'<tr><td><a href="/studies/{study}">.*?</tr>', pages.get("/studies").text, re.DOTALL)
     assert line is not None and "12 of 13, 1 running" in line[0]
+
+
+def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx.Client) -> None:
+    space = {"a": {"choice": [1, 2]}, "b": {"uniform": [0, 1], "when": {"a": 1}}}
+    body = {"name": "odd", "tune": {"space": space, "trials": 3}, "elsewhere": True}
+    study = client.post("/api/v1/studies", json=body).json()["id"]
+    told = [{"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))]
+    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "begun": 1e12}]})
+    head = {"Content-Type": "application/json"}
+    assert client.put(f"/api/v1/studies/{study}/trials", content=text, headers=head).status_code == 204
+    run = make(client, "odd")
+    note = {"seq": 1, "time": 1001.0, "kind": "note", "message": "half: \ud83d"}
+    text = json.dumps({"streams": {"rank-0": [start(), note]}})
+    assert client.post(f"/api/v1/runs/{run}/records", content=text, headers=head).status_code == 200
+    for path in ("/studies", f"/studies/{study}", f"/runs/{run}", f"/runs/{run}/log"):
+        assert pages.get(path).status_code == 200, path
+    kept = client.get(f"/api/v1/runs/{run}/records").json()
+    assert kept["items"][1]["message"] == "half: \ud83d" and kept["next"] is None
+    late = {"streams": {"rank-0": [{"seq": 2, "time": 9e11, "kind": "note"}]}}
+    assert client.post(f"/api/v1/runs/{run}/records", json=late).status_code == 422
+    assert pages.post("/logout", headers={"Origin": "http://["}).status_code == 403
 
 
 def test_commands_to_copy_are_clew_s_own(shared_server: Live, person: Callable[..., Any]) -> None:

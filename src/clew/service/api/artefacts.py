@@ -104,9 +104,10 @@ async def upload(
     """The body becomes the artefact of that name, in place of one there was (200). It counts towards the quota of the
     run's owner.
     """
-    room = await run_in_threadpool(_room, service, caller, number)
-    blob = await service.store.put(request.stream(), most=room, expected=sha256)
-    made, row = await service.write_soon(lambda change: _keep(service, change, caller, number, name, kind, blob))
+    owner, room = await run_in_threadpool(_room, service, caller, number)
+    with service.incoming.counted(owner, request.stream(), room=room) as parts:
+        blob = await service.store.put(parts, most=service.config.limits.upload_bytes, expected=sha256)
+        made, row = await service.write_soon(lambda change: _keep(service, change, caller, number, name, kind, blob))
     response.status_code = 201 if made else 200
     return _shown(row)
 
@@ -146,14 +147,14 @@ async def remove(service: ServiceOf, caller: Author, number: Number, name: File)
     await service.write_soon(work)
 
 
-def _room(service: ServiceOf, caller: Caller, number: int) -> int:
-    """How many bytes the run's owner has left."""
+def _room(service: ServiceOf, caller: Caller, number: int) -> tuple[int, int]:
+    """The run's owner, and how many bytes that person has left."""
     with service.database.read() as connection:
         owner = one(connection, runs, number, caller, "run").owner
         left = quota(connection, owner, service.config.limits.quota_bytes) - used(connection, owner)
     if left <= 0:
         raise RefusedError(413, "the storage quota is used up", do="delete artefacts, or ask an administrator for more")
-    return min(left, service.config.limits.upload_bytes)
+    return owner, left
 
 
 def _keep(

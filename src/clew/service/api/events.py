@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any
 
 import sqlalchemy as sa
@@ -43,18 +43,20 @@ async def run_events(
     await run_in_threadpool(service.look, number, caller)
     seen = _places(last) if last else await run_in_threadpool(_now, service, number)
     state: dict[str, Any] = {"seen": seen, "row": None}
-    return _stream(service, (f"run:{number}",), lambda: _run_news(service, caller, number, state))
+    return _stream(service, caller, (f"run:{number}",), lambda: _run_news(service, caller, number, state))
 
 
 @router.get("/events", response_class=StreamingResponse, responses=_RESPONSES)
 async def all_events(service: ServiceOf, caller: Reader) -> StreamingResponse:
     """`runs`: the rows of runs that changed since the event before; `jobs`: jobs, agents or studies may have."""
     state = {"since": time.time()}
-    return _stream(service, ("runs", "jobs", "queue", "studies"), lambda: _all_news(service, caller, state))
+    return _stream(service, caller, ("runs", "jobs", "queue", "studies"), lambda: _all_news(service, caller, state))
 
 
-def _stream(service: Service, topics: tuple[str, ...], news: Callable[[], list[str]]) -> StreamingResponse:
-    async def told() -> AsyncIterator[str]:
+def _stream(
+    service: Service, caller: Caller, topics: tuple[str, ...], news: Callable[[], list[str]]
+) -> StreamingResponse:
+    async def told() -> AsyncGenerator[str]:
         with service.hub.listening(*topics) as ear:
             yield "retry: 2000\n\n"
             while not service.hub.stopping:
@@ -68,7 +70,7 @@ def _stream(service: Service, topics: tuple[str, ...], news: Callable[[], list[s
                 if woken and left > 0:
                     await asyncio.sleep(left)
 
-    return streaming(service, told())
+    return streaming(service, caller, told())
 
 
 def _now(service: Service, number: int) -> dict[str, int]:

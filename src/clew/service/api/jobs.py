@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -131,10 +131,10 @@ async def events(
 ) -> StreamingResponse:
     """As it happens: `state` (the job), `log` (a part of the log), and `end` when nothing will follow."""
     await run_in_threadpool(_one, service, caller, job)
-    return streaming(service, _stream(service, caller, job, attempt, begin))
+    return streaming(service, caller, _stream(service, caller, job, attempt, begin))
 
 
-async def _stream(service: Service, caller: Caller, job: int, attempt: int | None, begin: int) -> AsyncIterator[str]:
+async def _stream(service: Service, caller: Caller, job: int, attempt: int | None, begin: int) -> AsyncGenerator[str]:
     before: JobDetail | None = None
     with service.hub.listening(jobs.topic(job)) as ear:
         while not service.hub.stopping:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from clew.service.answers import RefusedError, forbidden
-from clew.service.api.given import COOKIE, PROBLEMS, Anybody, Body, Name, Number, ServiceOf, address_of
+from clew.service.api.given import COOKIE, PROBLEMS, Anybody, Author, Body, Name, Number, ServiceOf, address_of, allowed
 from clew.service.database.tables import groups, tokens
 from clew.service.people import Caller, add_token, check_scopes, record, revoke, user_named
 from clew.service.service import Service
@@ -99,9 +99,10 @@ def list_tokens(service: ServiceOf, caller: Anybody) -> list[Token]:
 
 
 @router.post("/tokens", status_code=201)
-async def make_token(service: ServiceOf, caller: Anybody, body: NewToken) -> Token:
-    """A new one for me, which may no more than the one that asks; administrators make them for others too."""
-    _not_a_job(caller)
+async def make_token(service: ServiceOf, caller: Author, body: NewToken) -> Token:
+    """A new one for me, which may no more than the one that asks and ends with it; administrators make them for others
+    too, and those stand alone.
+    """
     check_scopes(caller, body.scopes)
     if body.user not in (None, caller.name) and not caller.admin:
         raise forbidden("only administrators make tokens for others", do="ask one")
@@ -109,7 +110,9 @@ async def make_token(service: ServiceOf, caller: Anybody, body: NewToken) -> Tok
 
     def work(change: Change) -> dict[str, Any]:
         user = caller.user if body.user is None else user_named(change.connection, body.user)
-        number, text = add_token(change, user, body.scopes, name=body.name, expires=expires)
+        parent, until = _above(change, caller) if user == caller.user else (None, None)
+        until = min((each for each in (expires, until) if each is not None), default=None)
+        number, text = add_token(change, user, body.scopes, name=body.name, expires=until, parent=parent)
         record(change, caller, "make token", f"token:{number}", user=user, scopes=body.scopes)
         row = change.execute(sa.select(tokens).where(tokens.c.id == number)).mappings().one()
         return {**_shown(row), "token": text}
@@ -119,8 +122,9 @@ async def make_token(service: ServiceOf, caller: Anybody, body: NewToken) -> Tok
 
 @router.delete("/tokens/{number}", status_code=204)
 async def revoke_token(service: ServiceOf, caller: Anybody, number: Number) -> None:
-    """End one of mine; administrators may end anybody's. Sessions made from it end too."""
-    _not_a_job(caller)
+    """End one of mine; administrators may end anybody's. Sessions and tokens made from it end too."""
+    if number != caller.token:
+        allowed(caller, "write")
 
     def work(change: Change) -> None:
         revoke(change, caller, number)
@@ -175,9 +179,16 @@ def give_cookie(service: Service, response: Response, text: str) -> None:
     response.set_cookie(COOKIE, text, max_age=int(_SESSION), httponly=True, samesite="strict", secure=secure, path="/")
 
 
+def _above(change: Change, caller: Caller) -> tuple[int, float | None]:
+    """The token that one made by the caller ends with, and when that expires: a session's is the one that opened it."""
+    row = change.execute(sa.select(tokens.c.parent).where(tokens.c.id == caller.token)).one()
+    number = row.parent if caller.session else caller.token
+    return number, change.scalar(sa.select(tokens.c.expires).where(tokens.c.id == number))
+
+
 def _not_a_job(caller: Caller) -> None:
     if caller.job is not None:
-        raise RefusedError(403, "a job's token makes and ends no tokens", do="use your own")
+        raise RefusedError(403, "a job's token lists no tokens", do="use your own")
 
 
 def _shown(row: Any) -> dict[str, Any]:

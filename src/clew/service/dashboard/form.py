@@ -142,8 +142,8 @@ class Form:
         if each.kind == "line" or (each.kind == "choice" and each.value in each.options and _is_text(each.value)):
             return each.value
         try:
-            return yaml.safe_load(each.value)
-        except (yaml.YAMLError, ValueError) as error:
+            return yaml.load(each.value, _Plain)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             each.wrong = f"not valid YAML: {getattr(error, 'problem', error)}"
             return each.value
 
@@ -164,6 +164,15 @@ class Form:
                 self.fields()[name].wrong = message
                 return ""
         return f"{key}: {message}" if key else message
+
+
+class _Plain(yaml.SafeLoader):
+    """Without aliases, by which a few lines say billions of values."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(problem="aliases are not read here")
+        return super().compose_node(parent, index)
 
 
 def make(recipe: str, kind: str) -> Form:

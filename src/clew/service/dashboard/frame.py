@@ -48,8 +48,11 @@ def check_origin(request: Request) -> None:
     Raises:
         RefusedError: it was not, or nobody says.
     """
-    origin = request.headers.get("origin", "")
-    if not origin or urlsplit(origin).netloc != request.headers.get("host", ""):
+    try:
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+    except ValueError:
+        origin = ""
+    if not origin or origin != request.headers.get("host", ""):
         raise RefusedError(
             403, "this form was not sent from a page of this server", do="open the page and send it again"
         )
@@ -96,7 +99,7 @@ def html(text: str, status: int = 200) -> HTMLResponse:
     """A page, with the policy that lets it run our scripts and nobody else's."""
     # without a referrer at home, browsers would not say where a form was sent from
     headers = {"Content-Security-Policy": render.POLICY, "Referrer-Policy": "same-origin"}
-    return HTMLResponse(text, status, headers=headers)
+    return HTMLResponse(text.encode("utf-8", "replace"), status, headers=headers)
 
 
 def page(request: Request, template: str, place: str, *, status: int = 200, **values: Any) -> HTMLResponse:

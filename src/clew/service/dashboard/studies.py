@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
 import sqlalchemy as sa
@@ -67,9 +68,9 @@ def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
 def _line(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     found = _trials(connection, row["id"])
     goal = (_objectives(row) or [{}])[0]
-    values = [each["values"][0] for each in found if each["state"] == "complete" and each["values"]]
+    first = [each["values"][0] for each in found if each["state"] == "complete" and each["values"]]
     choose = max if goal.get("direction") == "maximize" else min
-    so_far = [choose(values[: place + 1]) for place in range(len(values))]
+    so_far = list(accumulate((value for value in first if value is not None), choose))
     states = [each["state"] for each in found]
     return {
         **row,

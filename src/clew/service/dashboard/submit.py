@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
 
 from clew.errors import UserError
 from clew.service import jobs
@@ -17,6 +18,7 @@ from clew.service.dashboard.door import form as sent
 from clew.service.dashboard.form import KINDS, Field, Form, make, messages, shipped, told
 from clew.service.database.tables import runs
 from clew.service.job import Submission
+from clew.service.people import Caller
 
 router = frame.router()
 _HELP = {
@@ -38,6 +40,8 @@ _PLACES = {
     "minutes": "resources.wall",
 }
 """Where a message of the schema belongs that is about a part of it."""
+_LONGEST = 20_000
+"""Characters of a field: YAML is read slowly."""
 Phrase = Annotated[str, Query(max_length=200)]
 
 
@@ -68,27 +72,41 @@ def ask(
 @router.post("/submit/look")
 async def look(request: Request, viewer: frame.Viewer) -> Response:
     """What the server makes of the form as it is now."""
-    given = await sent(request)
-    form, fields = _read(given)
-    form.check()
-    _submission(form, fields, form.document())
-    wrong = {**messages(form.fields().values()), **messages(fields)}
-    return JSONResponse({"text": form.yaml(), "fields": wrong, "wrong": form.wrong})
+    return JSONResponse(await run_in_threadpool(_looked, await _given(request, viewer)))
 
 
 @router.post("/submit")
 async def submit(request: Request, viewer: frame.Viewer) -> Response:
     """Check it as a file would be checked; then it is a job."""
+    return await run_in_threadpool(_submitted, request, viewer, await _given(request, viewer))
+
+
+async def _given(request: Request, viewer: Caller) -> dict[str, str]:
     if "submit" not in viewer.scopes:
         raise forbidden("this log-in may not submit jobs")
-    given = await sent(request)
+    found = await sent(request)
+    for key, value in found.items():
+        if len(value) > _LONGEST:
+            raise RefusedError(422, f"{key[:100]}: longer than {_LONGEST:,} characters", do="submit it as a file")
+    return found
+
+
+def _looked(given: dict[str, str]) -> dict[str, Any]:
+    form, fields = _read(given)
+    form.check()
+    _submission(form, fields, form.document())
+    wrong = {**messages(form.fields().values()), **messages(fields)}
+    return {"text": form.yaml(), "fields": wrong, "wrong": form.wrong}
+
+
+def _submitted(request: Request, viewer: Caller, given: dict[str, str]) -> Response:
     form, fields = _read(given)
     document = form.check()
     made = _submission(form, fields, form.document())
     if document is None or made is None:
         return _page(request, form, fields, form.wrong or "Not submitted: see the fields in red.", status=422)
     try:
-        number = await request.app.state.service.write_soon(lambda change: jobs.submit(change, viewer, made))
+        number = request.app.state.service.write(lambda change: jobs.submit(change, viewer, made))
     except RefusedError as error:
         return _page(request, form, fields, f"{error}. {error.do}", status=error.status)
     return RedirectResponse(f"/jobs/{number}", 303)

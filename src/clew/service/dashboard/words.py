@@ -13,6 +13,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from clew.ledger.records import finite
+from clew.service.numbers import LATEST
+
 _NONE = "–"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WIDTH, _HEIGHT = 104.0, 24.0
@@ -87,14 +90,14 @@ def ago(moment: Any) -> str:
 
 def iso(moment: Any) -> str:
     """In full, UTC."""
-    if not isinstance(moment, (int, float)):
+    if not isinstance(moment, (int, float)) or not abs(moment) <= LATEST:
         return ""
     return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def clock(moment: Any) -> str:
     """Time of day, UTC; with the date where that is not today's."""
-    if not isinstance(moment, (int, float)):
+    if not isinstance(moment, (int, float)) or not abs(moment) <= LATEST:
         return ""
     told = datetime.datetime.fromtimestamp(moment, datetime.UTC)
     today = datetime.datetime.now(datetime.UTC).date() == told.date()
@@ -131,7 +134,7 @@ def sparkline(values: Sequence[float | None]) -> str:
 
 def data(value: Any) -> Markup:
     """JSON inside a script element that is no script: nothing in it can end the element."""
-    return Markup(json.dumps(value, allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026"))
+    return Markup(json.dumps(finite(value), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
 def _coarse(seconds: float) -> str:

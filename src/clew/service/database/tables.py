@@ -13,6 +13,8 @@ from clew.ledger.records import finite
 metadata = sa.MetaData()
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 """SQLite numbers rows only by a plain INTEGER."""
+_ONCE: dict[str, Any] = {"sqlite_autoincrement": True}
+"""For tables that lose rows: a number is never given again, as PostgreSQL never does."""
 
 
 class Json(TypeDecorator[Any]):
@@ -87,6 +89,7 @@ tokens = sa.Table(
     sa.Column("expires", sa.Double),
     sa.Column("used", sa.Double),
     sa.Column("revoked", sa.Double),
+    **_ONCE,
 )
 audit = sa.Table(
     "audit",
@@ -127,6 +130,7 @@ runs = sa.Table(
     sa.Column("updated", sa.Double, nullable=False, index=True),
     sa.Column("ended", sa.Double),
     sa.UniqueConstraint("owner", "uid"),
+    **_ONCE,
 )
 tags = sa.Table("tags", metadata, _to("runs", primary=True), sa.Column("name", sa.Text, primary_key=True, index=True))
 streams = sa.Table(
@@ -137,6 +141,7 @@ streams = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("next", sa.BigInteger, nullable=False),  # the sequence number that is expected
     sa.UniqueConstraint("run", "name"),
+    **_ONCE,
 )
 # records, points and spans grow by thousands of rows a second. That what they point at is there is the writer's to see
 # to: checking it row by row costs PostgreSQL more than the rows
@@ -167,6 +172,7 @@ summary = sa.Table(
     sa.Column("step", sa.BigInteger, nullable=False),
     sa.Column("time", sa.Double, nullable=False),
     sa.UniqueConstraint("run", "name"),
+    **_ONCE,
 )
 points = sa.Table(
     "points",
@@ -205,6 +211,7 @@ datasets = sa.Table(
     sa.Column("manifest", Json, nullable=False),
     sa.Column("created", sa.Double, nullable=False),
     sa.UniqueConstraint("owner", "key", "location"),
+    **_ONCE,
 )
 blobs = sa.Table(
     "blobs",
@@ -227,6 +234,7 @@ artefacts = sa.Table(
     sa.Column("bytes", sa.BigInteger, nullable=False),
     sa.Column("created", sa.Double, nullable=False),
     sa.UniqueConstraint("run", "name"),
+    **_ONCE,
 )
 studies = sa.Table(
     "studies",
@@ -278,6 +286,7 @@ agents = sa.Table(
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("seen", sa.Double, nullable=False),
     sa.UniqueConstraint("owner", "name"),
+    **_ONCE,
 )
 jobs = sa.Table(
     "jobs",

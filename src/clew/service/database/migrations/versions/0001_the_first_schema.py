@@ -68,6 +68,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["owner"], ["users.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("owner", "name"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_agents_group", "agents", ["group"])
     op.create_index("ix_agents_owner", "agents", ["owner"])
@@ -101,6 +102,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["owner"], ["users.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("owner", "key", "location"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_datasets_group", "datasets", ["group"])
     op.create_index("ix_datasets_key", "datasets", ["key"])
@@ -144,6 +146,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["owner"], ["users.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("owner", "uid"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_runs_group", "runs", ["group"])
     op.create_index("ix_runs_job", "runs", ["job"])
@@ -193,6 +196,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["user"], ["users.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("hash"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_tokens_user", "tokens", ["user"])
     op.create_table(
@@ -217,6 +221,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("run", "name"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_artefacts_blob", "artefacts", ["blob"])
     op.create_index("ix_artefacts_group", "artefacts", ["group"])
@@ -268,6 +273,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["run"], ["runs.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("run", "name"),
+        sqlite_autoincrement=True,
     )
     op.create_table(
         "tags",
@@ -341,6 +347,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["stream"], ["streams.id"], ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id"),
         sa.UniqueConstraint("run", "name"),
+        sqlite_autoincrement=True,
     )
     op.create_index("ix_summary_stream", "summary", ["stream"])
     op.create_table(
