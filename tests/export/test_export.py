@@ -253,13 +253,15 @@ def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:
     ],
 )
 def test_a_model_that_must_fail_the_gate_leaves_no_file(
-    to: str, name: str, words: str, folder: Path, tmp_path: Path
+    to: str, name: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = flat_run(folder, name)
+    capsys.readouterr()
     with pytest.raises(RecipeError, match=words) as caught:
         clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert str(caught.value).endswith("nothing was written") and "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+    assert capsys.readouterr().err == ""  # torch would print its graph
 
 
 def test_the_gate_is_as_narrow_as_asked(scaled: Run, folder: Path, tmp_path: Path) -> None:
