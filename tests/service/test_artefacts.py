@@ -94,9 +94,10 @@ def test_uploads_at_the_same_time_share_the_room(client: httpx.Client, person: A
             assert other.delete(f"/api/v1/runs/{run}/artefacts/second").status_code == 204
         yield b"a" * 300
 
-    assert ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code == 201
-    assert told[-1] == 413
-    assert _put(ada, run, "third", b"c" * 100).status_code == 201
+    first = ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code
+    assert (first, told[-1]) == (201, 413) or (first == 413 and 201 in told)  # whoever's first bytes came first
+    if first == 201:
+        assert _put(ada, run, "third", b"c" * 100).status_code == 201
 
 
 @pytest.fixture
