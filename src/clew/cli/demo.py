@@ -27,24 +27,28 @@ def demo(
     Example:
       clew demo --output demo --workers 2
     """
-    from clew.cli import data, evaluate, prepare
-    from clew.cli.follow import following
+    from clew import spec
+    from clew.cli import data, evaluate
+    from clew.cli.follow import following, preparing
+    from clew.cli.options import overrides
     from clew.ledger.folder import next_name
     from clew.ledger.report import write_report
     from clew.ledger.summary import summarize
+    from clew.prepare.api import prepare
 
     begun = time.perf_counter()
     raw, dataset = output / f"events-{events}-seed{seed}", output / f"dataset-{events}-seed{seed}"
     _say(1, "make events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
     data.generate("tracking", events=events, seed=seed, output=raw)
     _say(2, "prepare segment graphs", f"clew prepare tracking --input {raw} --output {dataset} --workers {workers}")
-    prepare.prepare("tracking", [str(raw)], str(dataset), workers, replace=True)
+    ready = overrides((), prepare__input=[str(raw)], prepare__output=str(dataset), prepare__workers=workers)
+    loaded = spec.load("tracking", ready)
+    with preparing() as show:
+        show.tell(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
     run_path = next_name(output / "runs", "tracking")
     more = f" --epochs {epochs}" if epochs else ""
     command = f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}{more}"
     _say(3, "train the GraphNet", command)
-    from clew import spec
-    from clew.cli.options import overrides
     from clew.train.api import train
     from clew.train.evaluate import evaluate as judge
 
