@@ -31,6 +31,9 @@ GRACE = 30.0
 _PAUSE = 0.1
 _LOOK = 1.0
 """Seconds between two looks at memory."""
+_CLEARING = 10.0
+"""Seconds given to what a job leaves: what the kernel does not let die is left."""
+_BECOMING = 0.02
 
 
 @dataclass(frozen=True)
@@ -208,10 +211,16 @@ def everyone(mark: str) -> Iterator[psutil.Process]:
 
 
 def clear(mark: str) -> None:
-    """Kill them all."""
-    for each in everyone(mark):
-        with contextlib.suppress(psutil.Error):
-            each.kill()
+    """Kill them all, and those they started meanwhile; a process that is becoming another shows no mark for a moment."""
+    until, looks = time.monotonic() + _CLEARING, 0
+    while looks < 2 and time.monotonic() < until:
+        found = list(everyone(mark))
+        looks = 0 if found else looks + 1
+        for each in found:
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        psutil.wait_procs(found, timeout=1)
+        time.sleep(_BECOMING)
 
 
 def _signalled(code: int) -> str:
