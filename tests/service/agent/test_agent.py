@@ -61,12 +61,13 @@ def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebod
     ada = somebody("ada")
     job = python(ada, SLEEPS.format(60))
     assert ada.jobs.cancel(job.id).state == "cancelled"
-    hands(ada)
+    hand = hands(ada)
     job = python(ada, SLEEPS.format(60))
     until(lambda: "begun" in "".join(ada.jobs.log(job.id)))
     assert ada.jobs.cancel(job.id).cancelling
     assert ada.jobs.wait(job.id, seconds=30).state == "cancelled"
-    assert not list(keeper.everyone(f"{job.id}-"))
+    (attempt,) = hand.folder.glob(f"jobs/{job.id}-*/attempt-1")
+    assert not list(keeper.everyone(str(attempt)))
     with pytest.raises(ServerError, match="has ended: cancelled"):
         ada.jobs.cancel(job.id)
 
@@ -338,8 +339,7 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
             until(lambda: [each.name for each in client.agents() if each.alive] == ["local"])
             local = _pid(live)
             psutil.Process(local).kill()
-            until(lambda: psutil.Process(_pid(live)).status() != psutil.STATUS_ZOMBIE and _pid(live) != local)
-            local = _pid(live)
+            local = _pid(live, other=local)
             live.stop(signal.SIGKILL)
             until(lambda: not psutil.pid_exists(local))
             live.start()
@@ -350,9 +350,14 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
     until(lambda: not psutil.pid_exists(local))
 
 
-def _pid(live: Live) -> int:
-    """The local agent's."""
+def _pid(live: Live, other: int = 0) -> int:
+    """The local agent's, once there is one with another number."""
     assert live.process is not None
-    parent = psutil.Process(live.process.pid)
-    until(lambda: bool(parent.children()))
-    return parent.children()[0].pid
+    found, parent = list[int](), psutil.Process(live.process.pid)
+
+    def there() -> bool:
+        found[:] = [each.pid for each in parent.children() if each.pid != other]
+        return bool(found)
+
+    until(there)
+    return found[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -23,22 +22,20 @@ from clew.service.agent.work import Work
 from clew.service.job import Order, Resources, Result, Slots
 from clew.tune.slots import cores_here
 
-KEY = f"1-{os.getpid()}"
-"""Of job 1: its processes are found by it, and tests run side by side."""
 SLOTS = Slots(cpus=2, gpus=2, memory=1 << 34)
 
 
 def until(true: Callable[[], bool], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
-    while not true() and time.monotonic() < end:
+    while not true():
+        assert time.monotonic() < end
         time.sleep(0.02)
-    assert true()
 
 
 def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> Order:
     return Order(
         job=job,
-        key=KEY.replace("1", str(job), 1),
+        key=f"{job}-x",
         attempt=attempt,
         kind="train",
         name="run",
@@ -96,9 +93,9 @@ def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder
     told = end(doing)
     assert (told.code, told.reason) == (0, "") and told.ended is not None
     where, what = said(root).splitlines()
-    assert where == f"{root.job(KEY).path} clew_secret http://x"
+    assert where == f"{root.job('1-x').path} clew_secret http://x"
     assert what.split()[:2] == ["1", "0"] and int(what.split()[2]) != psutil.Process().pid
-    assert keeper.task_file(root.job(KEY).attempt(1)).stat().st_mode & 0o077 == 0
+    assert keeper.task_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
 
 
 def test_what_a_failing_job_said_last_is_its_reason(root: AgentFolder) -> None:
@@ -158,22 +155,26 @@ def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: Agen
     assert end(doing).code == -15
 
 
+def left(root: AgentFolder) -> list[psutil.Process]:
+    return list(keeper.everyone(str(root.job("1-x").attempt(1))))
+
+
 def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     code = "import time; time.sleep(99)"
     leaves = f"import subprocess as s, sys; s.Popen([sys.executable, '-c', '{code}'], start_new_session=True)"
     doing = work(root)
     doing.take(order(leaves))
     assert end(doing).code == 0
-    assert not list(keeper.everyone(f"{KEY}.1"))
+    assert not left(root)
 
 
 def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     until(lambda: "on" in said(root))
-    psutil.Process(int(keeper.keeper_file(root.job(KEY).attempt(1)).read_text().partition(":")[0])).kill()
+    psutil.Process(int(keeper.keeper_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
     assert end(doing).state == "lost"
-    until(lambda: not list(keeper.everyone(f"{KEY}.1")))
+    until(lambda: not left(root))
 
 
 def test_a_job_whose_folder_is_gone_ends(root: AgentFolder) -> None:
@@ -181,7 +182,7 @@ def test_a_job_whose_folder_is_gone_ends(root: AgentFolder) -> None:
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     until(lambda: "on" in said(root))
     shutil.rmtree(root.path)
-    until(lambda: not list(keeper.everyone(f"{KEY}.1")))
+    until(lambda: not left(root))
 
 
 def test_another_process_takes_over(root: AgentFolder) -> None:
@@ -197,7 +198,7 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
 
 
 def test_an_order_that_was_only_accepted_is_begun_by_the_next(root: AgentFolder) -> None:
-    root.job(KEY).accept(order("print('begun')"))
+    root.job("1-x").accept(order("print('begun')"))
     second = work(root)
     second.adopt()
     assert end(second).code == 0 and said(root) == "begun\n"
@@ -260,7 +261,7 @@ def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Except
 
 
 def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> None:
-    (root.job(KEY).path / "spec.yaml").mkdir(parents=True)
+    (root.job("1-x").path / "spec.yaml").mkdir(parents=True)
     doing = work(root)
     doing.take(order("print(1)"))
     assert end(doing).code == 2 and "spec.yaml" in end(doing).reason

@@ -211,7 +211,7 @@ def everyone(mark: str) -> Iterator[psutil.Process]:
 
 
 def clear(mark: str) -> None:
-    """Kill them all, and those they started meanwhile; a process that is becoming another shows no mark for a moment."""
+    """Kill them all, and those they started meanwhile; who is becoming another process shows no mark for a moment."""
     until, looks = time.monotonic() + _CLEARING, 0
     while looks < 2 and time.monotonic() < until:
         found = list(everyone(mark))
@@ -219,7 +219,6 @@ def clear(mark: str) -> None:
         for each in found:
             with contextlib.suppress(psutil.Error):
                 each.kill()
-        psutil.wait_procs(found, timeout=1)
         time.sleep(_BECOMING)
 
 

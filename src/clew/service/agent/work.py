@@ -140,7 +140,7 @@ class Work:
         return Task(
             command=self._command(order, self._root),
             folder=str(working.folder.path),
-            mark=f"{order.key}.{order.attempt}",
+            mark=str(working.folder.attempt(order.attempt).absolute()),
             environment={**visible(here), **self._environment, "CLEW_TOKEN": order.token},
             cores=here.cores,
             wall=order.resources.wall,
