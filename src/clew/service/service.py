@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
@@ -25,6 +25,14 @@ from clew.service.writer import Change, Writer
 T = TypeVar("T")
 
 
+class Owned(NamedTuple):
+    """Whose a run is."""
+
+    owner: int
+    group: int | None
+    job: int | None
+
+
 @dataclass(frozen=True)
 class Service:
     """An open server. `close` ends it."""
@@ -39,8 +47,8 @@ class Service:
     book: Book
     store: Store
     incoming: Incoming = field(default_factory=Incoming)
-    owners: dict[int, Any] = field(default_factory=dict)
-    """Of the runs that report: owner, group and job."""
+    owners: dict[int, Owned] = field(default_factory=dict)
+    """Of the runs that report."""
 
     @classmethod
     def open(cls, config: ServiceConfig) -> Service:
@@ -91,9 +99,18 @@ class Service:
             row = connection.execute(query).one_or_none()
         if row is None or not caller.sees(row):
             raise missing("run", run)
+        self._remember(run, Owned(*row))
+
+    def begin_run(self, change: Change, run: int, facts: Mapping[str, Any]) -> None:
+        """It is being made, with these columns: what it reports needs no look at the database."""
+        self.book.begin(run, facts)
+        owned = Owned(facts["owner"], facts["group"], facts["job"])
+        change.after.append(lambda: self._remember(run, owned))
+
+    def _remember(self, run: int, owned: Owned) -> None:
         if len(self.owners) > 20_000:
             self.owners.clear()
-        self.owners[run] = row
+        self.owners[run] = owned
 
     def forget_run(self, run: int) -> None:
         """It was deleted, or given to others."""
