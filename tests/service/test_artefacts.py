@@ -145,6 +145,33 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
     assert sweep(service) == 0
 
 
+def test_what_jobs_print_counts_and_goes_as_logs_do(service: Service) -> None:
+    from clew.service.database.tables import jobs
+    from clew.service.people import add_user
+    from clew.service.printed import Logs
+    from clew.service.room import used
+    from clew.service.writer import Change
+
+    logs, now = Logs(service.config.folder), time.time()
+
+    def fill(change: Change) -> int:
+        owner = add_user(change, "ada")
+        more: dict[str, Any] = {"kind": "train", "spec": {}, "arguments": [], "resources": {}, "priority": 0}
+        more |= {"attempt": 1, "attempts": 1, "reason": "", "created": now, "updated": now, "printed": 5}
+        for number, state in enumerate(("done", "running"), start=1):
+            change.add(jobs, owner=owner, name=state, state=state, ended=now - 1 if state == "done" else None, **more)
+            logs.append(number, 1, 0, b"hello")
+        return owner
+
+    owner = service.write(fill)
+    with service.database.read() as connection:
+        assert used(connection, owner) == 10
+    assert (sweep(service), sweep(service)) == (1, 0)
+    assert [logs.read(number, 1).text for number in (1, 2)] == ["", "hello"]
+    with service.database.read() as connection:
+        assert used(connection, owner) == 5
+
+
 def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> None:
     for sha256, moment in (("a" * 64, 0.0), ("b" * 64, time.time())):
         path = service.store.path(sha256)

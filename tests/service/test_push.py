@@ -194,6 +194,9 @@ def test_log_in_make_a_token_and_revoke_it(shared_server: Live, tmp_path: Path) 
         return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, env=home, **more)
 
     assert "logged in" in told("login", shared_server.url, "--token", shared_server.token).stdout
+    piped = told("login", shared_server.url, input=f"{shared_server.token}\n")
+    assert "logged in" in piped.stdout and not piped.stderr
+    assert told("login", shared_server.url, input="").returncode == 2
     text = told("token", "create", "laptop", "--scope", "read", check=True).stdout.split()[0]
     listed = told("token", "list", check=True).stdout
     number = next(line.split()[0] for line in listed.splitlines() if text[:10] in line)

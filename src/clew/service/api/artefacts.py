@@ -27,9 +27,9 @@ from clew.service.api.given import (
     one,
     page,
 )
-from clew.service.api.overview import quota, used
 from clew.service.database.tables import artefacts, blobs, runs
 from clew.service.people import Caller, record
+from clew.service.room import full, left
 from clew.service.store import Blob
 from clew.service.writer import Change
 
@@ -151,10 +151,10 @@ def _room(service: ServiceOf, caller: Caller, number: int) -> tuple[int, int]:
     """The run's owner, and how many bytes that person has left."""
     with service.database.read() as connection:
         owner = one(connection, runs, number, caller, "run").owner
-        left = quota(connection, owner, service.config.limits.quota_bytes) - used(connection, owner)
-    if left <= 0:
-        raise RefusedError(413, "the storage quota is used up", do="delete artefacts, or ask an administrator for more")
-    return owner, left
+        room = left(connection, owner, service.config.limits)
+    if room <= 0:
+        raise full()
+    return owner, room
 
 
 def _keep(
@@ -165,9 +165,8 @@ def _keep(
         raise RefusedError(409, "the content was cleared away meanwhile", do="send it again")
     same = artefacts.c.run == number, artefacts.c.name == name
     before = change.scalar(sa.select(artefacts.c.bytes).where(*same))
-    left = quota(change.connection, run.owner, service.config.limits.quota_bytes) - used(change.connection, run.owner)
-    if blob.bytes - (before or 0) > left:
-        raise RefusedError(413, "the storage quota is used up", do="delete artefacts, or ask an administrator for more")
+    if blob.bytes - (before or 0) > left(change.connection, run.owner, service.config.limits):
+        raise full()
     if change.scalar(sa.select(blobs.c.sha256).where(blobs.c.sha256 == blob.sha256)) is None:
         change.execute(blobs.insert().values(sha256=blob.sha256, bytes=blob.bytes, created=time.time()))
     change.execute(artefacts.delete().where(*same))

@@ -282,5 +282,5 @@ def _make(service: ServiceOf, change: Change, caller: Caller, body: NewRun) -> M
     change.tell("runs")
     service.begin_run(change, number, facts)
     group = facts["group"] and change.scalar(sa.select(groups.c.name).where(groups.c.id == facts["group"]))
-    told = {"id": number, "owner_name": caller.name, "group_name": group, "tags": named, "next": {}}
+    told: dict[str, Any] = {"id": number, "owner_name": caller.name, "group_name": group, "tags": named, "next": {}}
     return MadeRun(**BEGINNING, **{name: facts[name] for name in facts.keys() & RunRow.model_fields.keys()}, **told)

@@ -12,6 +12,8 @@ _RANK = re.compile(r"@\d+$")
 SPEED, WAIT, TALK = "speed/samples_per_second", "speed/wait", "speed/communicate"
 _READABLE = 6
 """Curves in one plot."""
+_COLOURS = 8
+"""Of curves that belong together: so many colours there are."""
 _TITLES = {
     SPEED: ("Speed", "samples/s"),
     WAIT: ("Waiting for data", "share of the time"),
@@ -49,7 +51,9 @@ def _families(shares: list[str]) -> Iterator[tuple[str, list[str]]]:
     rest = [name for some in words.values() if len(some) == 1 for name in some]
     for begin in range(0, len(rest), _READABLE):
         yield "Validation", rest[begin : begin + _READABLE]
-    yield from ((f"Validation: {word}", some) for word, some in words.items() if len(some) > 1)
+    for word, some in words.items():
+        for begin in range(0, len(some) if len(some) > 1 else 0, _COLOURS):
+            yield f"Validation: {word}", some[begin : begin + _COLOURS]
 
 
 def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:

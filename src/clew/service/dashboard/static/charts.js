@@ -81,8 +81,9 @@ class Curves {
   traces() {
     const several = this.asked.runs.length > 1, traces = [];
     for (const each of this.found) {
-      const plain = PALETTE[(several ? each.r : each.n) % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
-      const dash = DASHES[(several ? each.n : 0) % DASHES.length];
+      const place = several ? each.r : each.n, plain = PALETTE[place % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
+      // what has the colour of another has other dashes; so have several metrics of several runs
+      const dash = DASHES[(Math.floor(place / PALETTE.length) + (several ? each.n : 0)) % DASHES.length];
       const begun = each.run.begun ?? each.time[0] ?? 0;
       const x = this.axis === "time" ? each.time.map(moment => moment - begun) : each.step, label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
       const group = `${each.r}-${each.n}`, few = x.length <= 40;
