@@ -80,7 +80,9 @@ def _strays(service: Service) -> list[str]:
 def _unnamed(change: Change, store: Store) -> list[str]:
     """Contents that no artefact has and that did not come in just now; the database forgets them."""
     named = sa.select(artefacts.c.id).where(artefacts.c.blob == blobs.c.sha256).exists()
-    found = [each for each in change.connection.scalars(sa.select(blobs.c.sha256).where(~named)) if store.old(each)]
+    found = [
+        each for each in change.connection.scalars(sa.select(blobs.c.sha256).where(~named)) if not store.fresh(each)
+    ]
     for sha256 in found:
         change.execute(blobs.delete().where(blobs.c.sha256 == sha256))
     return found

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from clew.files import write_text
 from clew.service.answers import missing
 from clew.service.book import Book
 from clew.service.config import ServiceConfig
@@ -55,9 +58,11 @@ class Service:
         """Open or make the database and start its writer.
 
         Raises:
-            ConfigError: see `open_database`.
+            ConfigError: see `open_database` and `Store.claim`.
         """
         config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = Store(config.store or config.folder / "artefacts", config.folder)
+        store.claim(_name(config.folder))
         database = open_database(config.url)
         hub = Hub()
         writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)
@@ -65,9 +70,7 @@ class Service:
         writer.undone.append(book.forget)
         writer.start()
         door = Doorman(config.limits.bad_tokens)
-        return cls(
-            config, database, writer, People(database), hub, Meter(), door, book, Store(config.folder / "artefacts")
-        )
+        return cls(config, database, writer, People(database), hub, Meter(), door, book, store)
 
     def close(self) -> None:
         """Write what waits, then give everything back."""
@@ -141,6 +144,14 @@ class Service:
         with self.database.read() as connection:
             query = sa.select(tokens.c.id).where(tokens.c.revoked.is_(None), tokens.c.kind == "token")
             return connection.execute(query.limit(1)).first() is not None
+
+
+def _name(folder: Path) -> str:
+    """What tells this server from others, for as long as its folder is there."""
+    file = folder / "name.txt"
+    if not file.exists():
+        write_text(file, secrets.token_hex(8))
+    return file.read_text()
 
 
 def _first(change: Change, name: str) -> str | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import mimetypes
 import time
+from functools import partial
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -29,6 +31,7 @@ from clew.service.api.given import (
 )
 from clew.service.database.tables import artefacts, blobs, runs
 from clew.service.people import Caller, record
+from clew.service.ranged import ranged
 from clew.service.room import full, left
 from clew.service.store import Blob
 from clew.service.writer import Change
@@ -113,7 +116,9 @@ async def upload(
 
 
 @router.get("/runs/{number}/artefacts/{name:path}", response_class=FileResponse)
-def download(service: ServiceOf, caller: Watcher, number: Number, name: File, save: bool = False) -> FileResponse:
+def download(
+    service: ServiceOf, caller: Watcher, number: Number, name: File, request: Request, save: bool = False
+) -> Response:
     """The content, whole or by `Range`. Pages and pictures are shown in a sandbox, unless `save` asks for a file."""
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
@@ -123,13 +128,12 @@ def download(service: ServiceOf, caller: Watcher, number: Number, name: File, sa
         raise missing("artefact", name)
     shown = row.type in _SHOWN and not save
     headers = {"Content-Security-Policy": _SANDBOX, "ETag": f'"{row.blob}"', "Cache-Control": "private, no-cache"}
-    return FileResponse(
-        service.store.path(row.blob),
-        media_type=row.type,
-        filename=name.rpartition("/")[2],
-        content_disposition_type="inline" if shown else "attachment",
-        headers=headers,
-    )
+    path, way = service.store.path(row.blob), "inline" if shown else "attachment"
+    if path is None:
+        headers["Content-Disposition"] = f"{way}; filename*=utf-8''{quote(name.rpartition('/')[2])}"
+        return ranged(request.headers, partial(service.store.read, row.blob), row.bytes, row.type, headers)
+    filename = name.rpartition("/")[2]
+    return FileResponse(path, media_type=row.type, filename=filename, content_disposition_type=way, headers=headers)
 
 
 @router.delete("/runs/{number}/artefacts/{name:path}", status_code=204)
@@ -161,7 +165,7 @@ def _keep(
     service: ServiceOf, change: Change, caller: Caller, number: int, name: str, kind: str, blob: Blob
 ) -> tuple[bool, Any]:
     run = one(change.connection, runs, number, caller, "run")
-    if not service.store.has(blob.sha256):
+    if not service.store.fresh(blob.sha256):
         raise RefusedError(409, "the content was cleared away meanwhile", do="send it again")
     same = artefacts.c.run == number, artefacts.c.name == name
     before = change.scalar(sa.select(artefacts.c.bytes).where(*same))
