@@ -5,9 +5,9 @@ as the server. A point is a step record; each gives five curves a value. Times i
 `Server-Timing`: from the moment it has read the last byte of a batch to the first byte of the answer, with all waiting
 for the event loop, for threads, for the writer and for the commit on disk. What they leave out, bytes that wait in a
 socket for the server to read them, is in what clients see: whole calls, sending and receiving included. Batches of the
-first second, in which all runs are made, count as the others do. The overview is asked twice a second meanwhile. Then the
-server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its page
-is asked for.
+first second, in which all runs are made, count as the others do. The overview is asked twice a second meanwhile. Then
+the server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its
+page is asked for.
 
     python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
     python benchmarks/service.py --quick          # 15 seconds, once

@@ -149,7 +149,7 @@ def _may(change: Change, agent: sa.RowMapping) -> sa.ColumnElement[bool]:
     if group is not None and agent["owner"] in set(change.execute(_belonging(group)).scalars()):
         mine = mine | ((jobs.c.group == group) & jobs.c.owner.in_(_belonging(group)))
     able = jobs.c.owner.in_(sa.select(users.c.id).where(users.c.disabled.is_(False)))
-    return mine & able
+    return sa.and_(mine, able)
 
 
 def _belonging(group: int) -> sa.Select[tuple[int]]:

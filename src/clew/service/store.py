@@ -1,4 +1,4 @@
-"""Artefacts by what is in them, in a folder or any store that `clew.storage` knows: the same content is kept once, and a
+"""Artefacts by what is in them, in a folder or any store that `clew.storage` knows: what is the same is kept once, and a
 name never becomes a path.
 """
 
