@@ -1,5 +1,5 @@
-"""Artefacts by what is in them, in a folder or any store that `clew.storage` knows: what is the same is kept once, and a
-name never becomes a path.
+"""Artefacts by what is in them, in a folder or any store that `clew.storage` knows: the same is kept once, and a name
+never becomes a path.
 """
 
 from __future__ import annotations
