@@ -11,7 +11,7 @@ page is asked for.
 
     python benchmarks/service.py                  # 2 minutes, 5 times on each database: about half an hour
     python benchmarks/service.py --quick          # 15 seconds, once
-    python benchmarks/service.py --only sqlite --seconds 120 --repeats 1
+    python benchmarks/service.py --only sqlite --part load --repeats 1
 """
 
 from __future__ import annotations
@@ -235,16 +235,21 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     if why_not() and "postgresql" in kinds:
         print(f"postgresql is left out: {why_not()}")
         kinds.remove("postgresql")
+    parts = {
+        "load": lambda kind: reporting(sheet, folder, kind, seconds, repeats),
+        "kill": lambda kind: killing(sheet, folder, kind, seconds, every=4 if quick else 10),
+        "page": lambda kind: million(sheet, folder, kind, 20_000 if quick else 1_000_000),
+    }
     for kind in kinds:
-        reporting(sheet, folder, kind, seconds, repeats)
-        killing(sheet, folder, kind, seconds, every=4 if quick else 10)
-        million(sheet, folder, kind, 20_000 if quick else 1_000_000)
+        for part in [arguments.part] if arguments.part else parts:
+            parts[part](kind)
     return {"runs": RUNS, "seconds": seconds, "repeats": repeats, "load": os.getloadavg()[0], "cores": os.cpu_count()}
 
 
 if __name__ == "__main__":
     parser = options(__doc__, "15 seconds instead of 2 minutes, once")
     parser.add_argument("--only", choices=("sqlite", "postgresql"), help="one database")
+    parser.add_argument("--part", choices=("load", "kill", "page"), help="one of the three")
     parser.add_argument("--seconds", type=float, help="of load")
     parser.add_argument("--repeats", type=int, help="of the load, of which the median counts")
     sys.exit(main(measure, parser))

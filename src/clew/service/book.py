@@ -41,6 +41,8 @@ class _Stream:
     id: int
     """As that of a metric."""
     next: int
+    whole: int = 0
+    """The record from which on all points were seen: spans that begin there or later need no look at the database."""
     samples: float = 0.0
     """Seen up to the newest step."""
     step: int = 0
@@ -60,6 +62,7 @@ class _Metric:
     max_step: int | None = None
     step: int = 0
     time: float = 0.0
+    span: _Span = field(default_factory=lambda: _Span())
 
     def values(self) -> tuple[Any, ...]:
         """Of `_MEASURED`."""
@@ -75,6 +78,24 @@ class _Metric:
                 self.min, self.min_step = value, step
             if self.max is None or value > self.max:
                 self.max, self.max_step = value, step
+
+
+@dataclass
+class _Span:
+    """Points of a metric since its last row of `spans`."""
+
+    point: tuple[Any, ...] = ()
+    """The newest: seq, step, time and value."""
+    min: float | None = None
+    max: float | None = None
+    count: int = 0
+
+    def see(self, *point: Any) -> None:
+        self.point, value = point, point[-1]
+        self.count += 1
+        if value is not None:
+            self.min = value if self.min is None or value < self.min else self.min
+            self.max = value if self.max is None or value > self.max else self.max
 
 
 @dataclass
@@ -98,8 +119,10 @@ class _Rows:
     """Values of `_RECORD`, with the stream itself."""
     points: list[tuple[Any, ...]] = field(default_factory=list)
     """Values of `_POINT`, with the metric itself."""
-    spans: list[tuple[_Stream, int, int]] = field(default_factory=list)
-    """Records that can be summed up: from, to."""
+    spans: list[tuple[Any, ...]] = field(default_factory=list)
+    """Rows of that table, with the metric itself."""
+    unseen: list[tuple[_Stream, int, int]] = field(default_factory=list)
+    """Records whose points the database has to sum up: from, to."""
     metrics: dict[_Metric, None] = field(default_factory=dict)
     streams: dict[_Stream, None] = field(default_factory=dict)
     runs: dict[int, _Run] = field(default_factory=dict)
@@ -119,6 +142,7 @@ BEGINNING: dict[str, Any] = {
 _COLUMNS = [runs.c[name] for name in (*_FACTS, *_TIMES)]
 _MEASURED = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
 _RECORD = ("stream", "seq", "time", "kind", "body")
+_SPAN = ("metric", "span", "seq", "step", "time", "value", "min", "max", "count")
 _POINT = ("metric", "seq", "step", "time", "value")
 
 
@@ -130,9 +154,12 @@ class Book:
         self.records = 0
         self.points = 0
 
-    def forget(self) -> None:
-        """What is remembered may be wrong: a transaction was undone, or a run was changed otherwise."""
-        self._runs.clear()
+    def forget(self, run: int | None = None) -> None:
+        """What is remembered may be wrong: a transaction was undone, or this run was changed otherwise."""
+        if run is None:
+            self._runs.clear()
+        else:
+            self._runs.pop(run, None)
 
     def begin(self, key: int, facts: Mapping[str, Any]) -> None:
         """A run was made, with these columns: nothing of it needs to be read."""
@@ -185,6 +212,7 @@ class Book:
             measured = run.metrics.get(metric) or _metric(key, run, stream, metric, rows)
             if measured is not None:
                 measured.see(step, moment, value)
+                measured.span.see(stream.next, step, moment, value)
                 rows.points.append((measured, stream.next, step, moment, value))
                 rows.metrics[measured] = None
         if record["kind"] == "step":
@@ -196,11 +224,12 @@ class Book:
         stream.next += 1
         rows.streams[stream] = None
         if stream.next % SPAN == 0:
-            rows.spans.append((stream, stream.next - SPAN, stream.next))
+            _close_spans(run, stream, rows)
 
     def _back(self, change: Change, key: int, run: _Run, stream: _Stream, step: int, rows: _Rows) -> None:
         """A run goes on from a step: what it had done after that step, it does again, so those points go."""
         self._write(change, rows)
+        stream.whole = stream.next
         own = {name: metric for name, metric in run.metrics.items() if metric.stream is stream}
         for name, metric in own.items():
             again = points.delete().where(points.c.metric == metric.id, points.c.step > step)
@@ -217,7 +246,7 @@ class Book:
         self._room()
         found = change.execute(sa.select(streams).where(streams.c.run == key)).all()
         measured = change.execute(sa.select(summary).where(summary.c.run == key)).mappings().all()
-        known = {each.id: _Stream(each.id, each.next) for each in found}
+        known = {each.id: _Stream(each.id, each.next, whole=each.next) for each in found}
         kept = {
             each["name"]: _Metric(each["id"], known[each["stream"]], **{name: each[name] for name in _MEASURED})
             for each in measured
@@ -241,13 +270,29 @@ class Book:
         if rows.points:
             told = [(metric.id, *rest) for metric, *rest in rows.points]
             many.insert(change.connection, points, _POINT, told)
-        for stream, begin, end in rows.spans:
+        if rows.spans:
+            told = [(metric.id, *rest) for metric, *rest in rows.spans]
+            many.insert(change.connection, spans, _SPAN, told)
+        for stream, begin, end in rows.unseen:
             own = sa.select(summary.c.id).where(summary.c.stream == stream.id)
             _sum_up(change, points.c.metric.in_(own), begin, end)
         _update(change, rows)
         self.records += len(rows.records)
         self.points += len(rows.points)
         vars(rows).update(vars(_Rows()))
+
+
+def _close_spans(run: _Run, stream: _Stream, rows: _Rows) -> None:
+    """A span of a stream's records is whole: a row for each of its metrics."""
+    begin = stream.next - SPAN
+    if stream.whole > begin:
+        rows.unseen.append((stream, begin, stream.next))
+    for metric in run.metrics.values():
+        if metric.stream is stream:
+            if stream.whole <= begin and metric.span.count:
+                extent = (metric.span.min, metric.span.max, metric.span.count)
+                rows.spans.append((metric, begin // SPAN, *metric.span.point, *extent))
+            metric.span = _Span()
 
 
 def _metric(key: int, run: _Run, stream: _Stream, name: str, rows: _Rows) -> _Metric | None:

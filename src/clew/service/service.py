@@ -118,7 +118,7 @@ class Service:
     def forget_run(self, run: int) -> None:
         """It was deleted, or given to others."""
         self.owners.pop(run, None)
-        self.book.forget()
+        self.book.forget(run)
 
     def first_token(self, name: str) -> str | None:
         """Make an administrator of that name and a token, on the first start; None later."""

@@ -11,7 +11,6 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from clew.service.answers import RefusedError, missing
@@ -32,6 +31,7 @@ from clew.service.api.given import (
 from clew.service.database.tables import artefacts, blobs, runs
 from clew.service.people import Caller, record
 from clew.service.ranged import ranged
+from clew.service.remote.artefacts import ArtefactInfo
 from clew.service.room import full, left
 from clew.service.store import Blob
 from clew.service.writer import Change
@@ -48,20 +48,12 @@ _SANDBOX = (
 """A report may draw its plots; it cannot reach the server, its cookie or anything else."""
 
 
-class Artefact(BaseModel):
-    """Something that a run made."""
+class Artefact(ArtefactInfo):
+    """Something that a run made, and whose it is."""
 
-    id: int
     owner: int
     group: int | None
-    run: int | None
     job: int | None
-    name: str
-    kind: str
-    type: str
-    sha256: str
-    bytes: int
-    created: float
 
 
 @router.get("/artefacts")
@@ -73,8 +65,7 @@ def list_all(
     if kind is not None:
         query = query.where(artefacts.c.kind == kind)
     with service.database.read() as connection:
-        found = page(connection, query, artefacts.c.id, limit=limit, after=after)
-    return Page(items=[_shown(row) for row in found.items], next=found.next)
+        return page(connection, query, artefacts.c.id, _shown, limit=limit, after=after)
 
 
 @router.get("/runs/{number}/artefacts")
@@ -85,8 +76,7 @@ def list_artefacts(
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
         query = sa.select(artefacts).where(artefacts.c.run == number)
-        found = page(connection, query, artefacts.c.id, limit=limit, after=after)
-    return Page(items=[_shown(row) for row in found.items], next=found.next)
+        return page(connection, query, artefacts.c.id, _shown, limit=limit, after=after)
 
 
 @router.put(

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from clew.service.api.given import (
     PROBLEMS,
@@ -32,6 +32,7 @@ from clew.service.api.quick import quick
 from clew.service.book import BEGINNING, erase
 from clew.service.database.tables import groups, runs, streams, tags, users
 from clew.service.people import Caller, record
+from clew.service.remote.runs import RunInfo
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
@@ -55,36 +56,14 @@ class NewRun(Body):
     tags: list[Word] = Field(default_factory=list, max_length=50)
 
 
-class RunRow(BaseModel):
+class RunRow(RunInfo):
     """A run in a list."""
 
-    id: int
     owner: int
-    owner_name: str
     group: int | None
-    group_name: str | None
     uid: str
-    name: str
-    recipe: str
-    state: str
-    """As in `clew runs list`: created, running, finished, stopped, failed or interrupted."""
-    message: str
-    host: str
-    dataset: str | None
-    job: int | None
-    study: int | None
-    trial: int | None
     workers: int
-    epochs: int
-    epochs_done: int
-    samples_per_second: float
-    metrics: dict[str, float | None]
-    """Of the newest validation."""
-    created: float
-    begun: float | None
     updated: float
-    ended: float | None
-    tags: list[str] = []
 
 
 class RunFacts(RunRow):
@@ -123,7 +102,7 @@ def list_runs(
     for word in (search or "").split():
         query = query.where(_has(word))
     with service.database.read() as connection:
-        found = page(connection, query, runs.c.id, limit=limit, after=after)
+        found = page(connection, query, runs.c.id, dict, limit=limit, after=after)
         return Page(items=rows(connection, found.items), next=found.next)
 
 
