@@ -62,7 +62,8 @@ class Service:
         """
         config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         store = Store(config.store or config.folder / "artefacts", config.folder)
-        store.claim(_name(config.folder))
+        if config.store is not None:
+            store.claim(_name(config.folder))
         database = open_database(config.url)
         hub = Hub()
         writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)

@@ -27,7 +27,7 @@ from clew.storage import stores
 
 _LOG = logging.getLogger("clew.service")
 _MARK = "clew-service.txt"
-"""Says whose a URL is."""
+"""Says whose a place is."""
 _YOUNG = 3600.0
 """Seconds for which a content is kept that no artefact names: its artefact may be on the way."""
 
@@ -80,13 +80,11 @@ class Store:
         self._fresh: dict[str, float] = {}
 
     def claim(self, name: str) -> None:
-        """Have a URL be this server's, as whoever else kept contents there would drop those of the other.
+        """Have the place be this server's, as whoever else kept contents there would drop those of the other.
 
         Raises:
             ConfigError: it is another's, or cannot be reached.
         """
-        if self._folder is not None:
-            return
         mark = storage.joined(self.location, _MARK)
         try:
             if self._held(mark) is None:
