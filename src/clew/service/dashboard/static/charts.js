@@ -128,9 +128,11 @@ class Curves {
     note.hidden = traces.length > 0;
     note.textContent = "no points";
     const log = this.log;
+    const values = this.found.flatMap(each => [...each.min, ...each.max]).filter(each => each !== null);
+    const only = values.length && values.every(each => each === values[0]) ? values[0] : 0; // plotly would show one from -1 to 1
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
+      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(only && !this.asked.zero ? { range: [Math.min(0, 2 * only), Math.max(0, 2 * only)] } : { autorange: true }), ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);
