@@ -76,7 +76,7 @@ def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_told_apart()
     from clew.service.dashboard.panels import of_learning
 
     share = SimpleNamespace(min=0.1, max=0.9)
-    known = {name: share for name in ("val/accuracy", *(f"val/track_{number}" for number in range(10)))}
+    known = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
     found = {each["title"]: each["names"] for each in of_learning(known)}
     assert {title: len(names) for title, names in found.items()} == {
         "val/accuracy": 1,
