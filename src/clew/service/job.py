@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from clew.config import Section
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
-Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate"]
+Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench"]
 ACTIVE: tuple[State, ...] = ("claimed", "running")
 """With an agent."""
 ENDS: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
@@ -91,7 +91,7 @@ class Submission(Section):
     files: Annotated[dict[FileName, Code], Field(max_length=_FEW)] = {}
     """Python files that the recipe is made of, by name: they travel with the job."""
     arguments: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
-    """More for the command line."""
+    """More for the command line; for bench all of it."""
     of: Id | None = None
     """For evaluate: the job whose run is judged; it goes to the agent that has it."""
     resources: Resources = Resources()
@@ -111,6 +111,9 @@ class Submission(Section):
         if self.kind == "evaluate":
             if self.of is None:
                 raise ValueError("evaluate needs `of`, the job whose run is judged")
+        elif self.kind == "bench":
+            if not self.arguments:
+                raise ValueError("bench needs arguments: the words after `clew bench`")
         elif not isinstance(self.spec.get("recipe"), str):
             raise ValueError("spec needs a recipe (`clew submit` sends the whole document)")
         if self.kind == "tune" and not isinstance(self.spec.get("tune"), dict):
