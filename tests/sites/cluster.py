@@ -27,6 +27,7 @@ SlurmctldPort={control}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -73,7 +74,7 @@ class Cluster:
         self._most, self._silence = most, silence
 
     def __enter__(self) -> Cluster:
-        for name in ("state", "spool", "log", "munge"):
+        for name in ("state", "spool", "log", "munge", *(f"tmp/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True)
         for place in (self.folder, *self.folder.parents):  # munged's user must come through
             with contextlib.suppress(OSError):

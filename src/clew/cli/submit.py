@@ -34,6 +34,9 @@ def submit(
     memory: Annotated[str | None, typer.Option(help="At most: 4G. It is ended if it takes more.", **_NEEDS)] = None,
     nodes: Annotated[int | None, typer.Option(min=1, help="Default: 1.", **_NEEDS)] = None,
     wall: Annotated[str | None, typer.Option(help="At most: 90s, 30m, 12h. Then it is asked to end.", **_NEEDS)] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="SITE", help="By an agent of this site; without a server: hand it in there.")
+    ] = None,
     priority: Annotated[int, typer.Option(min=-100, max=100, help="The higher, the sooner.")] = 0,
     group: Annotated[str | None, typer.Option(help="Let this group's agents run it, its members see it.")] = None,
     requeue: Annotated[
@@ -54,31 +57,39 @@ def submit(
       clew submit study.yaml --kind tune --cpus 8 --priority 10
       clew submit tracking --kind prepare --set prepare.input=/data/events --output dataset
       clew submit 12 --kind evaluate --wait
+      clew submit tracking --dataset /shared/data --workers 8 --nodes 2 --on mycluster
 
     Settings are checked here before anything is sent. A recipe in a file goes along with the job.
     """
     if kind not in _KINDS:
         raise ConfigError(f"--kind {kind}: there is no such kind{nearest(kind, _KINDS)}")
+    from clew.cli import submit_site
     from clew.cli.jobs import ended, waits, watch
     from clew.service.client import Client
     from clew.service.submit import submission
 
-    chosen = overrides(settings, train__epochs=epochs, **{_workers(kind): workers})
     needs: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "nodes": nodes}
     needs["memory"] = None if memory is None else int(bytes_in(memory, "--memory"))
     needs["wall"] = None if wall is None else seconds_in(wall, "--wall")
+    if on is not None and submit_site.direct(on, server):
+        given = {"--dataset": dataset, "--workers": workers, "--epochs": epochs, "--set": settings, "--output": output}
+        more = {"requeue": requeue, "priority": priority, "group": group, "json": as_json}
+        return submit_site.hand_in(on, recipe, kind, given, {**needs, **more}, follow=wait or follow)
+    chosen = overrides(settings, train__epochs=epochs, **{_workers(kind): workers})
     job = submission(
         recipe,
         chosen,
         kind=cast("Kind", kind),
         name=output,
         dataset=dataset,
-        resources=needs,
+        resources={**needs, "site": on},
         priority=priority,
         group=group,
         requeue=requeue,
     )
     with Client(server) as client:
+        if on is not None:
+            submit_site.check(on, client)
         made = client.jobs.submit(job)
         if as_json:
             typer.echo(made.model_dump_json(indent=1))
@@ -94,6 +105,7 @@ def submit(
             console.print(
                 f"[dim]watch it:[/] {again} logs {made.id} --follow   [dim]end it:[/] {again} cancel {made.id}"
             )
+    return None
 
 
 def _workers(kind: str) -> str:
