@@ -46,7 +46,15 @@ def login(site: Cluster, service: Live, ada: Client, tmp_path: Path) -> Iterator
             command = [sys.executable, "-m", "clew", "agent", "--server", service.url, "--folder", str(folder)]
             command += ["--on", "here", "--name", f"clew-{tmp_path.name[-40:]}"]
         else:
-            command = [sys.executable, "-m", "tests.service.agent.quick", service.url, str(folder), tmp_path.name[-40:].lstrip("_"), "6"]
+            command = [
+                sys.executable,
+                "-m",
+                "tests.service.agent.quick",
+                service.url,
+                str(folder),
+                tmp_path.name[-40:].lstrip("_"),
+                "6",
+            ]
         started.append(_Hand(command, service.token, folder).start())
         return started[-1]
 

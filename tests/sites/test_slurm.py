@@ -84,6 +84,28 @@ def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_othe
     assert hosts(Run.open("runs/async")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
 
 
+def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluster, flat: Dataset) -> None:
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    told = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert "running on n[1-3]" in told and "finished: runs/mpi" in told
+    assert hosts(Run.open("runs/mpi")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
+
+
+@long
+def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
+
+
+@long
+def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> None:
+    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    found = [each for host in told["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
+    assert {each["verdict"] for each in found} == {"good"}
+    assert all("the site's: Open MPI" in each["told"] and "2 of 2 ranks met by PMIx" in each["told"] for each in found)
+
+
 def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.03", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=40))
