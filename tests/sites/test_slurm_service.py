@@ -126,9 +126,9 @@ def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_
     hand = login(clew=True)
     monkeypatch.setenv("CLEW_SERVER", service.url)
     monkeypatch.setenv("CLEW_TOKEN", service.token)
-    words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL)
-    words += ("--set", "slow=0.03" if wall == "10m" else "slow=0.2")
-    words += ("--workers", "2", "--nodes", "2", "--output", wall, "--wall", wall, "--requeue", "9", "--on", "here")
+    slow = "slow=0.03" if wall == "10m" else "slow=0.2"
+    many = ("--workers", "2", "--nodes", "2", "--wall", wall, "--requeue", "9", "--on", "here", "--output", wall)
+    words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--set", slow, *many)
     told = done(*words, "--follow")
     assert "done" in told
     (job,) = [each for each in ada.jobs.list() if each.name == wall]

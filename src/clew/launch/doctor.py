@@ -137,7 +137,7 @@ def _mpi(site: Site | None) -> Finding:
 
 
 def _together(here: Place) -> Finding | None:
-    """Whether the ranks that srun started, of which this is one, are one world to MPI; None: nothing is to be met by."""
+    """Whether the ranks that srun started, of which this is one, are one world to MPI; None: it started none."""
     pmi = next((name for mark, name in _PMI.items() if mark in os.environ), None)
     if here.launcher != "srun":
         return None
