@@ -29,6 +29,7 @@ from tests.train.conftest import flat_dataset
 __all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
+CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
 SMALL = ("--set", "train.threads=1", "--set", "train.batch_size=60", "--set", "train.trace=false")
 
 
@@ -239,6 +240,29 @@ def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
     assert len(told["hosts"]) == 3
     names = {each["name"]: each["verdict"] for each in told["hosts"][1]["findings"]}
     assert names["locks"] == names["torch"] == names["ports"] == "good"
+
+
+def test_credentials_reach_the_nodes_and_are_in_no_file_of_ours(
+    site: Cluster, flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {name: f"very-secret-{number}" for number, name in enumerate(CREDENTIALS)}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    there = "; ".join(
+        f'[ "${name}" = "very-secret-$(({number}))" ] || exit 9' for number, name in enumerate(CREDENTIALS)
+    )
+    profile = tmp_path / "sites" / "here.yaml"
+    profile.write_text(f"{profile.read_text()}setup: [{json.dumps(there)}]\n")
+    stored = ("--set", f"train.store.to={tmp_path / 'models'}", "--set", "train.store.what=[all]")
+    done(*train(flat, *stored, "--output", "runs/key", "--on", "here", "--follow", epochs=1))
+    assert list((tmp_path / "models").rglob("clew.json"))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10 and not [path for path in files if b"very-secret-" in _without(path)]
+
+
+def _without(path: Path) -> bytes:
+    """What is in a file beside the check that the profile makes."""
+    return path.read_bytes().replace(b"very-secret-$((", b"")
 
 
 @pytest.mark.parametrize("spread", [pytest.param("cores", marks=long), pytest.param("mpi", marks=long), "array"])

@@ -37,6 +37,7 @@ def submit(
     on: Annotated[
         str | None, typer.Option(metavar="SITE", help="By an agent of this site; without a server: hand it in there.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --on: print what the site would get.")] = False,
     priority: Annotated[int, typer.Option(min=-100, max=100, help="The higher, the sooner.")] = 0,
     group: Annotated[str | None, typer.Option(help="Let this group's agents run it, its members see it.")] = None,
     requeue: Annotated[
@@ -71,9 +72,9 @@ def submit(
     needs: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "nodes": nodes}
     needs["memory"] = None if memory is None else int(bytes_in(memory, "--memory"))
     needs["wall"] = None if wall is None else seconds_in(wall, "--wall")
-    if on is not None and submit_site.direct(on, server):
+    if on is not None and (dry_run or submit_site.direct(on, server)):
         given = {"--dataset": dataset, "--workers": workers, "--epochs": epochs, "--set": settings, "--output": output}
-        more = {"requeue": requeue, "priority": priority, "group": group, "json": as_json}
+        more = {"requeue": requeue, "priority": priority, "group": group, "json": as_json, "dry_run": dry_run}
         return submit_site.hand_in(on, recipe, kind, given, {**needs, **more}, follow=wait or follow)
     chosen = overrides(settings, train__epochs=epochs, **{_workers(kind): workers})
     job = submission(

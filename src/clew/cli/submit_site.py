@@ -64,9 +64,7 @@ def hand_in(site: str, what: str, kind: str, options: dict[str, Any], needs: dic
         if needs.pop(name, None):
             raise ConfigError(f"--{name} goes through a server, and none is known (`clew login`)")
     words = [*_words(kind, what, options), "--on", site, *_asked(kind, what, options, needs)]
-    if not (site.startswith("panda") and not follow):
-        words.append("--follow" if follow else "--no-follow")
-    _call(words)
+    _call([*words, "--follow" if follow else "--no-follow"])
 
 
 def _words(kind: str, what: str, options: dict[str, Any]) -> list[str]:
@@ -86,7 +84,7 @@ def _asked(kind: str, what: str, options: dict[str, Any], needs: dict[str, Any])
     words += ["--gpus", str(math.ceil(needs["gpus"] / nodes))] if needs["gpus"] is not None else []
     words += ["--memory", f"{math.ceil(needs['memory'] / nodes / 2**20)}M"] if needs["memory"] else []
     words += ["--wall-time", f"{needs['wall']:g}s"] if needs["wall"] else []
-    return [*words, "--requeue"] if needs["requeue"] else words
+    return [*words, *(["--requeue"] if needs["requeue"] else []), *(["--dry-run"] if needs["dry_run"] else [])]
 
 
 def _ranks(kind: str, what: str, options: dict[str, Any]) -> int:
