@@ -64,6 +64,8 @@ def submit(
     """
     if kind not in _KINDS:
         raise ConfigError(f"--kind {kind}: there is no such kind{nearest(kind, _KINDS)}")
+    if dry_run and on is None:
+        raise ConfigError("--dry-run goes with --on SITE")
     from clew.cli import submit_site
     from clew.cli.jobs import ended, waits, watch
     from clew.service.client import Client
@@ -83,14 +85,15 @@ def submit(
         kind=cast("Kind", kind),
         name=output,
         dataset=dataset,
-        resources={**needs, "site": on},
+        resources=needs,
         priority=priority,
         group=group,
         requeue=requeue,
     )
     with Client(server) as client:
         if on is not None:
-            submit_site.check(on, client)
+            there = job.resources.model_copy(update={"site": submit_site.known_as(on, client)})
+            job = job.model_copy(update={"resources": there})
         made = client.jobs.submit(job)
         if as_json:
             typer.echo(made.model_dump_json(indent=1))

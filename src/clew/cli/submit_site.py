@@ -41,17 +41,20 @@ def direct(site: str, server: str | None) -> bool:
     return False
 
 
-def check(site: str, client: Client) -> None:
-    """Whether anybody knows the site.
+def known_as(site: str, client: Client) -> str:
+    """What agents call a site that was given by its name, or by its profile's file.
 
     Raises:
         ConfigError: neither an agent that is there nor a profile of this machine.
     """
     from clew.launch import site as sites
 
+    if site.endswith((".yaml", ".yml")):
+        return sites.load(site).name
     known = {*sites.known(), *(each.slots.site for each in client.agents() if each.alive and each.slots.site)}
     if site not in known:
         raise ConfigError(f"no site '{site}', of an agent or in {sites.folder()}{nearest(site, known)}")
+    return site
 
 
 def hand_in(site: str, what: str, kind: str, options: dict[str, Any], needs: dict[str, Any], *, follow: bool) -> None:
@@ -70,6 +73,9 @@ def hand_in(site: str, what: str, kind: str, options: dict[str, Any], needs: dic
 def _words(kind: str, what: str, options: dict[str, Any]) -> list[str]:
     verb, *rest = _VERBS[kind]
     words = [verb, *rest[:1], what, *rest[1:]] if kind == "tune" else [verb, what]
+    if kind != "train" and options["--epochs"] is not None:
+        added = [*(options["--set"] or ()), f"train.epochs={options['--epochs']}"]
+        options = {**options, "--epochs": None, "--set": added}
     for name, value in options.items():
         option = _NAMES.get(kind, {}).get(name, name)
         for each in value if isinstance(value, list) else [value]:
@@ -100,4 +106,4 @@ def _call(words: Sequence[str]) -> None:
     from clew.cli.main import command
 
     sys.argv[1:] = words  # which is what a site is handed
-    command()(list(words), standalone_mode=False)
+    command()(list(words), standalone_mode=True)
