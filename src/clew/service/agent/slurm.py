@@ -121,13 +121,16 @@ class AtSlurm:
 
     def kill(self, handle: str) -> None:
         folder = Path(handle)
-        _asked_file(folder).touch()
+        if folder.is_dir():
+            _asked_file(folder).touch()
         call(["scancel", f"--name={_name(folder)}", f"--user={os.geteuid()}"], most=20)
         self._table.asked = float("-inf")
 
     def _hand_in(self, folder: Path) -> Status:
         """Once, whoever is killed meanwhile: what may be in the queue is looked for there before it is handed in."""
         if _asked_file(folder).exists():
+            if _tried_file(folder).exists():
+                self.kill(str(folder))
             return Status("ended", End(_CANCELLED, "cancelled before it was handed in"))
         if time.monotonic() < self._not_before:
             return Status("queued", reason=f"{self.site.name} takes no jobs now; it is tried again")
