@@ -235,6 +235,9 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
         return False
     if not _open(row):
         return row["state"] != "waiting" or result.state != "running"  # told before
+    if result.state == "queued":  # with its agent, and not begun
+        _change(change, job, {"reason": result.reason}, now=now)
+        return True
     if row["state"] != "running" and result.state != "lost":
         _running(change, row, row["begun"] or result.began or now, now=now)
     if result.state == "running":

@@ -80,6 +80,20 @@ _KINDS: dict[str, Callable[[Order, AgentFolder], list[str]]] = {
 }
 
 
+def ranks(order: Order) -> int:
+    """Processes that a scheduler has to start for a job of several nodes; on one, clew starts its own."""
+    needs = order.resources
+    if needs.nodes == 1:
+        return 1
+    if order.kind != "train":
+        return max(needs.cpus, needs.nodes)
+    from clew.config import Document, validate
+    from clew.train.config import TrainConfig
+
+    asked = validate(TrainConfig, Document(order.spec.get("train") or {}, source="train")).processes
+    return asked if asked > 1 else needs.nodes * max(1, needs.gpus // needs.nodes)
+
+
 def command(order: Order, root: AgentFolder) -> tuple[str, ...]:
     """The command of a job: from where an earlier attempt stopped, where it can be.
 
