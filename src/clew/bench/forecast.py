@@ -21,6 +21,9 @@ DRAWS, LEVEL = 400, 0.9
 """Refits, and the share of them within the band."""
 
 
+_UNTOLD = "one size above one worker: how communication grows is not known, the band covers all forms"
+
+
 @dataclass
 class Forecast:
     """A prediction: never a measurement."""
@@ -68,30 +71,20 @@ def forecast(trainings: Sequence[Trained], wanted: Sequence[int], *, weak: bool,
         draws.append(times)
         serials.append(part)
     speeds = 1 / np.array([middle, *draws])
-    return Forecast(
-        workers=[int(p) for p in targets],
-        form=form if told else "",
-        fitted_on=sizes,
-        serial=(round(serial, 4), *(round(float(q), 4) for q in np.quantile(serials, _edges())))
-        if not weak
-        else (0, 0, 0),
-        **_bands(speeds, weak, base, asked),
-        note=""
-        if told
-        else "one size above one worker: how communication grows is not known, the band covers all forms",
-    )
+    made = Forecast(workers=[int(p) for p in targets], form=form if told else "", fitted_on=sizes)
+    made.note = "" if told else _UNTOLD
+    made.events_per_second, made.low, made.high = _band(speeds)
+    made.speedup, made.speedup_low, made.speedup_high = _band(base * speeds / speeds[:, :1])
+    if not weak:
+        low, high = np.quantile(serials, _edges())
+        made.serial = (round(serial, 4), round(float(low), 4), round(float(high), 4))
+    return made
 
 
-def _bands(speeds: NDArray[Any], weak: bool, base: int, asked: NDArray[Any]) -> dict[str, list[float]]:
-    """Middle and edges of speeds and of speed-ups against the smallest size."""
-    del weak
-    ups = base * speeds / speeds[:, :1]
-    found = {}
-    for name, values in (("events_per_second", speeds), ("speedup", ups)):
-        low, high = np.quantile(values[1:, 1:], _edges(), axis=0)
-        prefix = "" if name == "events_per_second" else "speedup_"
-        found |= {name: _plain(values[0, 1:]), f"{prefix}low": _plain(low), f"{prefix}high": _plain(high)}
-    return found
+def _band(values: NDArray[Any]) -> tuple[list[float], list[float], list[float]]:
+    """The fit and the edges of refits, at the sizes behind the first."""
+    low, high = np.quantile(values[1:, 1:], _edges(), axis=0)
+    return _plain(values[0, 1:]), _plain(low), _plain(high)
 
 
 def _edges() -> list[float]:

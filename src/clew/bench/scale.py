@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import shutil
 import time
@@ -206,7 +207,8 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
         trained = Trained(strategy, workers, f"runs/{strategy}-{workers}-{seed}", seed, threads=_threads(config))
         made.trainings = [t for t in made.trainings if t.run != trained.run]
         at = _Place(config, output, site, size)
-        at.train(trained, lambda spent, state, n=number, t=trained: told(Progress(n, total, t, spent, state=state)))
+        now = functools.partial(Progress, number, total, trained)
+        at.train(trained, lambda spent, state, now=now: told(now(spent, state=state)))  # type: ignore[misc]
         made.trainings.append(trained)
         _conclude(made, config)
         made.save(output / "scale.json")
@@ -343,12 +345,13 @@ def _watched(launcher: Launcher, job: Job, told: Callable[[float, str], None]) -
             told(time.monotonic() - begun, state)
             time.sleep(_PAUSE)
     except BaseException:
-        _ended(launcher, job)
+        end_job(launcher, job)
         raise
     return state
 
 
-def _ended(launcher: Launcher, job: Job) -> None:
+def end_job(launcher: Launcher, job: Job) -> None:
+    """Ask a job to end, and make it after a while."""
     with contextlib.suppress(KeyboardInterrupt):
         launcher.stop(job)
         end = time.monotonic() + 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def write(made: Scaling, path: Path) -> Path:
     page.header(facts=[fact for fact in facts if fact], notes=_notes(made))
     drawn = [speedup(made), efficiency(made), speed(made)] if any(map(made.sizes, made.strategies)) else []
     page.section("Measured", sizes(made), drawn)
-    page.section("Where the time went", _SHARES, [*(shares(made, name) for name in made.strategies), loading(made)])
+    page.section(
+        "Where the time went", _SHARES + parts(made), [*(shares(made, name) for name in made.strategies), loading(made)]
+    )
     page.section("Loss", _losses_told(made), [losses(made, 0), losses(made, 1)])
     page.section("Prediction, not measured", "".join(predicted(made, name) for name in made.strategies))
     page.section("Conditions", table((), [(escape(k), escape(str(v))) for k, v in {**told, **_asked(made)}.items()]))
@@ -77,38 +80,43 @@ def _on_cpu(made: Scaling) -> bool:
 
 
 def sizes(made: Scaling) -> str:
-    """A row a size."""
+    """A row a size: how fast."""
+    rows = [
+        (
+            row["strategy"],
+            f"{row['workers']}{f' {_MARK}' if row['oversubscribed'] else ''}",
+            f"{row['events_per_second']:,.1f}{_spread(row['each'])}",
+            f"{row['speedup']:.2f}",
+            f"{row['efficiency']:.0%}",
+            str(made.of(row["strategy"], row["workers"])[0].batch_size),
+            str(row["trainings"]),
+        )
+        for row in made.rows()
+    ]
+    return table(("strategy", "workers", "events/s", "speed-up", "efficiency", "batch", "trainings"), rows)
+
+
+def _spread(each: list[float]) -> str:
+    return f" <small>{min(each):,.1f} to {max(each):,.1f}</small>" if len(each) > 1 else ""
+
+
+def parts(made: Scaling) -> str:
+    """A row a size: what the time went into."""
     head = (
         "strategy",
         "workers",
-        "events/s",
-        "speed-up",
-        "efficiency",
         *(CALLED[part] for part in PARTS),
-        "loading, s per 1,000 events of a rank",
-        "batch",
-        "",
+        "ms of waiting for data, per 1,000 events of a rank",
     )
-    rows = []
-    for row in made.rows():
-        each = made.of(row["strategy"], row["workers"])
-        spread = row["each"]
-        told = f" <small>{min(spread):,.0f} to {max(spread):,.0f}</small>" if len(spread) > 1 else ""
-        rows.append(
-            (
-                row["strategy"],
-                str(row["workers"]),
-                f"{row['events_per_second']:,.1f}{told}",
-                f"{row['speedup']:.2f}",
-                f"{row['efficiency']:.0%}",
-                *("–" if share is None else f"{share:.1%}" for share in row["shares"].values()),
-                "–"
-                if row["loading_seconds_per_1000_events"] is None
-                else f"{row['loading_seconds_per_1000_events']:.3g}",
-                str(each[0].batch_size),
-                _MARK if row["oversubscribed"] else "",
-            )
+    rows = [
+        (
+            row["strategy"],
+            f"{row['workers']}{f' {_MARK}' if row['oversubscribed'] else ''}",
+            *("–" if share is None else f"{share:.1%}" for share in row["shares"].values()),
+            "–" if (took := row["loading_seconds_per_1000_events"]) is None else f"{1e3 * took:.3g}",
         )
+        for row in made.rows()
+    ]
     return table(head, rows)
 
 
@@ -122,8 +130,20 @@ def speedup(made: Scaling) -> Figure:
         traces += _band(made.forecasts.get(name), place, "speedup", name)
         traces += _measured(made, name, place, made.speedup)
     return figure(
-        traces, title="Speed-up", x="workers", y="times", showlegend=True, xaxis=_doubling(), yaxis=_doubling()
+        traces,
+        title="Speed-up",
+        x="workers",
+        y="times",
+        showlegend=True,
+        xaxis=_doubling(),
+        yaxis=_doubling() | {"range": _reach(made, ends[1])},
     )
+
+
+def _reach(made: Scaling, most: int) -> list[float]:
+    """Of the axis of speed-ups: a band may go to nothing, the axis need not."""
+    least = min(made.speedup(name, p) for name in made.strategies for p in made.sizes(name))
+    return [math.log10(min(0.5, least / 2)), math.log10(1.2 * most)]
 
 
 def efficiency(made: Scaling) -> Figure:
@@ -161,17 +181,18 @@ def _measured(made: Scaling, name: str, place: int, value: Any) -> list[dict[str
     over = [made.oversubscribed(name, p) for p in known]
     colour, symbol = COLOURS[place % len(COLOURS)], _SYMBOLS[place % len(_SYMBOLS)]
     marks = [f"{symbol}-open" if each else symbol for each in over]
-    shown = {
+    shown: dict[str, Any] = {
         "line": {"color": colour, "width": 2},
-        "marker": {"symbol": marks, "size": 10, "color": colour, "line": {"width": 2}},
+        "marker": {"symbol": marks, "size": 10, "color": colour, "line": {"width": 2, "color": colour}},
         "text": ["oversubscribed" if each else "measured" for each in over],
         "hovertemplate": "%{x} workers: %{y:.3g} (%{text})",
         "legendgroup": name,
     }
     drawn = [line(known, [value(name, p) for p in known], f"{name}, measured", mode="lines+markers", **shown)]
     if any(over):
-        key = {"marker": {"symbol": f"{symbol}-open", "size": 10, "color": colour, "line": {"width": 2}}}
-        drawn.append(line([None], [None], f"{name}, oversubscribed", mode="markers", legendgroup=name, **key))
+        shape = {"symbol": f"{symbol}-open", "size": 10, "color": colour, "line": {"width": 2, "color": colour}}
+        empty: dict[str, Any] = {"type": "scatter", "mode": "markers", "x": [None], "y": [None], "marker": shape}
+        drawn.append({**empty, "name": f"{name}, oversubscribed", "legendgroup": name})
     return drawn
 
 
@@ -182,7 +203,7 @@ def _band(found: Forecast | None, place: int, what: str, name: str) -> list[dict
     colour = COLOURS[place % len(COLOURS)]
     prefix = "speedup_" if what == "speedup" else ""
     low, high = getattr(found, f"{prefix}low"), getattr(found, f"{prefix}high")
-    area = {"fill": "toself", "fillcolor": f"{colour}22", "line": {"width": 0}, "hoverinfo": "skip"}
+    area: dict[str, Any] = {"fill": "toself", "fillcolor": f"{colour}22", "line": {"width": 0}, "hoverinfo": "skip"}
     return [
         line([*found.workers, *found.workers[::-1]], [*high, *low[::-1]], "", showlegend=False, **area),
         line(
@@ -230,7 +251,7 @@ def loading(made: Scaling) -> Figure:
         traces,
         title="Waiting for data, mean over ranks",
         x="ranks",
-        y="ms per 1,000 events of a rank",
+        y="ms per 1,000 events",
         showlegend=True,
         xaxis=_doubling(),
         yaxis={"rangemode": "tozero"},
@@ -243,20 +264,20 @@ def losses(made: Scaling, axis: int) -> Figure:
     traces = []
     for place, (name, workers) in enumerate(kinds):
         colour = COLOURS[place % len(COLOURS)]
-        title = f"{workers} workers" if len(made.strategies) == 1 else f"{name}, {workers}"
+        title = f"{workers} worker{'s' if workers > 1 else ''}" if len(made.strategies) == 1 else f"{name}, {workers}"
         for number, each in enumerate(made.of(name, workers)):
-            group = {"legendgroup": title, "showlegend": False}
-            thin = {"line": {"color": colour, "width": 1}, "opacity": 0.45, "hoverinfo": "skip"}
+            group: dict[str, Any] = {"legendgroup": title, "showlegend": False}
+            thin: dict[str, Any] = {"line": {"color": colour, "width": 1}, "opacity": 0.45, "hoverinfo": "skip"}
             traces.append(line([p[axis] for p in each.curve], [p[2] for p in each.curve], "", **group, **thin))
-            points = {"line": {"color": colour, "width": 2}, "marker": {"color": colour, "size": 7}}
-            shown = {**group, "showlegend": number == 0}
+            points: dict[str, Any] = {"line": {"color": colour, "width": 2}, "marker": {"color": colour, "size": 7}}
+            own: dict[str, Any] = {**group, "showlegend": number == 0}
             traces.append(
                 line(
                     [p[axis] for p in each.judged],
                     [p[2] for p in each.judged],
                     title,
                     mode="lines+markers",
-                    **shown,
+                    **own,
                     **points,
                 )
             )
@@ -307,4 +328,5 @@ def model_told(found: Forecast) -> str:
         parts.append(f"Part of one worker's computing that is not shared: {middle:.1%} ({low:.1%} to {high:.1%}).")
     if found.form:
         parts.append(f"Communication fits best as {found.form}.")
-    return escape(" ".join([*parts, found.note]).strip())
+    note = f"{found.note[:1].upper()}{found.note[1:]}." if found.note else ""
+    return escape(" ".join([*parts, note]).strip())

@@ -97,7 +97,8 @@ def _warm(steps: list[Record]) -> tuple[list[tuple[int, Record]], int]:
 
 
 def _loss(losses: Mapping[str, Any]) -> float | None:
-    return losses.get("loss", next(iter(losses.values()), None))
+    found: float | None = losses.get("loss", next(iter(losses.values()), None))
+    return found
 
 
 def _thin(curve: list[Any]) -> list[Any]:
@@ -137,7 +138,8 @@ def merged(ranks: Mapping[int, NDArray[Any]]) -> dict[str, float]:
 
 
 def _talks(spans: NDArray[Any]) -> NDArray[Any]:
-    return spans[(spans["phase"] == _COMMUNICATE) & (spans["thread"] == 0)]
+    found: NDArray[Any] = spans[(spans["phase"] == _COMMUNICATE) & (spans["thread"] == 0)]
+    return found
 
 
 def _last(ranks: Mapping[int, NDArray[Any]]) -> dict[int, int]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli import bench_workload
+from clew.cli.lines import Column, room, write
 from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
 from clew.errors import ConfigError
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from clew.bench.scale import Progress, Scaling
 
 app = typer.Typer(help="Measure: scaling, and a node with the particle-flow workload.", no_args_is_help=True)
+_SHARES = {"communicate": "talk", "wait": "wait", "io": "I/O", "compute": "compute"}
+"""In the order in which a narrow terminal keeps them."""
 Json = Annotated[bool, typer.Option("--json", help="For other programs: print the JSON.")]
 
 
@@ -122,6 +126,12 @@ def compare(
         console.print(f"[yellow]{escape(note)}[/]")
 
 
+app.command()(bench_workload.particleflow)
+app.command()(bench_workload.node)
+app.command()(bench_workload.score)
+app.command()(bench_workload.hepix)
+
+
 def parts(text: str) -> list[str]:
     """Words between commas."""
     return [part.strip() for part in text.split(",") if part.strip()]
@@ -139,6 +149,10 @@ def whole(text: str, option: str) -> list[int]:
         raise ConfigError(f"{option} {text}: expected whole numbers with commas, as 1,2,4") from None
 
 
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
 def _line(now: Progress) -> str:
     trained = now.trained
     mark = ", oversubscribed" if trained.oversubscribed else ""
@@ -147,24 +161,20 @@ def _line(now: Progress) -> str:
 
 
 def _show(found: Scaling) -> None:
-    from clew.bench.scale_page import CALLED
-
-    head = ("strategy", "workers", "events/s", "speed-up", "efficiency", *CALLED.values(), "")
-    rows = [
-        (
-            row["strategy"],
-            row["workers"],
-            f"{row['events_per_second']:,.1f}",
-            f"{row['speedup']:.2f}",
-            f"{row['efficiency']:.0%}",
-            *("–" if share is None else f"{share:.1%}" for share in row["shares"].values()),
-            "oversubscribed" if row["oversubscribed"] else "",
-        )
-        for row in found.rows()
-    ]
+    rows = found.rows()
     where = f"{found.conditions['cores']} cores on {found.conditions['where']}"
     console.print(f"\n{'weak' if found.weak else 'strong'} scaling, {where}")
-    console.print(table(head, rows, right=range(1, len(head) - 1)))
+    columns = [
+        Column("strategy", [row["strategy"] for row in rows]),
+        Column("workers", [str(row["workers"]) for row in rows], right=True),
+        Column("events/s", [f"{row['events_per_second']:,.1f}" for row in rows], right=True),
+        Column("speed-up", [f"{row['speedup']:.2f}" for row in rows], right=True),
+        Column("efficiency", [f"{row['efficiency']:.0%}" for row in rows], right=True),
+    ]
+    for rank, (part, title) in enumerate(_SHARES.items(), start=1):
+        columns.append(Column(title, [_share(row["shares"][part]) for row in rows], rank, right=True))
+    columns.append(Column("", ["oversubscribed" if row["oversubscribed"] else "" for row in rows]))
+    write(columns, width=room())
     for name, each in found.forecasts.items():
         for place, size in enumerate(each.workers):
             if size not in found.sizes(name):
