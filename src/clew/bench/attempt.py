@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
+from clew.bench.scale import last_line
 from clew.launch.launcher import Job, State
 from clew.ledger import Run, usage
 from clew.ledger.records import Record
@@ -131,11 +132,11 @@ def ended(attempt: Attempt, run: Run, state: State, job: Job) -> None:
     if state == "finished":
         return
     end = run.end() if run.path.exists() else None
-    log = job.log.read_text(errors="replace").strip().splitlines() if job.log.exists() else []
-    attempt.message = str(end["message"]) if end else (log[-1] if log else "it ended without a word")
+    said = last_line(job)
+    attempt.message = str(end["message"]) if end else said or "it ended without a word"
     told = f"{attempt.message} {(end or {}).get('error', '')}".lower()
     attempt.too_large = any(word in told for word in _TOO_LARGE) or (
-        not end and state in ("lost", "failed") and not log
+        not end and state in ("lost", "failed") and not said
     )
 
 

@@ -20,7 +20,7 @@ from clew.ledger.environment import allowed_cores
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 PRECISIONS = ("float32", "bf16")
-_START = 6.0
+_START = 3.0
 """Seconds that a trial takes besides, about."""
 
 
@@ -98,7 +98,7 @@ def scan(
     sizes = [size for size in BATCHES if size <= config.events]
     sizes = sizes[:: 1 if count else 2]
     planned = len(teams) + len(sizes) + len(PRECISIONS) - 2
-    each = max(4.0, seconds / planned - _START)
+    each = max(1.0, seconds / planned - _START)
     bench = Bench(config, output, found, Result({}, {}, {}, {}), lambda note: told(note, None))
 
     def attempt(**changes: Any) -> None:

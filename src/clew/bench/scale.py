@@ -24,6 +24,7 @@ from clew.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.files import write_text
 from clew.launch.launcher import ENDS, Job, Launcher, find
+from clew.launch.ranks import Ranks
 from clew.launch.site import Needs, batch
 from clew.launch.site import load as load_site
 from clew.ledger import Run
@@ -292,7 +293,7 @@ class _Place:
         trained.oversubscribed = self._oversubscribed(trained)
         end = run.end() if run.path.exists() else None
         if state != "finished":
-            trained.message = str(end["message"]) if end else _last_line(job) or state
+            trained.message = str(end["message"]) if end else last_line(job) or state
             return
         try:
             sizes.read(trained, run)
@@ -302,7 +303,7 @@ class _Place:
 
     def _launcher(self, trained: Trained) -> Launcher:
         if self.site is None:
-            return find("local")
+            return here(trained.processes)
         return batch(self.site, Needs(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads))
 
     def _settings(self, trained: Trained) -> list[str]:
@@ -360,7 +361,14 @@ def end_job(launcher: Launcher, job: Job) -> None:
     launcher.kill(job)
 
 
-def _last_line(job: Job) -> str:
-    lines = job.log.read_text(errors="replace").strip().splitlines() if job.log.exists() else []
+def here(processes: int) -> Launcher:
+    """What starts jobs of so many processes on this machine."""
+    return find("warm") if processes == 1 else Ranks(processes)
+
+
+def last_line(job: Job) -> str:
+    """The last that a job said, of its first rank if it has several; an error before all else."""
+    logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
     told = [line for line in lines if line.startswith("clew:")] or lines
     return told[-1].removeprefix("clew:").strip() if told else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,11 +22,11 @@ from clew.bench import attempt as attempts
 from clew.bench import hepscore
 from clew.bench.attempt import Attempt, spread
 from clew.bench.material import Material, code, material
-from clew.bench.scale import end_job
+from clew.bench.scale import end_job, here
 from clew.config import Section, to_data
 from clew.errors import WorkerError
 from clew.files import sha256, write_text
-from clew.launch.launcher import ENDS, Job, Launcher, Room, find, portion
+from clew.launch.launcher import ENDS, Job, Launcher, Room, portion
 from clew.ledger import Run
 from clew.ledger.environment import capture
 from clew.train.config import Count
@@ -150,8 +151,8 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
     if any(each.too_large for each in result.attempts):
         bench.find_fitting()
     if result.good:
-        for size in config.batch_scan:
-            bench.scan(size)
+        for count, size in itertools.product(_counts(devices(config)) if config.batch_scan else (), config.batch_scan):
+            bench.scan(size, count)
         bench.ask()
     result.status = "finished" if result.good else "out of memory" if result.fits else "failed"
     bench.publish()
@@ -177,18 +178,19 @@ class Bench:
         self.run(made, batch_size, f"seed {seed}", publish=True)
         return all(not each.message for each in made)
 
-    def scan(self, batch_size: int) -> None:
-        """One more batch size, with a training of its own."""
+    def scan(self, batch_size: int, count: int) -> None:
+        """One more batch size and number of devices, with a training of its own."""
         made = [
-            Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-copy-{copy}")
+            Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
             for copy in range(self.config.copies)
         ]
-        self.run(made, batch_size, f"batch {batch_size}")
+        own = replace(self, config=self.config.model_copy(update={"gpus": count}))
+        own.run(made, batch_size, f"batch {batch_size}{f' on {count} devices' if count else ''}")
         good = [each for each in made if each.epochs and not each.message]
         self.result.scan.append(
             {
                 "batch_size_per_device": batch_size,
-                "devices": devices(self.config),
+                "devices": count,
                 "events_per_second": sum(each.events_per_second for each in good) or None,
                 "accuracy": good[0].last(ACCURACY) if good else None,
                 "fits": not any(each.too_large for each in made),
@@ -236,7 +238,7 @@ class Bench:
         self, made: Sequence[Attempt], batch_size: int, title: str, *, steps: int | None = None, publish: bool = False
     ) -> None:
         """All of these at the same time, to their ends; with `publish` the result is written after every epoch."""
-        launcher: Launcher = find("local")
+        launcher = here(max(1, devices(self.config)))
         jobs: dict[int, Job] = {}
         try:
             for each in made:
@@ -307,6 +309,11 @@ class Bench:
         words = [word for one in sets for word in ("--set", one)]
         place = str(self.material.dataset.path.absolute())
         return ["train", config.recipe, "--dataset", place, "--output", str(self._opened(each).path), *words]
+
+
+def _counts(most: int) -> list[int]:
+    """Numbers of devices to scan: doubling up to what a copy has."""
+    return sorted({most, *(2**n for n in range(16) if 2**n < most)})
 
 
 def devices(config: WorkloadConfig) -> int:

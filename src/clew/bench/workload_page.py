@@ -197,19 +197,25 @@ def scan(result: Result) -> str:
 
 
 def scan_figures(result: Result) -> list[Figure]:
-    """Speed and accuracy against batch size."""
+    """Speed and accuracy against batch size, a line a number of devices."""
     known = sorted((r for r in result.scan if r["events_per_second"]), key=lambda r: int(r["batch_size_per_device"]))
-    if len(known) < 2:
+    sizes = sorted({row["batch_size_per_device"] for row in known})
+    if len(sizes) < 2:
         return []
-    x = [row["batch_size_per_device"] for row in known]
-    ticks: dict[str, Any] = {"type": "log", "tickvals": x, "ticktext": [str(size) for size in x], "dtick": None}
-    speeds = line(x, [row["events_per_second"] for row in known], "", mode="lines+markers")
-    made = [
-        figure([speeds], title="Speed", x="batch a device", y="events/s", xaxis=ticks, yaxis={"rangemode": "tozero"})
-    ]
-    if all(row["accuracy"] is not None for row in known):
-        said = line(x, [row["accuracy"] for row in known], "", colour=1, mode="lines+markers")
-        made.append(figure([said], title="Accuracy", x="batch a device", y="", xaxis=ticks))
+    ticks: dict[str, Any] = {"type": "log", "tickvals": sizes, "ticktext": [str(size) for size in sizes], "dtick": None}
+    made = []
+    for key, title, unit in (("events_per_second", "Speed", "events/s"), ("accuracy", "Accuracy", "")):
+        traces = []
+        for place, count in enumerate(sorted({row["devices"] for row in known})):
+            own = [row for row in known if row["devices"] == count and row[key] is not None]
+            x, y = [row["batch_size_per_device"] for row in own], [row[key] for row in own]
+            name = f"{count} device{'s' if count > 1 else ''}" if count else "processors"
+            traces += [line(x, y, name, colour=place % len(COLOURS), mode="lines+markers")] if own else []
+        base: dict[str, Any] = {"rangemode": "tozero"} if unit else {}
+        if traces:
+            made.append(
+                figure(traces, title=title, x="batch a device", y=unit, showlegend=True, xaxis=ticks, yaxis=base)
+            )
     return made
 
 
