@@ -1,0 +1,1 @@
+"""Particle flow: the towers and tracks of an event in, its particles out."""
