@@ -1,7 +1,7 @@
 """The columns of particle-flow events, in the order of the public Delphes set. Units: GeV, radians.
 
 An event table has `elements`, ragged float32 (n, 12), and `targets`, ragged float32 (n, 7), of the same items: the
-target in a row is that of the element in the row. Fixed columns beside them: `event`, and where they are known `process`
+target in a row is that of the element in it. Fixed columns beside them: `event`, and where they are known `process`
 (a place in PROCESSES) and `gen_met` (of all neutrinos, GeV).
 """
 
