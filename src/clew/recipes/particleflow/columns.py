@@ -39,5 +39,5 @@ CLASSES = ("none", "charged hadron", "neutral hadron", "photon", "electron", "mu
 """By the `pid` of a target."""
 NONE, CHARGED_HADRON, NEUTRAL_HADRON, PHOTON, ELECTRON, MUON = range(len(CLASSES))
 
-PROCESSES = ("ttbar", "qcd")
-"""By the number in `process`."""
+PROCESSES = ("ttbar", "qcd", "parametric")
+"""By the number in `process`; the last is no physics."""
