@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from clew import Loss, Ragged, Recipe, Table, figure, tally
 from clew.recipes.particleflow import display, judging
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
+from clew.recipes.particleflow.events import EVENTS_A_FILE, write
 from clew.recipes.particleflow.settings import Settings
 
 if TYPE_CHECKING:
@@ -32,6 +34,15 @@ class ParticleFlow(Recipe):
         }
     }
     columns = (ELEMENTS, TARGETS)
+    events_a_file = EVENTS_A_FILE
+
+    def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
+        """Events of `generator.kind`, as HDF5.
+
+        Raises:
+            RecipeError: Pythia is wanted and not installed.
+        """
+        yield from write(events, seed, folder, first=first, config=self.config.generator)
 
     def truth(self) -> Sequence[str]:
         return (TARGETS,)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from clew import Section
+from clew.recipes.particleflow.events import Generator
 from clew.recipes.particleflow.judging import Judging
 
 Count = Annotated[int, Field(ge=1)]
@@ -58,3 +59,4 @@ class Settings(Section):
     model: Network = Network()
     losses: Losses = Losses()
     judging: Judging = Judging()
+    generator: Generator = Generator()
