@@ -87,7 +87,7 @@ def scan(
     Raises:
         WorkerError: no setting ran.
     """
-    chosen = spec.load(config.recipe, config.settings)
+    chosen = spec.load(config.recipe, config.given)
     found = material(
         chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
     )

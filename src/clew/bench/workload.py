@@ -41,6 +41,20 @@ PUBLISHED_BAND = (0.955, 0.960)
 0.9579 were published, give or take what seeds do."""
 BANDS: dict[tuple[int, int, int], tuple[float, float]] = {}
 """Of the accuracy without padding on synthetic events, by events, epochs and batch size."""
+FIXED = {
+    "particleflow": (
+        "generator.kind=parametric",
+        "model.kind=graph",
+        "train.optimizer.name=adam",
+        "train.optimizer.lr=1e-4",
+        "train.optimizer.lr_rule=none",
+        "train.schedule.name=constant",
+        "train.schedule.warmup=null",
+        "train.clip=null",
+    )
+}
+"""What a workload is, whatever the recipe's own defaults become: events that need no Pythia, the published network and
+optimiser."""
 _PAUSE = 0.2
 
 
@@ -72,6 +86,11 @@ class WorkloadConfig(Section):
     target: Annotated[float, Field(gt=0, le=1)] | None = None
     """Accuracy (of elements that are there) whose time is told; default: the lower edge of the pass band."""
     settings: tuple[str, ...] = ()
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Settings for the recipe: what is fixed, then the user's own."""
+        return (*FIXED.get(self.recipe, ()), *self.settings)
 
     @property
     def band(self) -> tuple[str, tuple[float, float]] | None:
@@ -141,7 +160,7 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
         ConfigError, DataError: something given does not fit.
         WorkerError: no epoch was finished, for another reason than memory.
     """
-    chosen = spec.load(config.recipe, config.settings)
+    chosen = spec.load(config.recipe, config.given)
     found = material(chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told)
     result = Result(to_data(config), _environment(), _hashes(config, found), _data(chosen, found), power=_power())
     bench = Bench(config, output, found, result, told)
@@ -305,7 +324,11 @@ class Bench:
             "early_stopping": None,
             "target": None,
         }
-        sets = [*(f"train.{name}={json.dumps(value)}" for name, value in values.items()), *config.settings]
+        sets = [
+            *FIXED.get(config.recipe, ()),
+            *(f"train.{n}={json.dumps(v)}" for n, v in values.items()),
+            *config.settings,
+        ]
         words = [word for one in sets for word in ("--set", one)]
         place = str(self.material.dataset.path.absolute())
         return ["train", config.recipe, "--dataset", place, "--output", str(self._opened(each).path), *words]
@@ -459,7 +482,7 @@ def _container_hash() -> str | None:
 def _hashes(config: WorkloadConfig, found: Material) -> dict[str, str | None]:
     import hashlib
 
-    told = json.dumps(spec.load(config.recipe, config.settings).data | {"workload": to_data(config)}, sort_keys=True)
+    told = json.dumps(spec.load(config.recipe, config.given).data | {"workload": to_data(config)}, sort_keys=True)
     return {
         "data": found.checksum,
         "config": hashlib.sha256(told.encode()).hexdigest(),
