@@ -8,9 +8,9 @@ import pytest
 
 import clew
 from clew import Run, spec
-from clew.bench import asking, workload
+from clew.bench import asking
 from clew.bench.material import Material, material
-from clew.bench.workload import WorkloadConfig
+from clew.bench.terms import FIXED, WorkloadConfig
 from tests.train import losses
 
 pytestmark = pytest.mark.timeout(120)
@@ -30,7 +30,7 @@ TOLERANCE = 0.01
 def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        recipe = spec.load("particleflow", (*workload.FIXED["particleflow"], *SMALL)).recipe
+        recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
         first = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         again = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 def train(made: Material, output: Path, threads: int) -> Run:
-    chosen = spec.load("particleflow", (*workload.FIXED["particleflow"], *SMALL))
+    chosen = spec.load("particleflow", (*FIXED["particleflow"], *SMALL))
     settings = {"epochs": 2, "batch_size": 2, "threads": threads, "log_every": 1, "deterministic": True}
     return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
 
@@ -54,7 +54,7 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
 
 
 def test_padding_is_what_bins_have_left(made: Material) -> None:
-    recipe = spec.load("particleflow", (*workload.FIXED["particleflow"], *SMALL)).recipe
+    recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
     found = asking.padding(recipe, made.dataset)
     lengths = made.dataset.lengths("train", "elements")
     places = sum(64 * -(-int(n) // 64) for n in lengths)

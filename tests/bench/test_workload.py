@@ -12,8 +12,10 @@ import torch
 import clew as package
 from clew.bench import hepscore, workload
 from clew.bench.attempt import Attempt, Epoch
+from clew.bench.material import material
 from clew.bench.node import Node, Trial
-from clew.bench.workload import Result, WorkloadConfig, figures, summary
+from clew.bench.outcome import Result, figures, summary
+from clew.bench.terms import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
 from clew.errors import WorkerError
 from clew.ledger import Run
 from tests.cli import clew
@@ -58,9 +60,9 @@ def test_seeds_show_a_spread_and_a_target_its_time() -> None:
 
 
 def test_the_published_accuracy_counts_for_the_published_data_alone() -> None:
-    published = {**workload.PUBLISHED, "data": ("x.pkl",)}
-    assert WorkloadConfig(**published).band == (workload.PADDED, workload.PUBLISHED_BAND)
-    assert WorkloadConfig(**workload.PUBLISHED).band is None
+    published = {**PUBLISHED, "data": ("x.pkl",)}
+    assert WorkloadConfig(**published).band == (PADDED, PUBLISHED_BAND)
+    assert WorkloadConfig(**PUBLISHED).band is None
     assert WorkloadConfig(data=("x.pkl",)).band is None
 
 
@@ -105,7 +107,7 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
 ) -> None:
     seen: list[bool] = []
     recipe = package.recipe.resolve(SMALL)
-    made = workload.material(recipe, events=40, seed=0, output=tmp_path)
+    made = material(recipe, events=40, seed=0, output=tmp_path)
     model = type(recipe).model
 
     def watched(self: Any) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from clew.bench.terms import WorkloadConfig, devices, threads
 from clew.dataset import Dataset
 from clew.dataset.batch import to_batch
 from clew.ledger import Run
@@ -19,9 +20,6 @@ from clew.train.evaluate import recipe_of
 from clew.train.inference import Inference
 from clew.train.supply import best_device
 
-if TYPE_CHECKING:
-    from clew.bench.workload import WorkloadConfig
-
 _LEAST = 3.0
 """Seconds that inference is measured at least."""
 
@@ -29,8 +27,6 @@ _LEAST = 3.0
 def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
     """Events a second through the trained network, batches ready in memory, the first left out; one copy on the
     threads of all."""
-    from clew.bench.workload import devices, threads
-
     recipe, _ = recipe_of(run)
     device = best_device(0) if devices(config) else torch.device("cpu")
     asked = Inference(recipe, _model(run, recipe), device, config.batch_size)
@@ -58,8 +54,6 @@ def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
 
 def flips(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
     """The share of elements that are in another bin with one thread than with several; None where there are no bins."""
-    from clew.bench.workload import threads
-
     recipe, _ = recipe_of(run)
     model: Any = _model(run, recipe).eval()
     if not hasattr(model, "bins"):

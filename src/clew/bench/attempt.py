@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.bench.scale import last_line
+from clew.bench.jobs import last_line
 from clew.launch.launcher import Job, State
 from clew.ledger import Run, usage
 from clew.ledger.records import Record

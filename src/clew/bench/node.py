@@ -11,7 +11,10 @@ from typing import Any
 from clew import spec
 from clew.bench.attempt import Attempt
 from clew.bench.material import material
-from clew.bench.workload import Bench, Result, WorkloadConfig, _environment, devices
+from clew.bench.outcome import Result
+from clew.bench.surroundings import environment
+from clew.bench.terms import WorkloadConfig, devices
+from clew.bench.workload import Bench
 from clew.config import to_data
 from clew.errors import WorkerError
 from clew.files import write_text
@@ -91,7 +94,7 @@ def scan(
     found = material(
         chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
     )
-    node = Node(environment=_environment(), price_per_hour=price_per_hour)
+    node = Node(environment=environment(), price_per_hour=price_per_hour)
     count = devices(config)
     cores = allowed_cores()
     teams = [cores] if count else sorted({cores, *(t for t in (1, cores // 2) if t and cores % t == 0)}, reverse=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import shutil
@@ -18,13 +17,13 @@ from pydantic import Field, field_validator
 from clew import spec
 from clew.bench import sizes
 from clew.bench.forecast import Forecast, forecast
+from clew.bench.jobs import here, last_line, watched
 from clew.bench.sizes import Trained
 from clew.config import Section, to_data
 from clew.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.files import write_text
-from clew.launch.launcher import ENDS, Job, Launcher, find
-from clew.launch.ranks import Ranks
+from clew.launch.launcher import Launcher
 from clew.launch.site import Needs, batch
 from clew.launch.site import load as load_site
 from clew.ledger import Run
@@ -34,7 +33,6 @@ from clew.train.config import CENTRAL, Count, Positive
 KIND = "scale"
 Strategy = Literal["allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"]
 Size = Annotated[int, Field(ge=1)]
-_PAUSE = 0.2
 _MAY_GROW = ("workers", "repeat", "predict")
 """What may differ when a study is gone on with."""
 
@@ -289,7 +287,7 @@ class _Place:
         trained.processes, trained.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(trained)
         job = launcher.start(self._command(trained, run), folder=jobs)
-        state = _watched(launcher, job, told)
+        state = watched(launcher, job, told)
         trained.oversubscribed = self._oversubscribed(trained)
         end = run.end() if run.path.exists() else None
         if state != "finished":
@@ -336,39 +334,3 @@ class _Place:
 
             return trained.workers > torch.accelerator.device_count()
         return trained.processes * (trained.threads or 1) > allowed_cores()
-
-
-def _watched(launcher: Launcher, job: Job, told: Callable[[float, str], None]) -> str:
-    """How a job ends; it is ended with the study."""
-    begun = time.monotonic()
-    try:
-        while (state := launcher.state(job)) not in ENDS:
-            told(time.monotonic() - begun, state)
-            time.sleep(_PAUSE)
-    except BaseException:
-        end_job(launcher, job)
-        raise
-    return state
-
-
-def end_job(launcher: Launcher, job: Job) -> None:
-    """Ask a job to end, and make it after a while."""
-    with contextlib.suppress(KeyboardInterrupt):
-        launcher.stop(job)
-        end = time.monotonic() + 5
-        while launcher.state(job) not in ENDS and time.monotonic() < end:
-            time.sleep(_PAUSE)
-    launcher.kill(job)
-
-
-def here(processes: int) -> Launcher:
-    """What starts jobs of so many processes on this machine."""
-    return find("warm") if processes == 1 else Ranks(processes)
-
-
-def last_line(job: Job) -> str:
-    """The last that a job said, of its first rank if it has several; an error before all else."""
-    logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
-    told = [line for line in lines if line.startswith("clew:")] or lines
-    return told[-1].removeprefix("clew:").strip() if told else ""

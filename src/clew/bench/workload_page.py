@@ -6,7 +6,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.workload import ACCURACY, PADDED, Result, WorkloadConfig, figures
+from clew.bench.outcome import Result, figures
+from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
 

@@ -16,7 +16,7 @@ from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.bench.node import Trial
-    from clew.bench.workload import Result
+    from clew.bench.outcome import Result
 
 Json = Annotated[bool, typer.Option("--json", help="For other programs: print the JSON.")]
 Precision = Annotated[str, typer.Option(help="float32, bf16 or fp16.")]
@@ -62,7 +62,8 @@ def particleflow(
       clew bench particleflow --deterministic --seeds 3 --batch-scan 1,2,4,8
       clew bench particleflow --data 'delphes/*.pkl.bz2' --events 1100 --epochs 5 --batch-size 16
     """
-    from clew.bench.workload import WorkloadConfig, run
+    from clew.bench.terms import WorkloadConfig
+    from clew.bench.workload import run
     from clew.cli.bench import whole
     from clew.config import Document, validate
 
@@ -188,7 +189,7 @@ def node(
       clew bench node --time 5m --gpus 0 --json
     """
     from clew.bench.node import scan
-    from clew.bench.workload import WorkloadConfig
+    from clew.bench.terms import WorkloadConfig
     from clew.config import Document, validate
 
     own = {"recipe": recipe, "events": events, "gpus": gpus, "settings": list(settings or ())}
@@ -255,7 +256,8 @@ def _noting() -> Iterator[Any]:
 
 
 def _show(found: Result) -> None:
-    from clew.bench.workload import ACCURACY, PADDED, figures
+    from clew.bench.outcome import figures
+    from clew.bench.terms import ACCURACY, PADDED
 
     told = figures(found)
     left = "first epoch left out" if told["first_epoch_left_out"] else "one epoch"
