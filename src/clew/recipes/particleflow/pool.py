@@ -82,5 +82,6 @@ def particles(made: Table) -> Particles:
 def _part(number: int, settings: PoolSettings, energy: float) -> Table:
     about: dict[str, Any] = {"what": "particleflow pool", "format": FORMAT, "energy": energy, "events": PART}
     about |= {"seed": settings.seed, "part": number, "pythia": collisions.version()}
+    about |= {"settings": collisions.SETTINGS["minimum bias"]}
     stream = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 900_000_000
     return kept(about, lambda: collisions.Started("minimum bias", stream + 1, energy=energy).collisions(PART))

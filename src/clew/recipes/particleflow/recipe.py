@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from clew import Loss, Ragged, Recipe, Table, figure, tally
-from clew.recipes.particleflow import display, judging
+from clew.recipes.particleflow import display, judging, reading
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.events import EVENTS_A_FILE, write
 from clew.recipes.particleflow.settings import Settings
@@ -35,6 +35,10 @@ class ParticleFlow(Recipe):
     }
     columns = (ELEMENTS, TARGETS)
     events_a_file = EVENTS_A_FILE
+
+    def read(self, path: str) -> Iterable[Table]:
+        """Generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
+        return reading.read(path, self.config.data)
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Events of `generator.kind`, as HDF5.

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from clew import Section
 from clew.recipes.particleflow.events import Generator
 from clew.recipes.particleflow.judging import Judging
+from clew.recipes.particleflow.reading import Data
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -56,6 +57,7 @@ class Losses(Section):
 class Settings(Section):
     """Sections of `particleflow`."""
 
+    data: Data = Data()
     model: Network = Network()
     losses: Losses = Losses()
     judging: Judging = Judging()
