@@ -209,6 +209,8 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
         now = functools.partial(Progress, number, total, trained)
         at.train(trained, lambda spent, state, now=now: told(now(spent, state=state)))  # type: ignore[misc]
         made.trainings.append(trained)
+        if site is not None and trained.blocks:
+            made.conditions |= _there(Run(output / trained.run))
         _conclude(made, config)
         made.save(output / "scale.json")
         write(made, output / "scale.html")
@@ -260,6 +262,12 @@ def _conditions(config: ScaleConfig, data: Dataset) -> dict[str, Any]:
         "commit": seen["commit"],
         "when": time.strftime("%Y-%m-%d %H:%M"),
     }
+
+
+def _there(run: Run) -> dict[str, Any]:
+    """What jobs found where they ran."""
+    seen = run.environment()
+    return {"cores": seen["cores_allowed"], **{key: seen[key] for key in ("cpu", "memory_gb", "packages")}}
 
 
 def _threads(config: ScaleConfig) -> int | None:

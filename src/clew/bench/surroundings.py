@@ -16,6 +16,7 @@ from clew.bench.terms import WorkloadConfig, devices
 from clew.config import to_data
 from clew.files import sha256
 from clew.ledger.environment import capture
+from clew.train.monitor import tellers
 
 
 def named_devices(config: WorkloadConfig) -> list[str]:
@@ -62,10 +63,8 @@ def data_facts(chosen: Any, found: Material) -> dict[str, Any]:
 
 def power() -> str:
     """Where joules come from, or why there are none."""
-    from clew.train.monitor import _Device, _Package
-
-    meters = ["processor (RAPL)"] * bool(list(_Package.all())) + ["device (NVML)"] * bool(list(_Device.find(0)))
-    return f"{' and '.join(meters)}, sampled twice a second" if meters else "this machine does not tell its energy"
+    found = tellers(0)
+    return f"{' and '.join(found)}, sampled twice a second" if found else "this machine does not tell its energy"
 
 
 def environment() -> dict[str, Any]:

@@ -162,7 +162,8 @@ def _line(now: Progress) -> str:
 
 def _show(found: Scaling) -> None:
     rows = found.rows()
-    where = f"{found.conditions['cores']} cores on {found.conditions['where']}"
+    cores = "" if found.config["on"] else f"{found.conditions['cores']} cores on "
+    where = f"{cores}{found.conditions['where']}"
     console.print(f"\n{'weak' if found.weak else 'strong'} scaling, {where}")
     columns = [
         Column("strategy", [row["strategy"] for row in rows]),

@@ -26,7 +26,7 @@ class Small(Recipe):
     columns = ("x", "y")
     defaults = {"train": {"monitor_seconds": None}}
 
-    def generate(self, events: int, seed: int, folder: Path) -> Iterator[tuple[Path, int]]:
+    def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         rng = np.random.default_rng(seed)
         x = rng.normal(size=(events, 3)).astype(np.float32)
         path = folder / "events.h5"
