@@ -16,7 +16,7 @@ from clew.bench.material import material
 from clew.bench.node import Node, Trial
 from clew.bench.outcome import Result, figures, summary
 from clew.bench.terms import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
-from clew.errors import WorkerError
+from clew.errors import RunError, WorkerError
 from clew.ledger import Run
 from tests.cli import clew
 
@@ -93,6 +93,8 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
     log = hepscore.read(tmp_path / "out" / "small_summary.json").report.log
     assert log == "out of memory at batch 4; 2 fits"
     assert "the largest that fits is 2" in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(RunError, match="holds a result already"):
+        workload.run(config, tmp_path / "out")
 
 
 def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None:

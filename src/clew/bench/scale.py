@@ -241,7 +241,8 @@ def _taken_up(config: ScaleConfig, output: Path, data: Dataset) -> Scaling:
             raise RunError(f"{output} holds a study with other {', '.join(differ)}; name another folder with --output")
         known.config = now
         return known
-    if output.exists() and any(output.iterdir()) and not (output / "runs").is_dir():
+    begun = any((output / name).is_dir() for name in ("runs", "jobs"))
+    if output.exists() and any(output.iterdir()) and not begun:
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     return Scaling(now, _conditions(config, data))
 

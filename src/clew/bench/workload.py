@@ -22,7 +22,7 @@ from clew.bench.outcome import Result, summary
 from clew.bench.surroundings import data_facts, environment, hashes, power
 from clew.bench.terms import ACCURACY, FIXED, WorkloadConfig, devices, threads
 from clew.config import to_data
-from clew.errors import WorkerError
+from clew.errors import RunError, WorkerError
 from clew.launch.launcher import ENDS, Job, Launcher, Room, portion
 from clew.ledger import Run
 
@@ -37,9 +37,12 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
 
     Raises:
         ConfigError, DataError: something given does not fit.
+        RunError: the folder holds a result already.
         WorkerError: no epoch was finished, for another reason than memory.
     """
     chosen = spec.load(config.recipe, config.given)
+    if (output / f"{config.name}{hepscore.SUFFIX}").exists():
+        raise RunError(f"{output} holds a result already; name another folder with --output")
     found = material(chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told)
     result = Result(to_data(config), environment(), hashes(config, found), data_facts(chosen, found), power=power())
     bench = Bench(config, output, found, result, told)

@@ -24,7 +24,9 @@ Recipe = Annotated[str, typer.Option(hidden=True, help="Another recipe in the sa
 
 
 def particleflow(
-    output: Annotated[Path, typer.Option(help="A new folder for summary, report and runs.")] = Path("particleflow"),
+    output: Annotated[
+        Path | None, typer.Option(help="A folder for summary, report and runs (default: the next under bench/).")
+    ] = None,
     events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more is made to validate on.")] = 32,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over them; the first is left out of speeds.")] = 2,
     batch_size: Annotated[int, typer.Option(min=1, help="For each device.")] = 4,
@@ -66,6 +68,7 @@ def particleflow(
     from clew.bench.workload import run
     from clew.cli.bench import whole
     from clew.config import Document, validate
+    from clew.ledger.folder import next_name
 
     given: dict[str, Any] = {
         "recipe": recipe,
@@ -87,6 +90,7 @@ def particleflow(
         "settings": list(settings or ()),
     }
     config = validate(WorkloadConfig, Document(given, {}, "clew bench particleflow"))
+    output = output or next_name(Path("bench"), config.name)
     with _noting() as note:
         found = run(config, output, note)
     if json:
