@@ -1,9 +1,9 @@
 """How fast the published particle-flow network (3.29M parameters) trains on one GPU: clew against plain PyTorch.
 
-Whole steps with Adam on random events of 5,033 elements that lie on the device. The rival is the network as it is usually
-written (`clew.recipes.particleflow.padded`, events padded to 6,400): eager in fp32, tf32 and bf16 autocast, compiled,
-and compiled within a CUDA graph of the whole step. clew's are the Triton kernels on packed events, compiled, in a CUDA
-graph. All start from the same weights and see the same events. Medians of steps, each timed by events of the device.
+Whole steps with Adam on random events of 5,033 elements that lie on the device. The rival is the network as it is
+usually written (`clew.recipes.particleflow.padded`, events padded to 6,400): eager in fp32, tf32 and bf16 autocast,
+compiled, and compiled within a CUDA graph of the whole step. clew's are the Triton kernels on packed events, compiled,
+in a CUDA graph. All start from the same weights and see the same events. Medians of steps, each timed by events of the device.
 
 Also: the loss of all after the same steps; errors of outputs and gradients against fp32 with elements in the same bins,
 beside those of autocast; peak memory of a step.

@@ -1,8 +1,8 @@
 """How well particle flow is learned: masked accuracy of the networks, a perceptron that sees one element, the majority.
 
-Events of the generator (Pythia ttbar with pile-up, or parametric ones without Pythia), made once; three seeds, each with
-its own split and first weights; prepare, train, evaluate, as users do it. All networks see the same events for the same
-epochs with the same loss and rate. The majority is the commonest class of the training events. Accuracies are over
+Events of the generator (Pythia ttbar with pile-up, or parametric ones without Pythia), made once; three seeds, each
+with its own split and first weights; prepare, train, evaluate, as users do it. All networks see the same events for the
+same epochs with the same loss and rate. The majority is the commonest class of the training events. Accuracies are over
 elements of the test split that no network has seen: no padding counts.
 
 The default is a small setting (20 pile-up, about 860 elements an event, a network of a quarter of the published width)

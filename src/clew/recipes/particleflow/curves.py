@@ -80,8 +80,8 @@ class ByClass(tally.Tally):
 
 @dataclass(frozen=True)
 class Response(tally.Tally):
-    """A histogram of predicted over true; its value is the median. What lies above counts in a last bin of its own, which
-    is not drawn. `what` names the thing in titles."""
+    """A histogram of predicted over true; its value is the median. What lies above counts in a last bin of its own,
+    which is not drawn. `what` names the thing in titles."""
 
     edges: Floats = field(metadata={"label": True})
     counts: Floats
