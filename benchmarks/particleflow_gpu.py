@@ -3,10 +3,10 @@
 Whole steps with Adam on random events of 5,033 elements that lie on the device. The rival is the network as it is
 usually written (`clew.recipes.particleflow.padded`, events padded to 6,400): eager in fp32, tf32 and bf16 autocast,
 compiled, and compiled within a CUDA graph of the whole step. clew's are the Triton kernels on packed events, compiled,
-in a CUDA graph. All start from the same weights and see the same events. Medians of steps, each timed by events of the device.
+in a CUDA graph. All start from the same weights and see the same events. Medians of steps, timed by the device.
 
 Also: the loss of all after the same steps; errors of outputs and gradients against fp32 with elements in the same bins,
-beside those of autocast; peak memory of a step.
+beside those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
 
 Without a GPU nothing is measured, but `--tiny` runs everything that is no kernel, on the CPU, to find mistakes.
 """
@@ -22,11 +22,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from _contest import Sheet, main, options
+from _loading import waited
 from torch import Tensor
 
+import clew
+from clew import Ragged, Table
+from clew.recipes.particleflow import ParticleFlow, Settings
 from clew.recipes.particleflow.binning import Layout
+from clew.recipes.particleflow.judging import Judging
 from clew.recipes.particleflow.loss import class_weights, element_losses
 from clew.recipes.particleflow.network import GraphFlow
 from clew.recipes.particleflow.padded import padded_forward
@@ -271,6 +277,21 @@ def _by_kernels(data: Data, settings: Network) -> tuple[list[Tensor], tuple[Tens
     return orders, found
 
 
+def data_wait(sheet: Sheet, folder: Path, tiny: bool) -> None:
+    """How long `clew.train` itself waits for batches of 16 from a prepared dataset."""
+    rng, (events, mean) = np.random.default_rng(1), (32, 150) if tiny else (320, ELEMENTS)
+    lengths = rng.poisson(mean, events)
+    elements, targets = (rng.normal(size=(lengths.sum(), width)).astype(np.float32) for width in (12, 7))
+    elements[:, 0], targets[:, 0] = rng.integers(1, 3, len(elements)), rng.integers(0, 6, len(elements))
+    column = Ragged.from_lengths(elements, lengths)
+    folder.mkdir()
+    Table({"event": np.arange(events), "elements": column, "targets": column.share(targets)}).save(folder / "a.h5")
+    recipe = ParticleFlow(Settings(model=TINY if tiny else Network(), judging=Judging(jets=False)))
+    data = clew.prepare(recipe, input=[str(folder / "a.h5")], output=str(folder / "data"), workers=1)
+    run = {"epochs": 1 if tiny else 3, "precision": "bf16", "batch_size": 16}
+    waited(sheet, "clew train particleflow", recipe, data, folder / "run", bar=not tiny, **run)
+
+
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     if not torch.cuda.is_available() and not arguments.tiny:
         print("skipped: torch finds no GPU here (--tiny runs the plain part on the CPU)")
@@ -280,6 +301,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     wrong = errors(sheet, arguments.tiny, device)
     last = losses(sheet, arguments.tiny, device)
     rates = {events: contest(sheet, events, steps, arguments.tiny, device) for events in (16, 4)}
+    data_wait(sheet, folder / "wait", arguments.tiny)
     if device.type == "cuda" and not arguments.tiny:
         _bars(sheet, wrong, last, rates)
     size = sum(each.numel() for each in GraphFlow(Network()).parameters())

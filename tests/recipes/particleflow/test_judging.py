@@ -84,4 +84,4 @@ def test_momenta_count_where_there_is_a_particle() -> None:
     each = element_losses(outputs, targets, settings)
     told = np.log(6) * np.array(class_weights(settings.expected))[[0, 1]]
     huber = 2 * (np.log(4) - 0.5) + 0.5  # of log(1 + 3) twice, and of a cosine of 1
-    np.testing.assert_allclose(each.numpy(), told + [0, huber], rtol=1e-5)
+    np.testing.assert_allclose(each.numpy(), told + np.array([0, huber]), rtol=1e-5)
