@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
+import os
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +33,7 @@ def tallies(samples: Table, truth: dict[str, Floats], objects: Table, settings: 
     met = [np.array([missing(each, own) for own in events]) for each in (truth, found)]
     ratio = met[1] / np.maximum(met[0], 1e-6)
     made: dict[str, tally.Tally] = {
-        "met_response": Response.of(ratio, RATIO, axis="predicted / true missing pT", weights=weights)
+        "met_response": Response.of(ratio, RATIO, axis="predicted / true", what="missing pT", weights=weights)
     }
     if settings.jets and importlib.util.find_spec("fastjet"):
         made |= _jets(truth, found, events, weights, settings)
@@ -53,7 +57,8 @@ def cluster(particles: dict[str, Floats], own: slice, radius: float, least: floa
         fastjet.PseudoJet(*four)
         for four in np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)], 1).tolist()
     ]
-    sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
+    with _silent():
+        sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
     jets = fastjet.sorted_by_pt(sequence.inclusive_jets(least))
     return np.array([(jet.pt(), jet.eta(), jet.phi()) for jet in jets], dtype=np.float64).reshape(-1, 3)
 
@@ -71,7 +76,11 @@ def _jets(
     there = np.isfinite(ratio)
     return {
         "jet_response": Response.of(
-            ratio[there], RATIO, axis=f"predicted / true jet pT, above {settings.jet_pt:g} GeV", weights=weight[there]
+            ratio[there],
+            RATIO,
+            axis="predicted / true",
+            what=f"pT of jets above {settings.jet_pt:g} GeV",
+            weights=weight[there],
         ),
         "jet_efficiency": tally.Ratio.of(there, weight),
     }
@@ -87,3 +96,17 @@ def matched(true: Floats, said: Floats, far: float) -> Floats:
             best = int(apart.argmin())
             ratio[place], free[best] = said[best, 0] / pt, False
     return ratio
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without the banner that fastjet prints, past Python, at its first clustering."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "w") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
