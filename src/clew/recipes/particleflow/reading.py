@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Literal
 
-from clew import Section, Table, readers
+from clew import Section, readers
 from clew.errors import DataError
+from clew.readers import Pieces
 from clew.recipes.particleflow.edm4hep import RECO
 from clew.recipes.particleflow.pfnano import SEEN
 
@@ -19,7 +19,7 @@ class Data(Section):
     with `elements` and `targets`, such as generated events. `auto` looks."""
 
 
-def read(path: str, data: Data | None = None) -> Iterable[Table]:
+def read(path: str, data: Data | None = None) -> Pieces:
     """The events of a file in pieces.
 
     Raises:
