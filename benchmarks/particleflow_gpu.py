@@ -87,7 +87,8 @@ class Kernels:
         self.fill, self.first = fill.to(data.device), first.to(data.device)
 
     def outputs(self, network: GraphFlow, x: Tensor, orders: list[Tensor] | None = None) -> dict[str, Tensor]:
-        return self._whole.in_bins(network, x, self.fill, self.first, self.most, self.dtype)
+        """Into `orders` go the places in bins of every layer."""
+        return self._whole.in_bins(network, x, self.fill, self.first, self.most, self.dtype, orders)
 
 
 class Training:
@@ -126,7 +127,7 @@ class Training:
 
     def capture(self) -> None:
         """From now on a step is one launch."""
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):
@@ -149,7 +150,7 @@ def rate(training: Training, events: int, steps: int) -> tuple[float, float]:
     torch.cuda.synchronize()
     times = []
     for number in range(steps):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         training.step(number)
         end.record()
@@ -256,20 +257,8 @@ def _outputs_and_gradients(
 
 def _by_kernels(data: Data, settings: Network) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
     """Outputs and gradients, and the orders that the kernels filled bins in, for the padded network."""
-    from clew.recipes.particleflow.kernels import layer, whole
-
     kept: list[Tensor] = []
-
-    def seen(*given: Any) -> tuple[Tensor, ...]:
-        made = layer.flow_layer(*given)
-        kept.append(made[5])
-        return made
-
-    whole.flow_layer = seen  # type: ignore[assignment]
-    try:
-        found = _outputs_and_gradients(Kernels(data), settings, data, None)
-    finally:
-        whole.flow_layer = layer.flow_layer
+    found = _outputs_and_gradients(Kernels(data), settings, data, kept)
     events, length = data.plain[0][0].shape[:2]
     rows = data.layout.mask.numel() // events  # all events are as long
     spare = torch.arange(rows, length, device=data.device).expand(2, events, -1)

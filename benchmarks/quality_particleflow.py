@@ -28,8 +28,8 @@ from clew.recipes.particleflow.columns import TARGETS
 
 KINDS = ("graph", "element")
 SEEDS = (1, 2, 3)
-SMALL = ("model.width=64", "model.distance=32", "model.bin_size=160", "model.identity_width=64")
-SMALL += ("model.momentum_width=64", "train.optimizer.lr=0.002", "judging.jets=false", "train.threads=2")
+SMALL = ["model.width=64", "model.distance=32", "model.bin_size=160", "model.identity_width=64"]
+SMALL += ["model.momentum_width=64", "train.optimizer.lr=0.002", "judging.jets=false", "train.threads=2"]
 
 
 def generated(folder: Path, events: int, arguments: argparse.Namespace) -> tuple[list[str], str]:

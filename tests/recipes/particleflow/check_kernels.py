@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from clew.recipes.particleflow.binning import Layout
-from clew.recipes.particleflow.kernels import layer as layers
 from clew.recipes.particleflow.kernels import sorting, whole
 from clew.recipes.particleflow.loss import element_losses
 from clew.recipes.particleflow.network import GraphFlow
@@ -42,15 +41,8 @@ def outputs_and_gradients() -> None:
     elements, targets, _ = tensors(flow_events(6, mean=40), torch.float32)
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     elements, targets = elements[: offsets[-1]], targets[: offsets[-1]]
-    kept = []
-
-    def seen(*given: object) -> tuple[torch.Tensor, ...]:
-        made = layers.flow_layer(*given)
-        kept.append(made[5])
-        return made
-
-    whole.flow_layer = seen  # type: ignore[assignment]
-    found = whole.forward(network, elements, offsets, torch.float32)
+    kept: list[torch.Tensor] = []
+    found = whole.forward(network, elements, offsets, torch.float32, kept)
     element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.double() for name, p in network.named_parameters() if p.grad is not None}
     wide = GraphFlow(SETTINGS).double()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import importlib.util
 import itertools
 import os
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,8 +56,8 @@ def cluster(particles: dict[str, Floats], own: slice, radius: float, least: floa
         fastjet.PseudoJet(*four)
         for four in np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)], 1).tolist()
     ]
-    with _silent():
-        sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
+    _greet()
+    sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
     jets = fastjet.sorted_by_pt(sequence.inclusive_jets(least))
     return np.array([(jet.pt(), jet.eta(), jet.phi()) for jet in jets], dtype=np.float64).reshape(-1, 3)
 
@@ -98,15 +97,18 @@ def matched(true: Floats, said: Floats, far: float) -> Floats:
     return ratio
 
 
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without the banner that fastjet prints, past Python, at its first clustering."""
+@functools.cache
+def _greet() -> None:
+    """Let fastjet print, past Python and at its first clustering, the banner that nobody needs to see."""
+    import fastjet
+
     sys.stdout.flush()
     kept = os.dup(1)
     with open(os.devnull, "w") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 1)
     try:
-        yield
+        one = [fastjet.PseudoJet(1.0, 0.0, 0.0, 1.0)]
+        fastjet.ClusterSequence(one, fastjet.JetDefinition(fastjet.antikt_algorithm, 0.4))
     finally:
         os.dup2(kept, 1)
         os.close(kept)

@@ -50,7 +50,8 @@ class GraphLayer(nn.Module):
             given = order(codes(distance, self.codebook), layout.event, 2 * self.codebook.shape[-1])
         made = convolve(gathered(distance, given, layout), gathered(messages, given, layout), layout)
         arrived = spread(made, given, layout)
-        mixed = torch.lerp(around, arrived, torch.sigmoid(gate + self.gate_bias))
+        share = torch.sigmoid(gate + self.gate_bias).to(around.dtype)  # under autocast the bias is wider
+        mixed = torch.lerp(around, arrived, share)
         return f.elu(mixed, inplace=True), given
 
 

@@ -17,12 +17,14 @@ ALIGNED = 8
 """Columns of matrices are padded with zeros to a multiple of this, which tensor cores want."""
 
 
-def forward(network: GraphFlow, elements: Tensor, offsets: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    """As `GraphFlow.forward`."""
+def forward(
+    network: GraphFlow, elements: Tensor, offsets: Tensor, dtype: torch.dtype, kept: list[Tensor] | None = None
+) -> dict[str, Tensor]:
+    """As `GraphFlow.forward`; `kept` as in `in_bins`."""
     layout = Layout.of(offsets, network.bin_size)
     rows = elements.new_zeros(layout.mask.numel(), elements.shape[-1]).index_copy_(0, layout.slot, elements)
     fill, first, most = bins(layout, offsets)
-    made = in_bins(network, rows, fill, first, most, dtype)
+    made = in_bins(network, rows, fill, first, most, dtype, kept)
     return {name: value.index_select(0, layout.slot) for name, value in made.items()}
 
 
@@ -35,9 +37,18 @@ def bins(layout: Layout, offsets: Tensor) -> tuple[Tensor, Tensor, int]:
 
 
 def in_bins(
-    network: GraphFlow, rows: Tensor, fill: Tensor, first: Tensor, most: int, dtype: torch.dtype
+    network: GraphFlow,
+    rows: Tensor,
+    fill: Tensor,
+    first: Tensor,
+    most: int,
+    dtype: torch.dtype,
+    kept: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Outputs by row, of rows (bins * size, 12) of which some are empty (zeros). Sizes are those of tensors alone."""
+    """Outputs by row, of rows (bins * size, 12) of which some are empty (zeros). Sizes are those of tensors alone.
+
+    Into `kept` goes the `index` of every layer (see `sorting`).
+    """
     inputs = encoded(rows)
     state = _aligned(inputs, 16).to(dtype).expand(STACKS, -1, -1)
     states = []
@@ -47,7 +58,10 @@ def in_bins(
         half = layer.codebook.shape[-1]
         book = f.pad(layer.codebook, (0, KEYS - half))
         parts = (layer.inner_bias, layer.outer, layer.gate_bias)
-        state = flow_layer(state, project, *parts, book, fill, first, half, most)[0]
+        made = flow_layer(state, project, *parts, book, fill, first, half, most)
+        if kept is not None:
+            kept.append(made[5])
+        state = made[0]
         states.append(state)
     return _decoded(network.decoder, inputs, states, dtype)
 
@@ -74,12 +88,13 @@ def _decoded(decoder: Decoder, inputs: Tensor, states: list[Tensor], dtype: torc
 
 def _components(decoder: Decoder, state: Tensor) -> Tensor:
     """(rows, 5) of the states (heads, rows, f): each head's product with all its components at once."""
-    weights = [each.weight for each in decoder.component]
+    layers = [each for each in decoder.component if isinstance(each, nn.Linear)]
+    weights = [each.weight for each in layers]
     order = [[place for place, head in enumerate(HEAD_OF) if head == own] for own in range(len(state))]
     blocks = [f.pad(torch.cat([weights[k] for k in own]), (0, 0, 0, ALIGNED - len(own))).t() for own in order]
     made = product(state, torch.stack(blocks)).float()
     found = [made[head, :, order[head].index(place)] for place, head in enumerate(HEAD_OF)]
-    return torch.stack(found, dim=-1) + torch.cat([each.bias for each in decoder.component])
+    return torch.stack(found, dim=-1) + torch.cat([each.bias for each in layers])
 
 
 def _normed(state: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
