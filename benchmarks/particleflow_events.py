@@ -76,53 +76,48 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
     from matplotlib import pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
+    colours = dict(zip(samples, ("tab:blue", "tab:orange", "tab:green"), strict=True))
     figure, axes = plt.subplots(2, 3, figsize=(14, 8), constrained_layout=True)
     for axis, name in zip(axes.flat, ("elements", *PUBLISHED), strict=True):
-        every = {label: _per_event(made, name) for label, made in samples.items()}
-        most = max(values.max() for values in every.values())
-        edges = (
-            np.arange(most + 2) - 0.5
-            if most < 60
-            else np.linspace(0.7 * min(v.min() for v in every.values()), most, 40)
-        )
-        for label, values in every.items():
-            axis.hist(
-                values, edges, histtype="step", density=True, label=f"{label}: {values.mean():,.1f}", linewidth=1.5
-            )
-        means = ELEMENTS if name == "elements" else {"ttbar": PUBLISHED[name]}
-        for label, value in means.items():
-            style = "k--" if label == "ttbar" else "k:"
-            axis.axvline(value, color="black", linestyle=style[1:], label=f"published, {label}: {value:,.0f}")
-        if name in RANGES:
-            axis.axvspan(*RANGES[name], color="black", alpha=0.06, label="published range")
-        axis.set_xlabel(f"{name}{'' if name == 'elements' else 's'} an event")
-        axis.set_ylabel("share of events")
-        axis.legend(fontsize=8)
+        _multiplicity(axis, name, {label: _per_event(made, name) for label, made in samples.items()}, colours)
     figure.savefig(folder / "multiplicities.png", dpi=80)
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.2), constrained_layout=True)
     for label, made in samples.items():
-        x, y = made.ragged("elements").values, made.ragged("targets").values
+        x, y, many, colour = made.ragged("elements").values, made.ragged("targets").values, len(made), colours[label]
         track = x[:, 0] == TRACK
         for kind, mask, style in (("tracks", track, "-"), ("towers", ~track, "--")):
-            _steps(axes[0], x[mask, 1], np.geomspace(0.05, 300, 50), len(made), f"{label}, {kind}", style)
-            _steps(axes[1], x[mask, 2], np.linspace(-5, 5, 51), len(made), f"{label}, {kind}", style)
-        for number, style in ((2, "--"), (3, "-")):
-            _steps(
-                axes[2],
-                y[y[:, 0] == number, 6],
-                np.geomspace(0.2, 2000, 50),
-                len(made),
-                f"{label}, {CLASSES[number]}s",
-                style,
-            )
+            _steps(axes[0], x[mask, 1], np.geomspace(0.05, 300, 50), many, f"{label}, {kind}", colour, style)
+            _steps(axes[1], x[mask, 2], np.linspace(-5, 5, 51), many, f"{label}, {kind}", colour, style)
+        for number, style in ((3, "-"), (2, "--")):
+            own = y[y[:, 0] == number, 6]
+            _steps(axes[2], own, np.geomspace(0.2, 2000, 50), many, f"{label}, {CLASSES[number]}s", colour, style)
     for axis, told in zip(axes, ("pT, ET of elements, GeV", "eta of elements", "energy of targets, GeV"), strict=True):
         axis.set_xlabel(told)
         axis.set_ylabel("an event and bin")
+        axis.legend(fontsize=7, loc="lower center")
+    axes[1].set_ylim(0)
+    for axis in (axes[0], axes[2]):
+        axis.set_xscale("log")
         axis.set_yscale("log")
-        axis.legend(fontsize=7)
-    axes[0].set_xscale("log")
-    axes[2].set_xscale("log")
     figure.savefig(folder / "spectra.png", dpi=80)
+
+
+def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str, str]) -> None:
+    """Shares of events by how many they have of something."""
+    most, least = (of([of(values) for values in every.values()]) for of in (max, min))
+    edges = np.arange(most + 2) - 0.5 if most < 60 else np.linspace(0.97 * least, 1.03 * most, 30)
+    for label, values in every.items():
+        share = np.histogram(values, edges)[0] / len(values)
+        axis.stairs(share, edges, color=colours[label], label=f"{label}: {values.mean():,.1f}", linewidth=1.5)
+    means = ELEMENTS if name == "elements" else {"ttbar": PUBLISHED[name]}
+    for label, value in means.items():
+        style = "--" if label == "ttbar" else ":"
+        axis.axvline(value, color="black", linestyle=style, label=f"published, {label}: {value:,.0f}")
+    if name in RANGES:
+        axis.axvspan(*RANGES[name], color="black", alpha=0.06, label="published range")
+    axis.set_xlabel(name if name == "elements" else f"{name}s")
+    axis.set_ylabel("share of events")
+    axis.legend(fontsize=8)
 
 
 def _per_event(made: Table, name: str) -> Any:
@@ -132,9 +127,9 @@ def _per_event(made: Table, name: str) -> Any:
     return np.bincount(like.events, like.values[:, 0] == CLASSES.index(name), minlength=len(made))
 
 
-def _steps(axis: Any, values: Any, edges: Any, many: int, label: str, style: str) -> None:
+def _steps(axis: Any, values: Any, edges: Any, many: int, label: str, colour: str, style: str) -> None:
     heights = np.histogram(values, edges)[0] / many
-    axis.stairs(np.where(heights > 0, heights, np.nan), edges, label=label, linestyle=style)
+    axis.stairs(np.where(heights > 0, heights, np.nan), edges, label=label, color=colour, linestyle=style)
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for line in (BLOCKS[0] + BLOCKS[1]).splitlines():
         words = shlex.split(line.replace("--events 100", "--events 6"))[1:]
         done(*words, *(less if "generate" in words else []))
-    assert [path.name for path in sorted(tmp_path.glob("*/*00000.h5"))] == [
+    assert [path.name for path in sorted(tmp_path.glob("*/synthetic-*.h5"))] == [
         "synthetic-ttbar-pu5-seed0-00000.h5",
         "synthetic-qcd-pu5-seed0-00000.h5",
         "synthetic-parametric-pu5-seed0-00000.h5",

@@ -43,13 +43,15 @@ def counts(made: Table) -> dict[str, float]:
     return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(made)).tolist(), strict=True))
 
 
-def check_counts(made: Table) -> None:
-    """Within 5% and 15% of what is published, and three standard errors of so few events."""
+def check_counts(made: Table, collisions: int | None = None) -> None:
+    """Within 5% and 15% of what is published, and for leptons two standard errors of so few events and collisions."""
     lengths = made.ragged("elements").lengths
     assert lengths.mean() == pytest.approx(ELEMENTS, rel=0.05)
     found = counts(made)
     for name, published in PUBLISHED.items():
-        luck = 3 * np.sqrt(published / len(made)) if published < 10 else 0
+        luck = (
+            2 * np.sqrt(published * (1 / len(made) + (200 / collisions if collisions else 0))) if published < 10 else 0
+        )
         assert abs(found[name] - published) < 0.15 * published + luck, (name, found)
 
 
@@ -72,7 +74,7 @@ def test_pythia_counts_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     monkeypatch.setattr(pool, "PART", 1500)
     made = events.make(80, 1, 0, Generator(pool=PoolSettings(size=1500)))
-    check_counts(made)
+    check_counts(made, 1500)
     check_columns(made)
     assert (made.fixed("process") == PROCESSES.index("ttbar")).all() and 20 < made.fixed("gen_met").mean() < 90
 

@@ -96,11 +96,12 @@ def test_a_hostile_file_is_one_line_for_the_user(tmp_path: Path, made: Table) ->
 def test_the_reader_can_be_named_and_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "a.root"
     write_root(path, {"x": [[1.0, 2.0]]}, tree="Events")
-    with pytest.raises(readers.base.DataError, match="neither EDM4hep"):
-        reading.read(str(path))
     assert problem(path, "pfnano").startswith("no branch 'PFCands_pt'")
     outcome = clew("prepare", "particleflow", "--input", path, "--set", "data.reader=pfnanoo")
     assert outcome.code == 2 and "data.reader" in outcome.err
+    write_root(path, {"x": [[1.0, 2.0]]}, tree="other")
+    outcome = clew("prepare", "particleflow", "--input", path, "--output", tmp_path / "out", "--workers", "1")
+    assert outcome.code == 2 and "a.root: a ROOT file with neither a tree 'events' (edm4hep)" in outcome.err
 
 
 def test_fcc_elements_are_reconstructed_particles(fcc: Table) -> None:
