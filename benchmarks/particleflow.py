@@ -86,9 +86,25 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         sheet.state(f"{name}, a step of one event", value, "events/s")
     sheet.state("control: padded against itself", rate["padded again"] / rate["padded"], "x")
     sheet.bar("packed against padded, 2 threads", rate["packed"] / rate["padded"], 1.3, "x")
+    _threads(sheet, events[0])
     real = sum(lengths) / (len(lengths) * LENGTH)
     sheet.state("share of padding in the padded network", 1 - real, "")
     return {"threads": THREADS, "rounds": rounds, "parameters": _size(contestants["packed"].network)}
+
+
+def _threads(sheet: Sheet, event: tuple[Tensor, Tensor]) -> None:
+    """What another number of threads changes: bins of elements at first, and the loss after three steps."""
+    bins, losses = [], []
+    for threads in (1, 1, 2):
+        torch.set_num_threads(threads)
+        training = Training(Network(), padded=False, length=LENGTH)
+        bins.append(training.network.bins(event[0], torch.tensor([0, len(event[0])])))
+        losses.append([training.step(*event) for _ in range(3)][-1])
+    torch.set_num_threads(THREADS)
+    sheet.bar("one thread twice: the loss of the third step differs by", abs(losses[1] - losses[0]), 0, "", lower=True)
+    for place, layer in enumerate((bins[0] != bins[2]).flatten(1).double().mean(dim=1).tolist()):
+        sheet.state(f"1 and 2 threads: elements in another bin, layer {place + 1}", 1e6 * layer, "per million")
+    sheet.state("1 and 2 threads: relative difference of the third loss", 1e6 * abs(losses[2] / losses[0] - 1), "1e-6")
 
 
 def _block(training: Training, events: Any) -> float:

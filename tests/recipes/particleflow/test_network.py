@@ -11,6 +11,7 @@ from torch import Tensor
 from clew.recipes.particleflow.binning import Layout, codes, flips, order
 from clew.recipes.particleflow.loss import element_losses
 from clew.recipes.particleflow.network import GraphFlow
+from clew.recipes.particleflow.networks import KINDS
 from clew.recipes.particleflow.padded import padded_forward
 from clew.recipes.particleflow.settings import Losses, Network
 
@@ -136,3 +137,16 @@ def test_the_same_batch_gives_the_same_bits() -> None:
             losses.append(loss.item())
         found.append((losses, network.bins(elements, offsets)))
     assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize("kind", ["graph", "attention", "element"])
+def test_half_precision_is_near(kind: str) -> None:
+    torch.manual_seed(5)
+    network = KINDS[kind](SMALL)
+    elements, targets, offsets = tensors(flow_events(3, mean=70), torch.float32)
+    expected = network(elements, offsets)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network(elements, offsets)
+    element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
+    for name, value in expected.items():
+        assert (found[name].float() - value).norm() < 0.05 * value.norm(), name

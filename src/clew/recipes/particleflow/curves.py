@@ -80,25 +80,27 @@ class ByClass(tally.Tally):
 
 @dataclass(frozen=True)
 class Response(tally.Tally):
-    """A histogram of predicted over true; its value is the median. What lies outside counts in the last bins."""
+    """A histogram of predicted over true; its value is the median. What lies above counts in a last bin of its own,
+    which is not drawn. `what` names the thing in titles."""
 
     edges: Floats = field(metadata={"label": True})
     counts: Floats
+    """One more than there are bins."""
     axis: str
+    what: str
 
     @classmethod
-    def of(cls, ratio: ArrayLike, edges: ArrayLike, *, axis: str, weights: ArrayLike | None = None) -> Response:
-        bins = np.asarray(edges, float)
-        values = np.clip(np.asarray(ratio, float), bins[0], np.nextafter(bins[-1], -np.inf))
-        weight = np.ones(values.shape) if weights is None else np.asarray(weights, float)
-        return cls(bins, np.histogram(values, bins, weights=weight)[0].astype(np.float64), axis)
+    def of(cls, ratio: ArrayLike, edges: ArrayLike, *, axis: str, what: str, weights: ArrayLike) -> Response:
+        bins, weight = np.asarray(edges, float), np.asarray(weights, float)
+        place = np.clip(np.searchsorted(bins, np.asarray(ratio, float), side="right") - 1, 0, len(bins) - 1)
+        return cls(bins, np.bincount(place, weight, len(bins)).astype(np.float64), axis, what)
 
     def quantile(self, share: float) -> float:
-        """Linear within a bin; NaN where nothing was counted."""
+        """Linear within a bin, at most the last edge; NaN where nothing was counted."""
         total = self.counts.sum()
         if not total:
             return math.nan
-        below = np.append(0.0, np.cumsum(self.counts)) / total
+        below = np.append(0.0, np.cumsum(self.counts[:-1])) / total
         return float(np.interp(share, below, self.edges))
 
     @property
@@ -116,11 +118,13 @@ class Response(tally.Tally):
         return 1.2533 * self.width / math.sqrt(self.counts.sum()) if self.counts.sum() else math.nan
 
     def figure(self, title: str) -> figure.Figure:
-        density = self.counts / max(self.counts.sum(), 1e-300) / np.diff(self.edges)
+        share = self.counts / max(self.counts.sum(), 1e-300)
+        density = share[:-1] / np.diff(self.edges)
         name = f"median {self.value:.3f}, half of the central 68% {self.width:.3f}"
+        name += f"; {share[-1]:.1%} lie above {self.edges[-1]:g}" if share[-1] else ""
         return figure.figure(
             [figure.steps(self.edges, density, name, fill="tozeroy", showlegend=True)],
-            title=title.replace("_", " ").capitalize(),
+            title=f"Response, {self.what}",
             x=self.axis,
             y="density",
             shapes=[{"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": {"dash": "dot"}}],

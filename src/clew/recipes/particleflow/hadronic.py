@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +32,7 @@ def tallies(samples: Table, truth: dict[str, Floats], objects: Table, settings: 
     met = [np.array([missing(each, own) for own in events]) for each in (truth, found)]
     ratio = met[1] / np.maximum(met[0], 1e-6)
     made: dict[str, tally.Tally] = {
-        "met_response": Response.of(ratio, RATIO, axis="predicted / true missing pT", weights=weights)
+        "met_response": Response.of(ratio, RATIO, axis="predicted / true", what="missing pT", weights=weights)
     }
     if settings.jets and importlib.util.find_spec("fastjet"):
         made |= _jets(truth, found, events, weights, settings)
@@ -53,6 +56,7 @@ def cluster(particles: dict[str, Floats], own: slice, radius: float, least: floa
         fastjet.PseudoJet(*four)
         for four in np.stack([pt * np.cos(phi), pt * np.sin(phi), pt * np.sinh(eta), pt * np.cosh(eta)], 1).tolist()
     ]
+    _greet()
     sequence = fastjet.ClusterSequence(inputs, fastjet.JetDefinition(fastjet.antikt_algorithm, radius))
     jets = fastjet.sorted_by_pt(sequence.inclusive_jets(least))
     return np.array([(jet.pt(), jet.eta(), jet.phi()) for jet in jets], dtype=np.float64).reshape(-1, 3)
@@ -71,7 +75,11 @@ def _jets(
     there = np.isfinite(ratio)
     return {
         "jet_response": Response.of(
-            ratio[there], RATIO, axis=f"predicted / true jet pT, above {settings.jet_pt:g} GeV", weights=weight[there]
+            ratio[there],
+            RATIO,
+            axis="predicted / true",
+            what=f"pT of jets above {settings.jet_pt:g} GeV",
+            weights=weight[there],
         ),
         "jet_efficiency": tally.Ratio.of(there, weight),
     }
@@ -87,3 +95,20 @@ def matched(true: Floats, said: Floats, far: float) -> Floats:
             best = int(apart.argmin())
             ratio[place], free[best] = said[best, 0] / pt, False
     return ratio
+
+
+@functools.cache
+def _greet() -> None:
+    """Let fastjet print, past Python and at its first clustering, the banner that nobody needs to see."""
+    import fastjet
+
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with open(os.devnull, "w") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 1)
+    try:
+        one = [fastjet.PseudoJet(1.0, 0.0, 0.0, 1.0)]
+        fastjet.ClusterSequence(one, fastjet.JetDefinition(fastjet.antikt_algorithm, 0.4))
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

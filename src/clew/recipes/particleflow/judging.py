@@ -77,8 +77,9 @@ def _measured(
     made: dict[str, tally.Tally] = {}
     for name in ("pt", "energy"):
         ratio = found[name][right] / np.maximum(truth[name][right], 1e-6)
-        axis = f"predicted / true {'pT' if name == 'pt' else 'energy'} of particles of the right class"
-        made[f"{name}_response"] = Response.of(ratio, RATIO, axis=axis, weights=weight[right])
+        what = f"{'pT' if name == 'pt' else 'energy'} of particles of the right class"
+        axis = "predicted / true"
+        made[f"{name}_response"] = Response.of(ratio, RATIO, axis=axis, what=what, weights=weight[right])
     return made
 
 

@@ -37,11 +37,17 @@ def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: Losses) -> 
     return Loss(each.sum(), float(len(each)))
 
 
-def element_losses(outputs: Mapping[str, Tensor], targets: Tensor, settings: Losses) -> Tensor:
-    """(..., ) of every element, where outputs and targets (..., 7) have the same leading shape."""
+def element_losses(
+    outputs: Mapping[str, Tensor], targets: Tensor, settings: Losses, weight: Tensor | None = None
+) -> Tensor:
+    """(..., ) of every element, where outputs and targets (..., 7) have the same leading shape.
+
+    `weight`: of classes, made beforehand; a CUDA graph cannot make it.
+    """
     kind = targets[..., 0].long()
     logits = outputs["class"].float() if outputs["class"].dtype != torch.float64 else outputs["class"]
-    weight = torch.tensor(class_weights(settings.expected), dtype=logits.dtype, device=logits.device)
+    if weight is None:
+        weight = torch.tensor(class_weights(settings.expected), dtype=logits.dtype, device=logits.device)
     told = f.cross_entropy(logits.flatten(0, -2), kind.flatten(), weight, reduction="none").view_as(kind)
     charge = (outputs["charge"].to(logits.dtype) - targets[..., 1].to(logits.dtype)) ** 2
     wanted = momenta(targets.to(logits.dtype))

@@ -6,6 +6,8 @@ class head 399,366, charge head 266,497, heads of momenta 1,576,229, norms 3,140
 
 from __future__ import annotations
 
+import importlib.util
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
@@ -48,8 +50,15 @@ class GraphLayer(nn.Module):
             given = order(codes(distance, self.codebook), layout.event, 2 * self.codebook.shape[-1])
         made = convolve(gathered(distance, given, layout), gathered(messages, given, layout), layout)
         arrived = spread(made, given, layout)
-        mixed = torch.lerp(around, arrived, torch.sigmoid(gate + self.gate_bias))
+        share = torch.sigmoid(gate + self.gate_bias).to(around.dtype)  # under autocast the bias is wider
+        mixed = torch.lerp(around, arrived, share)
         return f.elu(mixed, inplace=True), given
+
+
+def fits(settings: Network) -> bool:
+    """Whether the Triton kernels can do such a network, and are there."""
+    powers = all(each & (each - 1) == 0 and each >= 16 for each in (settings.width, settings.distance))
+    return powers and settings.bin_size % 64 == 0 and settings.codes < 16 and bool(importlib.util.find_spec("triton"))
 
 
 class GraphFlow(nn.Module):
@@ -58,11 +67,18 @@ class GraphFlow(nn.Module):
     def __init__(self, settings: Network) -> None:
         super().__init__()
         self.bin_size = settings.bin_size
+        self._fits = fits(settings)
         widths = [ENCODED, *[settings.width] * (settings.layers - 1)]
         self.layers = nn.ModuleList(GraphLayer(inputs, settings) for inputs in widths)
         self.decoder = Decoder(ENCODED + settings.layers * settings.width, settings)
 
     def forward(self, elements: Tensor, offsets: Tensor) -> dict[str, Tensor]:
+        if elements.is_cuda and torch.is_autocast_enabled("cuda") and self._fits:
+            from clew.recipes.particleflow.kernels import whole
+
+            dtype = torch.get_autocast_dtype("cuda")
+            with torch.autocast("cuda", enabled=False):
+                return whole.forward(self, elements, offsets, dtype)
         return self.traced(elements, offsets)[0]
 
     @torch.no_grad()

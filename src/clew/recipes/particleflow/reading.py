@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
-from clew import Section, Table, readers
+from clew import Section, readers
 from clew.errors import DataError
-from clew.recipes.particleflow.edm4hep import RECO
-from clew.recipes.particleflow.pfnano import SEEN
+from clew.readers import Pieces
+
+TREES = {"edm4hep": "events", "pfnano": "Events"}
+"""Of ROOT files."""
 
 
 class Data(Section):
@@ -19,7 +20,7 @@ class Data(Section):
     with `elements` and `targets`, such as generated events. `auto` looks."""
 
 
-def read(path: str, data: Data | None = None) -> Iterable[Table]:
+def read(path: str, data: Data | None = None) -> Pieces:
     """The events of a file in pieces.
 
     Raises:
@@ -36,18 +37,18 @@ def _kind(path: str) -> str:
         return "delphes"
     if ending != "root":
         return "table"
-    for kind, tree, branch in (("edm4hep", "events", f"{RECO}.energy"), ("pfnano", "Events", f"{SEEN}_pt")):
-        if _has(path, tree, branch):
+    for kind, tree in TREES.items():
+        if _has(path, tree):
             return kind
-    raise DataError("a ROOT file of neither EDM4hep (tree 'events') nor PFNano (tree 'Events')")
+    told = " nor ".join(f"'{tree}' ({kind})" for kind, tree in TREES.items())
+    raise DataError(f"a ROOT file with neither a tree {told}")
 
 
-def _has(path: str, tree: str, branch: str) -> bool:
-    """Whether a tree has a branch; whether the file is readable at all is for the reader to say."""
-    wanted: dict[str, Any] = {"tree": tree, "columns": (branch,), "chunk": 1}
+def _has(path: str, tree: str) -> bool:
+    """Whether a file has a tree; whether it can be read at all is for the reader to say."""
     try:
-        return bool(readers.read(path, "root", **wanted)[:1])
+        return bool(readers.read(path, "root", tree=tree).plan)
     except DataError as error:
-        if str(error).startswith(("no tree", "no branch", "no events")):
+        if str(error).startswith(("no tree", "no events")):
             return False
         raise

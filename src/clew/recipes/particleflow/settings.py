@@ -18,8 +18,9 @@ Positive = Annotated[float, Field(gt=0)]
 class Network(Section):
     """A network over the elements of an event; the defaults are the published size."""
 
-    kind: Literal["graph", "attention"] = "graph"
-    """`graph`: convolutions within bins of neighbours; `attention`: every element sees every other of its event."""
+    kind: Literal["graph", "attention", "element"] = "graph"
+    """`graph`: convolutions within bins of neighbours; `attention`: every element sees every other of its event;
+    `element`: each by itself, a yardstick."""
     layers: Count = 3
     """In each of two stacks, for identity and for momentum."""
     width: Count = 256
