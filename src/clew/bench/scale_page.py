@@ -106,7 +106,7 @@ def parts(made: Scaling) -> str:
         "strategy",
         "workers",
         *(CALLED[part] for part in PARTS),
-        "ms of waiting for data, per 1,000 events of a rank",
+        "data, ms per 1,000 events",
     )
     rows = [
         (
