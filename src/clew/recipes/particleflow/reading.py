@@ -41,7 +41,7 @@ def _kind(path: str) -> str:
         if _has(path, tree):
             return kind
     told = " nor ".join(f"'{tree}' ({kind})" for kind, tree in TREES.items())
-    raise DataError(f"a ROOT file with neither a tree {told}")
+    raise DataError(f"{path}: a ROOT file with neither a tree {told}")
 
 
 def _has(path: str, tree: str) -> bool:
@@ -51,4 +51,4 @@ def _has(path: str, tree: str) -> bool:
     except DataError as error:
         if str(error).startswith(("no tree", "no events")):
             return False
-        raise
+        raise DataError(f"{path}: {error}") from error
