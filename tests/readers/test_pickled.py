@@ -9,6 +9,7 @@ import os
 import pickle
 import struct
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,8 +26,8 @@ EVENTS = [np.arange(12.0).reshape(4, 3), np.empty((0, 3)), np.ones((2, 3))]
 
 def write(path: Path, what: Any, protocol: int = 4) -> Path:
     data = pickle.dumps(what, protocol=protocol)
-    packed = {".bz2": bz2.compress, ".gz": gzip.compress}.get(path.suffix, bytes)
-    path.write_bytes(packed(data))
+    packs: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.compress, ".gz": gzip.compress}
+    path.write_bytes(packs.get(path.suffix, bytes)(data))
     return path
 
 
