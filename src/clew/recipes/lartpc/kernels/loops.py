@@ -54,8 +54,7 @@ def unfold(x: Array, cells: Array, out: Array) -> None:
                     run[:] = 0
                 if 0 <= y < height:
                     begin = ((event * height + y) * width + left) * channels
-                    for k in range(first, last):
-                        run[k] = flat[begin + k]
+                    run[first:last] = flat[begin + first : begin + last]
 
 
 @njit(nogil=True, cache=True)
@@ -89,27 +88,33 @@ def learn_windows(inner: Array, winner: Array, seen: Array, weight: Array) -> No
                     weight[o, row, column] += g * seen[n, top + row, left + column]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, fastmath={"contract"})
 def learn(inner: Array, winner: Array, cells: Array, x: Array, weight: Array, dx: Array, dweight: Array) -> None:
-    """Add to the gradients of x and of weights (outputs, 5, 5 * channels) what winners (cells, outputs) carry back."""
+    """Add to the gradients of x and of weights (outputs, 5, 5 * channels) what winners (cells, outputs) carry back.
+
+    A window and its gradient are copied out and back: all runs then have one length and lie within the first cache.
+    """
     height, width, channels = x.shape[1:]
     rows, columns = height // 5, width // 5
-    seen, into = x.reshape(-1), dx.reshape(-1)
+    seen, into = np.zeros((9, 9 * channels), x.dtype), np.zeros((9, 9 * channels), x.dtype)
+    run = np.uintp(5 * channels)  # unsigned: no look whether a place counts from the end
     for n in range(len(cells)):
         j, i, event = cells[n] % columns, cells[n] // columns % rows, cells[n] // (rows * columns)
+        above, before = 5 * i - 2, 5 * j - 2
+        first, last = max(0, -before), min(9, width - before)
+        seen[:] = 0
+        into[:] = 0
+        for row in range(max(0, -above), min(9, height - above)):
+            seen[row, first * channels : last * channels] = x[event, above + row, before + first : before + last].ravel()
         for o in range(weight.shape[0]):
-            g = inner[n, o]
-            if g == 0:
-                continue
-            left = 5 * j + winner[n, o] % 5 - 2
-            first, last = max(0, -left) * channels, min(5, width - left) * channels
+            g, top, left = inner[n, o], winner[n, o] // 5, np.uintp(winner[n, o] % 5 * channels)
             for row in range(5):
-                y = 5 * i + winner[n, o] // 5 + row - 2
-                if y < 0 or y >= height:
-                    continue
-                begin = ((event * height + y) * width + left) * channels
-                taps, dtaps = weight[o, row], dweight[o, row]
-                for k in range(first, last):
-                    dtaps[k] += g * seen[begin + k]
-                for k in range(first, last):
-                    into[begin + k] += g * taps[k]
+                line, dline, taps, dtaps = seen[top + row], into[top + row], weight[o, row], dweight[o, row]
+                for k in range(run):
+                    dtaps[k] += g * line[left + k]
+                for k in range(run):
+                    dline[left + k] += g * taps[k]
+        for row in range(max(0, -above), min(9, height - above)):
+            to = dx[event, above + row, before + first : before + last].reshape(-1)
+            for k in range(len(to)):
+                to[k] += into[row, first * channels + k]

@@ -171,7 +171,7 @@ def cells_backward(
     listed, outputs, channels = _listed(active), *weight.shape[:2]
     inner, won = _inner(gradient, y, winner, listed)
     taps, dx, image = _matrix(weight), torch.zeros_like(x), x.contiguous().numpy()
-    bands = _bands(listed, active.shape[2], max(1, len(listed) // (8 * torch.get_num_threads())))
+    bands = _bands(listed, active.shape[2], max(1, len(listed) // (4 * torch.get_num_threads())))
     parts = torch.zeros((len(bands), *taps.shape), dtype=x.dtype)
 
     def work(number: int) -> None:
