@@ -74,8 +74,15 @@ def pixels(
 
 @torch.library.custom_op("clew_lartpc::pixels_backward", mutates_args=())
 def pixels_backward(
-    gradient: Tensor, index: Tensor, charge: Tensor, offsets: Tensor, y: Tensor, winner: Tensor, active: Tensor,
-    height: int, width: int
+    gradient: Tensor,
+    index: Tensor,
+    charge: Tensor,
+    offsets: Tensor,
+    y: Tensor,
+    winner: Tensor,
+    active: Tensor,
+    height: int,
+    width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of fill, weight and bias."""
     found: tuple[Tensor, Tensor, Tensor] = maker(gradient).pixels_backward(
@@ -131,8 +138,15 @@ def _(
 
 @pixels_backward.register_fake
 def _(
-    gradient: Tensor, index: Tensor, charge: Tensor, offsets: Tensor, y: Tensor, winner: Tensor, active: Tensor,
-    height: int, width: int
+    gradient: Tensor,
+    index: Tensor,
+    charge: Tensor,
+    offsets: Tensor,
+    y: Tensor,
+    winner: Tensor,
+    active: Tensor,
+    height: int,
+    width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     channels = y.shape[3]
     return gradient.new_empty(channels), gradient.new_empty((channels, 1, 5, 5)), gradient.new_empty(channels)

@@ -105,7 +105,9 @@ def learn(inner: Array, winner: Array, cells: Array, x: Array, weight: Array, dx
         seen[:] = 0
         into[:] = 0
         for row in range(max(0, -above), min(9, height - above)):
-            seen[row, first * channels : last * channels] = x[event, above + row, before + first : before + last].ravel()
+            seen[row, first * channels : last * channels] = x[
+                event, above + row, before + first : before + last
+            ].ravel()
         for o in range(weight.shape[0]):
             g, top, left = inner[n, o], winner[n, o] // 5, np.uintp(winner[n, o] % 5 * channels)
             for row in range(5):

@@ -1,4 +1,4 @@
-"""The blocks by torch's own convolution and pooling on whole images: slow, right, on any device and in any precision."""
+"""The blocks by torch's own convolution and pooling on whole images: slow, and right on any device."""
 
 from __future__ import annotations
 
@@ -78,8 +78,15 @@ def pixels(
 
 
 def pixels_backward(
-    gradient: Tensor, index: Tensor, charge: Tensor, offsets: Tensor, y: Tensor, winner: Tensor, active: Tensor,
-    height: int, width: int
+    gradient: Tensor,
+    index: Tensor,
+    charge: Tensor,
+    offsets: Tensor,
+    y: Tensor,
+    winner: Tensor,
+    active: Tensor,
+    height: int,
+    width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.pixels_backward`."""
     x = image(index, charge, offsets, height, width)

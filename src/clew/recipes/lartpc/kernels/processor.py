@@ -71,7 +71,9 @@ def _listed(active: Tensor) -> Numbers:
 def _filled(fill: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
     """An image of the background, to be written over where it is active, and winners."""
     shape = (*active.shape, fill.numel())
-    return fill.detach().expand(shape).contiguous(), torch.zeros(shape, dtype=torch.uint8)
+    return fill.detach().expand(shape).clone(memory_format=torch.contiguous_format), torch.zeros(
+        shape, dtype=torch.uint8
+    )
 
 
 def _constant(gradient: Tensor, active: Tensor) -> Tensor:
@@ -123,15 +125,24 @@ def pixels(
 
     def work(first: int) -> None:
         z = torch.addmm(offset, seen[first : first + most], matrix).view(-1, 25, outputs)
-        loops.pool(z.numpy(), cells[first : first + most], y.view(-1, outputs).numpy(), winner.view(-1, outputs).numpy())
+        loops.pool(
+            z.numpy(), cells[first : first + most], y.view(-1, outputs).numpy(), winner.view(-1, outputs).numpy()
+        )
 
     _each(work, range(0, len(cells), most))
     return y, winner, active
 
 
 def pixels_backward(
-    gradient: Tensor, index: Tensor, charge: Tensor, offsets: Tensor, y: Tensor, winner: Tensor, active: Tensor,
-    height: int, width: int
+    gradient: Tensor,
+    index: Tensor,
+    charge: Tensor,
+    offsets: Tensor,
+    y: Tensor,
+    winner: Tensor,
+    active: Tensor,
+    height: int,
+    width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.pixels_backward`."""
     cells, outputs = _listed(active), y.shape[3]
