@@ -24,8 +24,8 @@ Trained = tuple[Dataset, Run]
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("lartpc")
-    particles(80).save(folder / "synthetic.h5")
-    more = ["train.epochs=3", "train.batch_size=8", "train.optimizer.lr=0.002"]
+    particles(240).save(folder / "synthetic.h5")
+    more = ["train.epochs=4", "train.batch_size=8"]
     loaded = spec.load("lartpc", [*SMALL, *more])
     files = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
