@@ -12,6 +12,10 @@ ENERGY = "energy"
 """float32: kinetic energy of the particle where it starts, GeV."""
 EVENT = "event"
 """int64: the number of the event."""
+VERTEX = "vertex"
+"""float32 (2): wire and tick where the particle starts. Of generated events only."""
+SHAPE = "shape"
+"""int32 (2): wires and ticks of the image that INDEX counts in. Of files; samples have that of the recipe."""
 
 CLASSES = ("gamma", "e", "mu", "pi", "K")
 

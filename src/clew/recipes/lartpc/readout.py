@@ -30,9 +30,9 @@ _WIRES, _TICKS, _AROUND = 2, 9, 14
 
 
 class Pixels(NamedTuple):
-    """The pixels of an image that are not zero: wire * columns + tick, increasing; charge in thousands of electrons."""
+    """The pixels of an image that are not zero: wire * columns + tick, increasing; and charge in thousands of electrons."""
 
-    index: NDArray[np.int32]
+    place: NDArray[np.int32]
     charge: NDArray[np.float32]
 
 

@@ -1,7 +1,7 @@
 """Liquid argon: how far particles go in it, and what they lose on the way.
 
-Constants are those of the Particle Data Group (87.3 K, 1.396 g/cm3). Energy loss is the Bethe formula with Sternheimer's
-density effect; for electrons that of Moller and Bhabha's soft collisions. Hadronic and photon cross-sections are
+Constants are those of the Particle Data Group (87.3 K, 1.396 g/cm3). Energy loss is the Bethe formula with
+Sternheimer's density effect; for electrons that of Moller and Bhabha's soft collisions. Hadronic and photon cross-sections are
 interpolated in short tables set by hand near published measurements: good to some ten percent, not a fit.
 """
 
@@ -52,7 +52,7 @@ _RADIATED_SHARE = [0.45, 0.65, 0.78, 0.94, 1.0]
 def beta_gamma(kind: int, energy: Floats) -> Floats:
     """Momentum over mass at these kinetic energies."""
     ratio = energy / MASS[kind]
-    return np.sqrt(ratio * (ratio + 2))
+    return np.asarray(np.sqrt(ratio * (ratio + 2)))
 
 
 def hardest(kind: int | np.ndarray, energy: Floats) -> Floats:

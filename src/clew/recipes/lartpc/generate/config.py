@@ -17,11 +17,11 @@ class Generator(Section):
 
     classes: tuple[str, ...] = CLASSES
     """Which of gamma, e, mu, pi, K there are: event n is of class n modulo their number. Both charges equally."""
-    energy: tuple[Positive, Positive] = (0.1, 2.0)
+    energy: tuple[Positive, Positive] = (0.1, 1.5)
     """GeV, kinetic: lowest and highest; all between are equally likely."""
-    opening: Annotated[float, Field(gt=0, le=180)] = 40.0
+    opening: Annotated[float, Field(gt=0, le=180)] = 30.0
     """Degrees: directions fill a cone of this half-angle about the one in which wires count up."""
-    start: tuple[float, float] = (0.05, 0.55)
+    start: tuple[float, float] = (0.05, 0.45)
     """Shares of the wires between which particles start."""
     depth: tuple[float, float] = (0.2, 0.8)
     """Shares of the ticks between which particles start."""

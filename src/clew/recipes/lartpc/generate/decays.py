@@ -8,7 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from clew.recipes.lartpc.generate import particles as p
-from clew.recipes.lartpc.generate.particles import MASS, Floats, Stack
+from clew.recipes.lartpc.generate.particles import MASS, Floats, Ints, Stack
 
 NU = p.NEUTRINO
 CHANNELS: dict[int, tuple[tuple[float, tuple[int, ...]], ...]] = {
@@ -63,8 +63,7 @@ def _michel(rng: Generator, muons: Stack) -> Stack:
 
 
 def michel(rng: Generator, size: int) -> Floats:
-    """Energies over their end point: x^2 (3 - 2x), the largest of three draws mixed so that it comes out exactly."""
-    # x^2 (3 - 2x) = 3x^2 * (1 - 2x/3): accept or draw again
+    """Energies over their end point, by x^2 (3 - 2x): drawn by 3x^2, kept by 1 - 2x/3."""
     found = rng.random(size) ** (1 / 3)
     again = rng.random(size) > 1 - 2 * found / 3
     while again.any():
@@ -110,17 +109,20 @@ def _three(rng: Generator, whole: Floats, masses: Floats) -> list[Floats]:
     third = p.isotropic(rng, len(whole)) * _momentum(whole, pair, masses[2])[:, None]
     inner = p.isotropic(rng, len(whole)) * _momentum(pair, masses[0], masses[1])[:, None]
     frame = np.sqrt(pair**2 + (third**2).sum(axis=1))
-    return [*(_moved(each, mass, -third, frame, pair) for each, mass in ((inner, masses[0]), (-inner, masses[1]))), third]
+    return [
+        *(_moved(each, mass, -third, frame, pair) for each, mass in ((inner, masses[0]), (-inner, masses[1]))),
+        third,
+    ]
 
 
 def _moved(momentum: Floats, mass: float, frame: Floats, energy: Floats, rest: Floats) -> Floats:
     """Momenta seen from where the frame they are given in has this momentum, energy and mass."""
     own = np.sqrt(mass**2 + (momentum**2).sum(axis=1))
     along = (momentum * frame).sum(axis=1) / (rest * (energy + rest)) + own / rest
-    return momentum + frame * along[:, None]
+    return np.asarray(momentum + frame * along[:, None])
 
 
-def _boosted(parents: Stack, kind: Floats, energy: Floats, momentum: Floats) -> Stack:
+def _boosted(parents: Stack, kind: Ints, energy: Floats, momentum: Floats) -> Stack:
     rest = MASS[parents.kind]
     frame, whole = parents.direction * parents.momentum[:, None], rest + parents.energy
     along = (momentum * frame).sum(axis=1) / (rest * (whole + rest)) + energy / rest

@@ -11,7 +11,7 @@ from numpy.random import Generator as Random
 
 from clew import Ragged, Table
 from clew.errors import ConfigError
-from clew.recipes.lartpc.columns import CHARGE, CLASSES, ENERGY, EVENT, INDEX, LABEL, SIZE
+from clew.recipes.lartpc.columns import CHARGE, CLASSES, ENERGY, EVENT, INDEX, LABEL, SHAPE, SIZE, VERTEX
 from clew.recipes.lartpc.generate import particles as p
 from clew.recipes.lartpc.generate.config import Generator
 from clew.recipes.lartpc.generate.particles import Floats, Ints, Stack
@@ -23,8 +23,13 @@ VERSION = 1
 BLOCK = 16
 """Events that share one random stream."""
 EVENTS_A_FILE = 256
-KINDS = ((p.GAMMA, p.GAMMA), (p.ELECTRON, p.POSITRON), (p.MUON, p.ANTIMUON))
-KINDS += ((p.PION_MINUS, p.PION_PLUS), (p.KAON_MINUS, p.KAON_PLUS))
+KINDS = (
+    (p.GAMMA, p.GAMMA),
+    (p.ELECTRON, p.POSITRON),
+    (p.MUON, p.ANTIMUON),
+    (p.PION_MINUS, p.PION_PLUS),
+    (p.KAON_MINUS, p.KAON_PLUS),
+)
 """Of each of CLASSES, negative and positive."""
 MARGIN = 100.0
 """cm around what is read out in which particles are still followed: they may come back."""
@@ -69,7 +74,7 @@ def simulate(
 ) -> Table:
     """Events `first` to `first + events - 1` of the endless sample that seed and settings name.
 
-    Columns beside those of `columns`: `pdg`, `vertex` (wire and tick where the particle starts), `visible` (GeV left
+    Columns beside those of `columns`: `pdg`, `visible` (GeV left
     where it is read out, cosmic muons included), `history` (bits of `transport.HISTORY`), `cosmics` (muons laid over),
     `generator` (VERSION).
     """
@@ -78,7 +83,7 @@ def simulate(
     for block in range(first // BLOCK, (first + max(events, 1) - 1) // BLOCK + 1):
         rows += _block(block, np.random.default_rng([seed, block]), config, readout, size)
     skipped = first % BLOCK
-    return _table(rows[skipped : skipped + events])
+    return _table(rows[skipped : skipped + events], size)
 
 
 def _block(
@@ -107,10 +112,10 @@ def _block(
                 "pdg": p.PDG[primaries.kind[place]],
                 ENERGY: primaries.energy[place] / 1000,
                 "visible": deposits.energy[own].sum() / 1000,
-                "vertex": primaries.place[place, [2, 0]] / (readout.pitch, readout.step),
+                VERTEX: primaries.place[place, [2, 0]] / (readout.pitch, readout.step),
                 "history": transport.history[place],
                 "cosmics": many[place],
-                INDEX: image.index,
+                INDEX: image.place,
                 CHARGE: image.charge,
             }
         )
@@ -146,13 +151,14 @@ def _cosmics(rng: Random, config: Generator, box: Floats) -> tuple[Stack, Ints]:
 _TYPES = {EVENT: np.int64, LABEL: np.int64, "pdg": np.int32, "history": np.int32, "cosmics": np.int32}
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _table(rows: list[dict[str, Any]], size: tuple[int, int]) -> Table:
     index = Ragged.from_lists([row[INDEX] for row in rows], dtype=np.int32)
     charge = index.share(np.concatenate([row[CHARGE] for row in rows]))
     fixed = {
         name: np.array([row[name] for row in rows], dtype=_TYPES.get(name, np.float32))
-        for name in (EVENT, LABEL, "pdg", ENERGY, "visible", "vertex", "history", "cosmics")
+        for name in (EVENT, LABEL, "pdg", ENERGY, "visible", VERTEX, "history", "cosmics")
     }
+    shape = np.tile(np.array(size, dtype=np.int32), (len(rows), 1))
     version = np.full(len(rows), VERSION, dtype=np.int32)
     units = {ENERGY: "GeV", "visible": "GeV", CHARGE: "ke"}
-    return Table({**fixed, "generator": version, INDEX: index, CHARGE: charge}, units=units)
+    return Table({**fixed, "generator": version, SHAPE: shape, INDEX: index, CHARGE: charge}, units=units)

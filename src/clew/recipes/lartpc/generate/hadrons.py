@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from clew.recipes.lartpc.generate import argon
 from clew.recipes.lartpc.generate import particles as p
-from clew.recipes.lartpc.generate.particles import MASS, Bools, Floats, Ints, Stack
+from clew.recipes.lartpc.generate.particles import MASS, Bools, Floats, Stack
 
 BINDING = 8.0
 _GRID = (0.0, 50.0, 100.0, 200.0, 300.0, 500.0, 1000.0, 2000.0)
@@ -158,5 +158,3 @@ def neutrons(rng: Generator, stack: Stack) -> Stack:
     photons = there.make(p.GAMMA, np.full(len(stack), 1.46), p.isotropic(rng, len(stack)))[lit]
     hit = there[fast]
     return p.join([after, photons, _nucleons(rng, hit, given[fast], np.full(len(hit), 0.6), 0.5)])
-
-

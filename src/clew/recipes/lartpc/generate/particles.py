@@ -69,7 +69,7 @@ class Stack:
         return len(self.event)
 
     def __getitem__(self, rows: Bools | Ints) -> Stack:
-        return Stack(*(column[rows] for column in self.columns))
+        return Stack(self.event[rows], self.kind[rows], self.energy[rows], self.place[rows], self.direction[rows])
 
     @property
     def columns(self) -> tuple[Ints, Ints, Floats, Floats, Floats]:
@@ -83,7 +83,9 @@ class Stack:
 
     def of(self, *kinds: int) -> Bools:
         """Which are of these kinds."""
-        return np.isin(self.kind, kinds)
+        wanted = np.zeros(len(KINDS), dtype=bool)
+        wanted[list(kinds)] = True
+        return np.asarray(wanted[self.kind])
 
     def make(self, kind: int | Ints, energy: Floats, direction: Floats, rows: Ints | None = None) -> Stack:
         """Others that begin where these (or those of `rows`) are."""
@@ -110,11 +112,12 @@ def polar(cosine: Floats, turn: Floats) -> Floats:
 
 def across(direction: Floats) -> tuple[Floats, Floats]:
     """Two directions at right angles to each one given and to each other."""
-    least = np.abs(direction[:, 0]) < 0.8
-    helper = np.where(least[:, None], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0])
-    first = np.cross(direction, helper)
-    first /= np.linalg.norm(first, axis=1, keepdims=True)
-    return first, np.cross(direction, first)
+    x, y, z = direction.T
+    steep, none = np.abs(x) > 0.8, np.zeros(len(direction))
+    first = np.where(steep[:, None], np.stack([-z, none, x], axis=1), np.stack([none, z, -y], axis=1))
+    first /= np.sqrt((first**2).sum(axis=1))[:, None]
+    u, v, w = first.T
+    return first, np.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=1)
 
 
 def turned(rng: Generator, direction: Floats, cosine: Floats) -> Floats:

@@ -67,7 +67,10 @@ class Transport:
             found.append(left)
             stack = p.join([*made, after])
         return Deposits(
-            *(np.concatenate([getattr(each, name) for each in found]) for name in ("event", "place", "energy", "length"))
+            *(
+                np.concatenate([getattr(each, name) for each in found])
+                for name in ("event", "place", "energy", "length")
+            )
         )
 
     def _note(self, stack: Stack, bit: int) -> None:
