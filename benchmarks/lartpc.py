@@ -1,8 +1,8 @@
 """How fast the network of liquid-argon images learns on 2 cores: clew's lists of cells against plain PyTorch.
 
 The same weights and the same images of 3600 x 3600, a whole training step (forward, loss, backward, Adam), in turns in
-one process, and plain PyTorch against itself as the control. Plain PyTorch gets dense images that are there already; clew
-gets lists of pixels. `tracks` have charge in 1.4% of their pixels, as real frames have; `particle` is one track.
+one process, and plain PyTorch against itself as the control. Plain PyTorch gets dense images that are there already,
+clew gets lists of pixels. `tracks` have charge in 1.4% of their pixels, as real frames have; `particle` is one track.
 Logits and gradients are compared first.
 """
 

@@ -68,8 +68,8 @@ def _weights(*shape: int) -> list[Tensor]:
 def _cells(pixels: Pixels, size: tuple[int, int], weights: list[Tensor]) -> tuple[Tensor, Tensor]:
     fill = ops.background(None, *weights[:2])
     first, _, active = ops.pixels(*pixels, fill, *weights[:2], *size)
-    fill = ops.background(fill, *weights[2:])
-    return first, ops.cells(first, active, fill, *weights[2:])[0]
+    after = ops.background(fill, *weights[2:])
+    return first, ops.cells(first, active, fill, after, *weights[2:])[0]
 
 
 def _plain(images: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -94,7 +94,8 @@ def test_gradients_reach_the_image_of_any_size(size: tuple[int, int], maker: Mod
     x = torch.randn(2, *size, 3, dtype=torch.float64, requires_grad=True)
     weight, bias = _weights(4, 3)
     everywhere = torch.ones(2, *size, dtype=torch.bool)
-    y = ops.cells(x, everywhere, torch.zeros(4, dtype=torch.float64), weight, bias)[0]
+    zeros = torch.zeros(4, dtype=torch.float64)
+    y = ops.cells(x, everywhere, zeros[:3], zeros, weight, bias)[0]
     plain = f.max_pool2d(f.elu(f.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=2)), 5).permute(0, 2, 3, 1)
     upstream, inputs = torch.randn_like(plain), (x, weight, bias)
     ours, theirs = (torch.autograd.grad((each * upstream).sum(), inputs) for each in (y, plain))
@@ -134,4 +135,4 @@ def test_torch_finds_nothing_wrong_with_the_operations() -> None:
     given = (index, charge, offsets, fill, *weights[:2], *size)
     torch.library.opcheck(ops.pixels, given, test_utils=checks)
     x, _, active = (each.detach() for each in ops.pixels(*given))
-    torch.library.opcheck(ops.cells, (x.requires_grad_(), active, fill[:2], *weights[2:]), test_utils=checks)
+    torch.library.opcheck(ops.cells, (x.requires_grad_(), active, fill, fill[:2], *weights[2:]), test_utils=checks)

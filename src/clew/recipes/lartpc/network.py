@@ -38,6 +38,8 @@ class ParticleNet(nn.Module):
         """`index`, `charge` and `offsets` are those of `ops.pixels`."""
         if self.kind == "dense":
             return self.dense(images(index, charge, offsets, self.height, self.width))
+        if charge.is_cuda and torch.is_autocast_enabled("cuda"):
+            charge = charge.to(torch.get_autocast_dtype("cuda"))
         with torch.autocast(charge.device.type, enabled=False):  # the blocks choose their own precision
             x = self._cells(index, charge, offsets)
         return self._classify(x.permute(0, 3, 1, 2))
@@ -47,8 +49,8 @@ class ParticleNet(nn.Module):
         fill = ops.background(None, *first)
         x, _, active = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
         for block in others:
-            fill = ops.background(fill, *block)
-            x, _, active = ops.cells(x, active, fill, *block)
+            before, fill = fill, ops.background(fill, *block)
+            x, _, active = ops.cells(x, active, before, fill, *block)
         found: Tensor = x
         return found
 

@@ -24,11 +24,15 @@ POOL = 5
 
 
 def maker(tensor: Tensor) -> ModuleType:
-    """Who computes on a tensor's device."""
+    """Who computes with a tensor: by the device it is on, and on CUDA by its precision."""
     if tensor.device.type == "cpu":
         from clew.recipes.lartpc.kernels import processor
 
         return processor
+    if tensor.device.type == "cuda" and tensor.dtype in (torch.bfloat16, torch.float16):
+        from clew.recipes.lartpc.kernels import device
+
+        return device
     return portable
 
 
@@ -85,19 +89,22 @@ def pixels_backward(
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of fill, weight and bias."""
-    found: tuple[Tensor, Tensor, Tensor] = maker(gradient).pixels_backward(
+    found: tuple[Tensor, Tensor, Tensor] = maker(charge).pixels_backward(
         gradient, index, charge, offsets, y, winner, active, height, width
     )
     return found
 
 
 @torch.library.custom_op("clew_lartpc::cells", mutates_args=())
-def cells(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def cells(
+    x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """A later block.
 
     Args:
-        x: (events, rows, columns, channels), the same numbers wherever it is not active.
+        x: (events, rows, columns, channels); `before` wherever it is not active.
         active: bool (events, rows, columns).
+        before: (channels,), the background of x: a maker may hand the gradient of what is not active to either.
         fill: (outputs,), the result where a cell sees nothing active and lies within the image: `background`.
         weight: (outputs, channels, 5, 5).
         bias: (outputs,).
@@ -105,25 +112,26 @@ def cells(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor)
     Returns:
         As `pixels` does. Cells that see beyond the image are active too: what lies there is zero, not background.
     """
-    found: tuple[Tensor, Tensor, Tensor] = maker(x).cells(x, active, fill, weight, bias)
+    found: tuple[Tensor, Tensor, Tensor] = maker(x).cells(x, active, before, fill, weight, bias)
     return found
 
 
 @torch.library.custom_op("clew_lartpc::cells_backward", mutates_args=())
 def cells_backward(
-    gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, fill, weight and bias; `active` is that of the result."""
-    found: tuple[Tensor, Tensor, Tensor, Tensor] = maker(gradient).cells_backward(
-        gradient, x, y, winner, active, weight
+    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of x, before, fill, weight and bias; `seen` is what is active in x, `active` what is in y."""
+    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = maker(x).cells_backward(
+        gradient, x, seen, y, winner, active, weight
     )
     return found
 
 
 def _shaped(like: Tensor, events: Any, height: Any, width: Any, channels: Any) -> tuple[Tensor, Tensor, Tensor]:
     size = (events, height // POOL, width // POOL)
+    padded = -(-channels // 16) * 16 if like.device.type == "cuda" else channels
     return (
-        like.new_empty((*size, channels)),
+        like.new_empty((*size, padded))[..., :channels],
         like.new_empty((*size, channels), dtype=torch.uint8),
         like.new_empty(size, dtype=torch.bool),
     )
@@ -133,7 +141,7 @@ def _shaped(like: Tensor, events: Any, height: Any, width: Any, channels: Any) -
 def _(
     index: Tensor, charge: Tensor, offsets: Tensor, fill: Tensor, weight: Tensor, bias: Tensor, height: int, width: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _shaped(weight, offsets.shape[0] - 1, height, width, weight.shape[0])
+    return _shaped(charge, offsets.shape[0] - 1, height, width, weight.shape[0])
 
 
 @pixels_backward.register_fake
@@ -149,20 +157,30 @@ def _(
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     channels = y.shape[3]
-    return gradient.new_empty(channels), gradient.new_empty((channels, 1, 5, 5)), gradient.new_empty(channels)
+    like = gradient.new_empty(0, dtype=torch.promote_types(gradient.dtype, torch.float32))
+    return like.new_empty(channels), like.new_empty((channels, 1, 5, 5)), like.new_empty(channels)
 
 
 @cells.register_fake
-def _(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _(
+    x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     return _shaped(x, x.shape[0], x.shape[1], x.shape[2], weight.shape[0])
 
 
 @cells_backward.register_fake
 def _(
-    gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    outputs = weight.shape[0]
-    return torch.empty_like(x), x.new_empty(outputs), torch.empty_like(weight), x.new_empty(outputs)
+    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    outputs, channels = weight.shape[:2]
+    dx = x.new_empty(x.shape)
+    return (
+        dx,
+        weight.new_empty(channels),
+        weight.new_empty(outputs),
+        torch.empty_like(weight),
+        weight.new_empty(outputs),
+    )
 
 
 def _keep_pixels(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -177,13 +195,13 @@ def _pixels_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | Non
 
 
 def _keep_cells(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    x, _, _, weight, _ = inputs
-    ctx.save_for_backward(x, *output, weight)
+    x, active, _, _, weight, _ = inputs
+    ctx.save_for_backward(x, active, *output, weight)
 
 
 def _cells_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    x, fill, weight, bias = cells_backward(gradient.contiguous(), *ctx.saved_tensors)
-    return x, None, fill, weight, bias
+    x, before, fill, weight, bias = cells_backward(gradient.contiguous(), *ctx.saved_tensors)
+    return x, None, before, fill, weight, bias
 
 
 pixels.register_autograd(_pixels_gradients, setup_context=_keep_pixels)

@@ -94,13 +94,16 @@ def pixels_backward(
     return _backward(gradient, x, y, winner, active, weight)[1:]
 
 
-def cells(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def cells(
+    x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.cells`."""
     return _block(x, sees(active, edges=True), fill, weight, bias)
 
 
 def cells_backward(
-    gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See `ops.cells_backward`."""
-    return _backward(gradient, x, y, winner, active, weight)
+    dx, *others = _backward(gradient, x, y, winner, active, weight)
+    return dx, weight.new_zeros(x.shape[3]), others[0], others[1], others[2]

@@ -158,7 +158,9 @@ def _matrix(weight: Tensor) -> Tensor:
     return weight.detach().permute(0, 2, 3, 1).reshape(weight.shape[0], 5, -1).contiguous()
 
 
-def cells(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def cells(
+    x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.cells`."""
     outputs, channels = weight.shape[:2]
     found = sees(active, edges=True)
@@ -176,8 +178,8 @@ def cells(x: Tensor, active: Tensor, fill: Tensor, weight: Tensor, bias: Tensor)
 
 
 def cells_backward(
-    gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See `ops.cells_backward`."""
     listed, outputs, channels = _listed(active), *weight.shape[:2]
     inner, won = _inner(gradient, y, winner, listed)
@@ -194,4 +196,4 @@ def cells_backward(
     for parity in (0, 1):
         _each(work, range(parity, len(bands), 2))
     dweight = parts.sum(dim=0).view(outputs, 5, 5, channels).permute(0, 3, 1, 2).contiguous()
-    return dx, _constant(gradient, active), dweight, inner.sum(dim=0)
+    return dx, weight.new_zeros(channels), _constant(gradient, active), dweight, inner.sum(dim=0)
