@@ -173,6 +173,10 @@ class Recipe:
         """Tallies of a batch; they are added over batches and ranks. The loss is always there besides."""
         return {}
 
+    def look(self, samples: Table) -> Mapping[str, Figure]:
+        """Plots of single samples as they are, by title, for the page of `clew data inspect`; from the first few."""
+        return {}
+
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:
         """Plots of single events for the report, from a few samples."""
         return {}
