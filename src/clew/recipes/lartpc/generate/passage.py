@@ -75,7 +75,7 @@ def path(stack: Stack, what: str, spent: Floats) -> Floats:
 
 
 def travel(rng: Generator, stack: Stack, length: Floats) -> tuple[Deposits, Ends, Stack]:
-    """Particles go so many cm, more or less by STRAGGLING: what they leave behind, how they end, and the delta rays they make."""
+    """Particles go so many cm, give or take STRAGGLING: what they leave, how they end, the delta rays they make."""
     steps = _steps(stack, length, _stretch(rng, stack))
     place, direction, ends = _walk(rng, stack, steps)
     lost = steps.before - steps.after
