@@ -33,6 +33,7 @@ SHIPPED: dict[str, str] = {
     "jets": "clew.recipes.jets:Jets",
     "jetimages": "clew.recipes.jets:JetImages",
     "jetfeatures": "clew.recipes.jets:JetFeatures",
+    "lartpc": "clew.recipes.lartpc:LArTPC",
 }
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
