@@ -3,7 +3,7 @@
 Events of the recipe's generator at 3600 x 3600, alone and under 40 cosmic muons. Tiles are those that a pooling by 5
 sees, once and twice; where the public ProtoDUNE-HD frame is at hand (CLEW_TEST_DATA), it is measured beside them.
 The store is the one that `train.loading.keep: compressed` uses, over a dataset of `clew prepare`; its rival is what the
-study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both hand out arrays in memory, one thread.
+study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both hand out arrays, by one thread.
 """
 
 from __future__ import annotations
