@@ -52,7 +52,7 @@ class Loss(NamedTuple):
 class Recipe:
     """Everything about one physics task. Subclass it; only `prepare` and `model` must be written.
 
-    The data half (`read`, `transforms`, `prepare`, `reconstruct`, `metrics`, `display`) works on NumPy tables
+    The data half (`read`, `transforms`, `prepare`, `look`, `reconstruct`, `metrics`, `display`) works on NumPy tables
     and must not import torch at module level: `clew prepare` never loads it. The model half gets torch tensors.
     A recipe is built in every process that needs it, so it holds its settings and nothing else.
     """

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
-from clew import Table
+import clew
+from clew import Table, spec
+from clew.dataset import inspect
 from clew.recipes.lartpc import display
 from clew.recipes.lartpc.columns import CHARGE, INDEX, SIZE
 from clew.recipes.lartpc.generate import events
@@ -41,3 +45,14 @@ def test_events_without_labels_are_drawn_too() -> None:
     bare = Table({name: table.ragged(name) for name in (INDEX, CHARGE)})
     assert display.by_class(bare) == [0, 1]
     assert display.png(display.draw(bare, (625, 625), [0, 1]))[:4] == b"\x89PNG"
+
+
+def test_inspect_shows_events(tmp_path: Path) -> None:
+    ((path, _),) = events.write(6, 1, tmp_path, size=(625, 625))
+    loaded = spec.load("lartpc", ["image.rows=625", "image.columns=625"])
+    data = clew.prepare(
+        loaded.recipe, input=[str(path)], output=str(tmp_path / "data"), split={"train": 1.0}, workers=1
+    )
+    (drawn,) = inspect.events(data)
+    assert drawn["layout"]["images"]
+    assert "Events" in inspect.write_page(data, tmp_path / "page.html").read_text()
