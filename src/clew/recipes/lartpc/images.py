@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew import Ragged, Table
 from clew.errors import DataError
-from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, SHAPE
+from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, SHAPE, VERTEX
 
 Size = tuple[int, int]
 
@@ -103,4 +103,6 @@ def shrunk(events: Table, size: Size, by: int) -> Table:
     changed: dict[str, Any] = {INDEX: new, CHARGE: new.share(total)}
     if SHAPE in events:
         changed[SHAPE] = np.tile(np.array([rows, columns], dtype=np.int32), (len(events), 1))
+    if VERTEX in events:
+        changed[VERTEX] = events.fixed(VERTEX) / np.float32(by)
     return events.drop(INDEX, CHARGE).join(changed, units={CHARGE: "ke"})

@@ -30,7 +30,7 @@ _WIRES, _TICKS, _AROUND = 2, 9, 14
 
 
 class Pixels(NamedTuple):
-    """The pixels of an image that are not zero: wire * columns + tick, increasing; and charge in thousands of electrons."""
+    """The pixels of an image that are not zero: wire * columns + tick, increasing; charge, thousands of electrons."""
 
     place: NDArray[np.int32]
     charge: NDArray[np.float32]
@@ -51,7 +51,7 @@ class Readout(Section):
     """Of drifting electrons, microseconds."""
     spread: tuple[Positive, Positive] = (4.0e-6, 8.8e-6)
     """Diffusion along and across the drift, cm2 per microsecond."""
-    shaping: Annotated[float, Field(gt=0, le=2.5)] = 1.0
+    shaping: Annotated[float, Field(gt=0, le=1.5)] = 1.0
     """Microseconds: width (one sigma) of the response of electronics and filter."""
     sharing: Annotated[float, Field(ge=0, le=0.5)] = 0.35
     """Pitches: width of the response across wires."""
@@ -91,7 +91,9 @@ class Readout(Section):
         low_wire, low_tick = int(wire.min()) - _AROUND, int(tick.min()) - _AROUND
         wide = int(tick.max()) + _AROUND + 1 - low_tick
         high = int(wire.max()) + _AROUND + 1 - low_wire
-        drawn = self._drawn(wire - low_wire, tick - low_tick, charge, (high, wide))
+        drift = tick * self.tick
+        charge = charge * np.exp(-drift / self.lifetime)
+        drawn = self._drawn(wire - low_wire, tick - low_tick, drift, charge, (high, wide))
         near = np.flatnonzero(drawn > 0.05 * self.noise)
         value = drawn[near] + self._smooth_noise(rng, len(near))
         region = np.zeros(len(drawn), dtype=bool)
@@ -104,11 +106,9 @@ class Readout(Section):
         inside = (row >= 0) & (row < size[0]) & (column >= 0) & (column < size[1])
         return row[inside] * size[1] + column[inside], value[inside]
 
-    def _drawn(self, wire: Floats, tick: Floats, charge: Floats, box: tuple[int, int]) -> Floats:
-        """Charges spread over the pixels of a box, flat."""
-        drift = tick * self.tick
+    def _drawn(self, wire: Floats, tick: Floats, drift: Floats, charge: Floats, box: tuple[int, int]) -> Floats:
+        """Charges that drifted so many microseconds, spread over the pixels of a box, flat."""
         along, across = (np.sqrt(2 * each * drift) for each in self.spread)
-        charge = charge * np.exp(-drift / self.lifetime)
         wires = _shares(wire, np.hypot(across / self.pitch, self.sharing), _WIRES)
         ticks = _shares(tick, np.hypot(along / self.step, self.shaping / self.tick), _TICKS)
         first = (wire.astype(np.int64) - _WIRES) * box[1] + tick.astype(np.int64) - _TICKS
@@ -143,6 +143,7 @@ class Readout(Section):
 
 
 def _shares(place: Floats, width: Floats, reach: int) -> Floats:
-    """Of a Gaussian at `place`, the shares of the pixels from `reach` before its own to `reach` after."""
+    """Of a Gaussian at `place`, the shares of the pixels up to `reach` from its own; they add up to 1."""
     edges = np.floor(place)[:, None] + np.arange(-reach, reach + 2) - place[:, None]
-    return np.diff(ndtr(edges / width[:, None]), axis=1)
+    share = np.diff(ndtr(edges / width[:, None]), axis=1)
+    return share / share.sum(axis=1, keepdims=True)

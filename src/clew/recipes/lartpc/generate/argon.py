@@ -1,7 +1,7 @@
 """Liquid argon: how far particles go in it, and what they lose on the way.
 
 Constants are those of the Particle Data Group (87.3 K, 1.396 g/cm3). Energy loss is the Bethe formula with
-Sternheimer's density effect; for electrons that of Moller and Bhabha's soft collisions. Hadronic and photon cross-sections are
+Sternheimer's density effect, for electrons with Moller's cross-section. Hadronic and photon cross-sections are
 interpolated in short tables set by hand near published measurements: good to some ten percent, not a fit.
 """
 
@@ -81,7 +81,7 @@ def loss(kind: int, energy: Floats) -> Floats:
         gamma = 1 + energy / ELECTRON_MASS
         inner = ELECTRON_MASS * np.sqrt(momentum**2 * (gamma - 1) / 2) / EXCITATION
         rest = (1 - (2 * gamma - 1) / gamma**2 * np.log(2) + ((gamma - 1) / gamma) ** 2 / 8) / 2
-        return np.maximum(COLLISIONS / beta2 * (np.log(inner) + rest - delta / 2), 0.5)
+        return np.asarray(np.maximum(COLLISIONS / beta2 * (np.log(inner) + rest - delta / 2), 0.5))
     inner = 2 * ELECTRON_MASS * momentum**2 * hardest(kind, energy) / EXCITATION**2
     bethe = COLLISIONS / beta2 * (np.log(np.maximum(inner, 1.1)) / 2 - beta2 - delta / 2)
     return np.where(energy < _SLOWEST * MASS[kind], np.maximum(bethe, _PEAK), np.maximum(bethe, 1.0))
@@ -147,4 +147,4 @@ def table(kind: int) -> Table:
 
 def _integral(energy: Floats, slope: Floats) -> Floats:
     parts = np.diff(energy) * (slope[1:] + slope[:-1]) / 2
-    return np.append(0.0, np.cumsum(parts)) + energy[0] * slope[0]
+    return np.asarray(np.append(0.0, np.cumsum(parts)) + energy[0] * slope[0])

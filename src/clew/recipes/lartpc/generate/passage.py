@@ -75,7 +75,7 @@ def path(stack: Stack, what: str, spent: Floats) -> Floats:
 
 
 def travel(rng: Generator, stack: Stack, length: Floats) -> tuple[Deposits, Ends, Stack]:
-    """Particles go so many cm: what they leave behind, how they end, and the delta rays they make."""
+    """Particles go so many cm, give or take STRAGGLING: what they leave, how they end, the delta rays they make."""
     steps = _steps(stack, length, _stretch(rng, stack))
     place, direction, ends = _walk(rng, stack, steps)
     lost = steps.before - steps.after
@@ -93,13 +93,12 @@ def _steps(stack: Stack, length: Floats, stretch: Floats) -> _Steps:
     many = np.maximum(np.ceil(length / STEP), 1).astype(np.int64)
     first = np.cumsum(many) - many
     leg = np.repeat(np.arange(len(stack)), many)
-    size = (length / many)[leg]
+    size = (length * stretch / many)[leg]
     number = np.arange(len(leg)) - first[leg]
     whole, kind = ahead(stack, "range")[leg], stack.kind[leg]
-    # a stretched range is used up more slowly, unless the leg ends where the particle stops
-    scale = np.where(length >= ahead(stack, "range"), 1.0, stretch)[leg]
-    left = whole - number * size / scale
-    before, after = _energy(kind, left), _energy(kind, np.maximum(left - size / scale, 0))
+    used = (length / many)[leg]
+    left = whole - number * used
+    before, after = _energy(kind, left), _energy(kind, np.maximum(left - used, 0))
     before[first] = stack.energy
     return _Steps(leg, first, first + many - 1, size, before, np.minimum(after, before), kind)
 
