@@ -1,4 +1,4 @@
-"""The blocks on CUDA, by Triton, in 16 bits with sums in float32: lists of active cells, matrix products on tensor cores.
+"""The blocks on CUDA, by Triton, in 16 bits with sums in float32: active cells alone, products on tensor cores.
 
 Every size is known before the data is, lists count on the device and programs go through them in turns: a whole
 training step can be captured in a CUDA graph. Images have their channels padded to 16, so that a row is whole sectors.
