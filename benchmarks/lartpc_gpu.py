@@ -128,9 +128,11 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     with torch.no_grad():
         for each in network.parameters():
             each.copy_(each.bfloat16())
-    fill, x, active = None, None, None
+    fill: Any = None
+    x: Any = None
+    active: Any = None
     for number, block in enumerate(network.blocks, 1):
-        weight, bias = block.weight.detach(), block.bias.detach()
+        weight, bias = (each.detach() for each in block.parameters())
         before, fill = fill, ops.background(fill, weight, bias)
         if x is None:
             y, winner, found = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)

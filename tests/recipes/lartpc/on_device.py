@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn import functional as f
 
-from clew.recipes.lartpc.kernels import device, first, later, lists, portable
+from clew.recipes.lartpc.kernels import device, first, later, lists, portable, slopes
 from tests.recipes.lartpc.events import listed
 
 
@@ -55,6 +55,7 @@ def compile_all() -> dict[str, int]:
     given: dict[Any, tuple[list[str], dict[str, int]]] = {
         lists.scatter: ([word, half, "*i64", half, byte, *["i32"] * 4], {"BLOCK": 1024}),
         lists.enlist: ([byte, word, word, "i32"], {"BLOCK": 1024}),
+        slopes.back_through: ([half, half, byte, half, whole, *["i32"] * 3], {"PADDED": 16, "CELLS": 64}),
         first.pixels_forward: ([half, word, word, half, whole, half, byte, *["i32"] * 4], {"CELLS": 64}),
         first.pixels_learn: ([half, word, word, half, byte, whole, *["i32"] * 3], {"CELLS": 64}),
         later.cells_forward: ([half, word, word, half, whole, half, byte, *["i32"] * 4], {**sizes, "CELLS": 64}),

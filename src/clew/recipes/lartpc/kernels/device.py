@@ -14,8 +14,8 @@ import triton
 from torch import Tensor
 from torch.nn import functional as f
 
-from clew.recipes.lartpc.kernels import first, later, lists
-from clew.recipes.lartpc.kernels.portable import sees, slope
+from clew.recipes.lartpc.kernels import first, later, lists, slopes
+from clew.recipes.lartpc.kernels.portable import sees
 
 BLOCK = 1024
 CELLS = 64
@@ -47,11 +47,15 @@ def _filled(like: Tensor, fill: Tensor, active: Tensor) -> tuple[Tensor, Tensor]
     return y[..., :channels], torch.zeros((*active.shape, channels), dtype=torch.uint8, device=like.device)
 
 
-def _inner(gradient: Tensor, y: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradient before ELU in active cells, 0 elsewhere; and the sum of what arrived elsewhere, float32."""
-    idle = ~active.unsqueeze(3)
-    constant = gradient.masked_fill(~idle, 0).sum(dim=(0, 1, 2), dtype=torch.float32)
-    return (gradient * slope(y)).masked_fill(idle, 0).contiguous(), constant
+def _inner(gradient: Tensor, y: Tensor, active: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradient before ELU in active cells, 0 elsewhere; the sum of what arrived elsewhere; the sum of the first."""
+    channels = y.shape[3]
+    padded = max(16, triton.next_power_of_2(channels))
+    inner, sums = torch.empty_like(gradient), torch.zeros((2, padded), dtype=torch.float32, device=y.device)
+    slopes.back_through[(_programs(y.device),)](
+        gradient, y, active.view(torch.uint8), inner, sums, active.numel(), channels, y.stride(2), padded, CELLS
+    )
+    return inner, sums[0, :channels].clone(), sums[1, :channels].clone()
 
 
 def _image(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -99,13 +103,13 @@ def pixels_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.pixels_backward`."""
     image, _ = _image(index, charge, offsets, height, width)
-    inner, constant = _inner(gradient, y, active)
+    inner, constant, total = _inner(gradient, y, active)
     (listed, count), outputs = _listed(active), y.shape[3]
     taps = torch.zeros((32, 16), dtype=torch.float32, device=y.device)
     grid = (_programs(y.device),)
     first.pixels_learn[grid](image, listed, count, inner, winner, taps, height, width, outputs, CELLS)
     dweight = taps[:25, :outputs].t().reshape(outputs, 1, 5, 5)
-    return constant, dweight, inner.sum(dim=(0, 1, 2), dtype=torch.float32)
+    return constant, dweight, total
 
 
 def _sizes(weight: Tensor) -> dict[str, Any]:
@@ -140,24 +144,26 @@ def cells_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See `ops.cells_backward`: the gradient of what is not active in x is handed to `before`."""
     (outputs, channels), sizes, programs = weight.shape[:2], _sizes(weight), _programs(x.device)
-    inner, constant = _inner(gradient, y, active)
+    inner, constant, total = _inner(gradient, y, active)
     dtaps = torch.zeros((25, sizes["PADDED"], outputs), dtype=torch.float32, device=x.device)
     grid = (max(1, programs // 4), 25, outputs // sizes["OUTPUTS"])
     listed, count = _listed(active)
     later.cells_learn[grid](
         x, listed, count, inner, winner, dtaps, *x.shape[1:3], x.stride(2), outputs, **sizes, CELLS=CELLS
     )
-    dx, before = _returned(inner, winner, seen, _taps(weight, sizes["PADDED"], x.dtype), sizes)
+    taps = _taps(weight, sizes["PADDED"], x.dtype)
+    dx, arrived = _returned(inner, winner, seen, taps, sizes)
     dweight = dtaps[:, :channels].view(5, 5, channels, outputs).permute(3, 2, 0, 1).contiguous()
-    return dx, before, constant, dweight, inner.sum(dim=(0, 1, 2), dtype=torch.float32)
+    before = (taps.float().sum(dim=0) @ total)[:channels] - arrived
+    return dx, before, constant, dweight, total
 
 
 def _returned(
     inner: Tensor, winner: Tensor, seen: Tensor, taps: Tensor, sizes: dict[str, Any]
 ) -> tuple[Tensor, Tensor]:
-    """The gradient at active positions, and the sum of it at all others within the image.
+    """The gradient at active positions, and the sum of all that arrives there or would arrive beyond the image.
 
-    That sum is all that winners carry back, less what arrives at active positions and less what would arrive beyond.
+    What winners carry back besides arrives at positions that are not active.
     """
     events, height, width = seen.shape
     channels, outputs = sizes["CHANNELS"], inner.shape[3]
@@ -170,5 +176,4 @@ def _returned(
         later.cells_return[grid](
             inner, winner, listed, count, turned, dx, arrived, height, width, outputs, keep, **sizes, PLACES=CELLS
         )
-    total = taps.float().sum(dim=0) @ inner.sum(dim=(0, 1, 2), dtype=torch.float32)
-    return dx, (total - arrived)[:channels]
+    return dx, arrived[:channels]
