@@ -47,6 +47,17 @@ def full(events: int, side: int) -> Pixels:
     return index, torch.rand(len(index)) + 0.1, torch.arange(events + 1) * side * side
 
 
+def frames(path: str, side: int) -> Pixels:
+    """Real frames, cut or filled up to the size of the image."""
+    from clew import concat
+    from clew.recipes.lartpc import reading
+
+    found = concat(list(reading.read(path, (side, side))))
+    index = found.ragged("index")
+    parts = (index.values, found.ragged("charge").values, index.offsets)
+    return tuple(torch.from_numpy(each) for each in parts)  # type: ignore[return-value]
+
+
 def learner(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Step:
     """A training step in bf16."""
     device = label.device
@@ -187,6 +198,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         pixels = repeated(pixels, batch)
         contest(sheet, "tracks", pixels, side, bar, rounds=rounds, rival=batch == 16)
         torch.cuda.empty_cache()
+    if arguments.frames:
+        real = on(device, frames(arguments.frames, side))
+        errors(sheet, "real frames", real, side)
+        contest(sheet, "real frames", repeated(real, 16), side, 0, rounds=rounds, rival=False)
+        torch.cuda.empty_cache()
     contest(sheet, "dense", on(device, full(16, side)), side, DENSE, rounds=rounds, rival=False)
     torch.cuda.empty_cache()
     fed(sheet, tracks(8, side, SHARE), side, batch=64, steps=20, learner=learner, captured=captured)
@@ -206,4 +222,5 @@ def repeated(pixels: Pixels, batch: int) -> Pixels:
 if __name__ == "__main__":
     parser = options(__doc__, "fewer rounds")
     parser.add_argument("--side", type=int, default=3600, help="rows and columns of an image (default: 3600)")
+    parser.add_argument("--frames", help="a file of real frames (tar), to be among the inputs")
     sys.exit(main(measure, parser))
