@@ -8,6 +8,7 @@ and sums are formed in the same order every time.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -29,9 +30,12 @@ Numbers = NDArray[np.int64]
 
 @cache
 def _threads(count: int) -> ThreadPoolExecutor:
+    """Threads that each multiply by themselves; whatever thread begins later still has as many as torch was told."""
     ready = ThreadPoolExecutor(count, thread_name_prefix="lartpc", initializer=lambda: torch.set_num_threads(1))
-    for each in [ready.submit(torch.get_num_threads) for _ in range(count)]:
+    all_there = threading.Barrier(count)
+    for each in [ready.submit(all_there.wait) for _ in range(count)]:
         each.result()
+    torch.set_num_threads(count)
     return ready
 
 
