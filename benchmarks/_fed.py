@@ -27,7 +27,7 @@ class Feed:
     """Two sets of buffers of fixed size; one is filled while the other is learned from."""
 
     def __init__(self, events: list[tuple[bytes, bytes]], batch: int, room: int) -> None:
-        self.events, self.batch, self.stream = events, batch, torch.cuda.Stream()
+        self.events, self.batch = events, batch
         self.host = [self._buffers(room, "cpu") for _ in range(2)]
         self.device = self._buffers(room, "cuda")
         self.pool = ThreadPoolExecutor(8)
@@ -74,7 +74,7 @@ def fed(sheet: Sheet, pixels: Pixels, side: int, *, batch: int, steps: int, lear
             coming = ahead.submit(feed.fill, 0)
             for turn in range(steps):
                 feed.send(coming.result())
-                sent = torch.cuda.Event()
+                sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 sent.record()
                 sent.synchronize()
                 coming = ahead.submit(feed.fill, turn + 1)

@@ -19,7 +19,7 @@ def track(rng: np.random.Generator, side: int) -> NDArray[np.int64]:
     wire = np.rint(start[0] + along * np.sin(angle) + across * np.cos(angle)).astype(np.int64)
     tick = np.rint(start[1] + along * np.cos(angle) - across * np.sin(angle)).astype(np.int64)
     inside = (wire >= 0) & (wire < side) & (tick >= 0) & (tick < side)
-    return wire[inside] * side + tick[inside]
+    return np.asarray(wire[inside] * side + tick[inside])
 
 
 def tracks(events: int, side: int, share: float, seed: int = 1) -> Pixels:

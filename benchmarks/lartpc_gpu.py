@@ -61,7 +61,7 @@ def frames(path: str, side: int) -> Pixels:
 def learner(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Step:
     """A training step in bf16."""
     device = label.device
-    captured = {"fused": True, "capturable": True} if device.type == "cuda" else {}
+    captured: dict[str, Any] = {"fused": True, "capturable": True} if device.type == "cuda" else {}
     optimizer = torch.optim.Adam(network.parameters(), 5e-4, **captured)
 
     def learn() -> None:
@@ -76,7 +76,7 @@ def learner(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> 
 
 def captured(learn: Step) -> Step:
     """The same step as one CUDA graph."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
@@ -93,7 +93,8 @@ def plain(network: ParticleNet, pixels: Pixels, label: Tensor) -> Step:
     image = images(*pixels, network.height, network.width)
     if label.device.type != "cuda":
         return learner(network, lambda: network.dense(image), label)
-    image, network = image.to(memory_format=torch.channels_last), network.to(memory_format=torch.channels_last)
+    image = image.to(memory_format=torch.channels_last)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     dense = torch.compile(network.dense)
     return learner(network, lambda: dense(image), label)
 

@@ -77,4 +77,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "compile":
         print(json.dumps(compile_all()))
     else:
-        print(json.dumps([compare(53, 64, 0.01), compare(25, 41, 0.6), compare(30, 31, 0.0)]))
+        print(json.dumps([compare(33, 42, 0.01), compare(25, 26, 0.6), compare(25, 25, 0.0)]))

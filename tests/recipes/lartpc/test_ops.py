@@ -73,8 +73,8 @@ def _cells(pixels: Pixels, size: tuple[int, int], weights: list[Tensor]) -> tupl
 
 
 def _plain(images: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
-    first = f.max_pool2d(f.elu(f.conv2d(images.unsqueeze(1), *weights[:2], padding=2)), 5)
-    second = f.max_pool2d(f.elu(f.conv2d(first, *weights[2:], padding=2)), 5)
+    first = f.max_pool2d(f.elu(f.conv2d(images.unsqueeze(1), weights[0], weights[1], padding=2)), 5)
+    second = f.max_pool2d(f.elu(f.conv2d(first, weights[2], weights[3], padding=2)), 5)
     return first.permute(0, 2, 3, 1), second.permute(0, 2, 3, 1)
 
 

@@ -113,7 +113,8 @@ def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
     recipe = spec.load("lartpc", ["image.rows=1301", "image.columns=1300", "image.shrink=2"]).recipe
     samples = recipe.prepare(particles(2, side=1300))
     assert samples.ragged("index").values.max() < 651 * 650
-    assert (recipe.model().height, recipe.model().width) == (651, 650)
+    network: Any = recipe.model()
+    assert (network.height, network.width) == (651, 650)
 
 
 def test_an_image_too_small_for_four_poolings_is_refused() -> None:

@@ -75,7 +75,8 @@ class LArTPC(Recipe):
     def model(self) -> nn.Module:
         from clew.recipes.lartpc.network import ParticleNet
 
-        return ParticleNet(*self.config.image.seen, self.config.model.kind)
+        height, width = self.config.image.seen
+        return ParticleNet(height, width, self.config.model.kind)
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         index = batch.ragged(INDEX)

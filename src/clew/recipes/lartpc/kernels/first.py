@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
-Pointer = Any
-
 
 @triton.jit
-def window(image: Pointer, cell, there, down, right, inside, height, width):
+def window(image, cell, there, down, right, inside, height, width):
     """Pixels (cells, len(down)) at places counted from two before the cell; zero beyond the image."""
     columns = width // 5
     rows = height // 5
@@ -24,7 +20,7 @@ def window(image: Pointer, cell, there, down, right, inside, height, width):
 
 @triton.jit
 def pixels_forward(
-    image: Pointer, listed: Pointer, count: Pointer, matrix: Pointer, bias: Pointer, y: Pointer, winner: Pointer,
+    image, listed, count, matrix, bias, y, winner,
     height, width, y_stride, outputs,
     CELLS: tl.constexpr,
 ):  # fmt: skip
@@ -52,7 +48,7 @@ def pixels_forward(
 
 @triton.jit
 def pixels_learn(
-    image: Pointer, listed: Pointer, count: Pointer, inner: Pointer, winner: Pointer, dweight: Pointer,
+    image, listed, count, inner, winner, dweight,
     height, width, outputs,
     CELLS: tl.constexpr,
 ):  # fmt: skip

@@ -5,16 +5,12 @@ Positions are given with a frame of two around the image, so that what winners s
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
-Pointer = Any
-
 
 @triton.jit
-def gathered(x: Pointer, event, y, x_place, there, height, width, stride, c, CHANNELS: tl.constexpr):
+def gathered(x, event, y, x_place, there, height, width, stride, c, CHANNELS: tl.constexpr):
     """Rows (positions, channels) of an image (events, height, width, stride); zero beyond it."""
     seen = there & (y >= 0) & (y < height) & (x_place >= 0) & (x_place < width)
     row = (event * height + y) * width + x_place
@@ -30,7 +26,7 @@ def better(z, place, best, code):
 
 @triton.jit
 def cells_forward(
-    x: Pointer, listed: Pointer, count: Pointer, taps: Pointer, bias: Pointer, y: Pointer, winner: Pointer,
+    x, listed, count, taps, bias, y, winner,
     height, width, stride, outputs,
     CHANNELS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
@@ -83,7 +79,7 @@ def cells_forward(
 
 @triton.jit
 def cells_learn(
-    x: Pointer, listed: Pointer, count: Pointer, inner: Pointer, winner: Pointer, dtaps: Pointer,
+    x, listed, count, inner, winner, dtaps,
     height, width, stride, outputs,
     CHANNELS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
@@ -109,7 +105,7 @@ def cells_learn(
 
 @triton.jit
 def cells_return(
-    inner: Pointer, winner: Pointer, listed: Pointer, count: Pointer, taps: Pointer, dx: Pointer, total: Pointer,
+    inner, winner, listed, count, taps, dx, total,
     height, width, outputs, keep,
     CHANNELS: tl.constexpr, PADDED: tl.constexpr, OUTPUTS: tl.constexpr, PLACES: tl.constexpr,
 ):  # fmt: skip

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
-
-Pointer = Any
 
 
 @triton.jit
 def scatter(
-    index: Pointer, charge: Pointer, offsets: Pointer, image: Pointer, active: Pointer,
+    index, charge, offsets, image, active,
     pixels, events, height, width,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -35,7 +31,7 @@ def scatter(
 
 
 @triton.jit
-def enlist(active: Pointer, listed: Pointer, count: Pointer, total, BLOCK: tl.constexpr):
+def enlist(active, listed, count, total, BLOCK: tl.constexpr):
     """Write down where `active` is not zero, and count; the order of blocks is that of chance."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = (tl.load(active + place, mask=place < total, other=0) != 0).to(tl.int32)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import triton
 import triton.language as tl
-
-Pointer = Any
 
 
 @triton.jit
 def back_through(
-    gradient: Pointer, y: Pointer, active: Pointer, inner: Pointer, sums: Pointer,
+    gradient, y, active, inner, sums,
     total, channels, y_stride,
     PADDED: tl.constexpr, CELLS: tl.constexpr,
 ):  # fmt: skip
