@@ -39,6 +39,11 @@ def _listed(active: Tensor) -> tuple[Tensor, Tensor]:
     return listed, count
 
 
+def _stride(image: Tensor) -> int:
+    """From a cell to the next; where there is one cell alone, torch's own number may be any."""
+    return image.shape[3] if image.is_contiguous() else image.stride(2)
+
+
 def _filled(like: Tensor, fill: Tensor, active: Tensor) -> tuple[Tensor, Tensor]:
     """An image of the background with room to 16 channels, and winners."""
     channels = fill.numel()
@@ -53,7 +58,7 @@ def _inner(gradient: Tensor, y: Tensor, active: Tensor) -> tuple[Tensor, Tensor,
     padded = max(16, triton.next_power_of_2(channels))
     inner, sums = torch.empty_like(gradient), torch.zeros((2, padded), dtype=torch.float32, device=y.device)
     slopes.back_through[(_programs(y.device),)](
-        gradient, y, active.view(torch.uint8), inner, sums, active.numel(), channels, y.stride(2), padded, CELLS
+        gradient, y, active.view(torch.uint8), inner, sums, active.numel(), channels, _stride(y), padded, CELLS
     )
     return inner, sums[0, :channels].clone(), sums[1, :channels].clone()
 
@@ -85,7 +90,7 @@ def pixels(
     listed, count = _listed(active)
     matrix, grid = _spread(weight.detach(), charge.dtype), (_programs(charge.device),)
     first.pixels_forward[grid](
-        image, listed, count, matrix, bias.detach(), y, winner, height, width, y.stride(2), weight.shape[0], CELLS
+        image, listed, count, matrix, bias.detach(), y, winner, height, width, _stride(y), weight.shape[0], CELLS
     )
     return y, winner, active.view(torch.bool)
 
@@ -134,7 +139,7 @@ def cells(
     listed, count = _listed(found)
     taps, grid = _taps(weight, sizes["PADDED"], x.dtype), (_programs(x.device), outputs // sizes["OUTPUTS"])
     later.cells_forward[grid](
-        x, listed, count, taps, bias.detach(), y, winner, *x.shape[1:3], x.stride(2), outputs, **sizes, CELLS=CELLS
+        x, listed, count, taps, bias.detach(), y, winner, *x.shape[1:3], _stride(x), outputs, **sizes, CELLS=CELLS
     )
     return y, winner, found
 
@@ -149,7 +154,7 @@ def cells_backward(
     grid = (max(1, programs // 4), 25, outputs // sizes["OUTPUTS"])
     listed, count = _listed(active)
     later.cells_learn[grid](
-        x, listed, count, inner, winner, dtaps, *x.shape[1:3], x.stride(2), outputs, **sizes, CELLS=CELLS
+        x, listed, count, inner, winner, dtaps, *x.shape[1:3], _stride(x), outputs, **sizes, CELLS=CELLS
     )
     taps = _taps(weight, sizes["PADDED"], x.dtype)
     dx, arrived = _returned(inner, winner, seen, taps, sizes)
