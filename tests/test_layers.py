@@ -15,7 +15,7 @@ LAYERS = (
     {"version", "errors", "files", "verb"},
     {"config", "table", "figure", "storage"},
     {"expression"},
-    {"tally", "transforms", "readers", "writers"},
+    {"tally", "transforms", "readers", "writers", "kept"},
     {"recipe", "ledger", "comm"},
     {"dataset", "launch", "template", "archive"},
     {"prepare"},
@@ -34,7 +34,7 @@ HEAVY = {
     "fastapi": {"service"},
     "uvicorn": {"service"},
 }
-PUBLIC_MODULES = {"clew.errors", "clew.figure", "clew.readers", "clew.tally", "clew.transforms"}
+PUBLIC_MODULES = {"clew.errors", "clew.figure", "clew.kept", "clew.readers", "clew.tally", "clew.transforms"}
 FILES = sorted(path for path in SOURCE.rglob("*.py"))
 
 

@@ -34,6 +34,7 @@ SHIPPED: dict[str, str] = {
     "jetimages": "clew.recipes.jets:JetImages",
     "jetfeatures": "clew.recipes.jets:JetFeatures",
     "lartpc": "clew.recipes.lartpc:LArTPC",
+    "particleflow": "clew.recipes.particleflow:ParticleFlow",
 }
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import contextlib
 import os
 import pickle
@@ -103,6 +104,12 @@ def write_rntuple(path: Path) -> None:
         file["tree"] = {"run": np.arange(EVENTS), "hit": both, "z": ragged(OTHERS)}
 
 
+def write_pickle(path: Path) -> None:
+    values = np.arange(LENGTHS.sum(), dtype="f4")
+    events = np.split(np.stack([values, values * 2], axis=1), np.cumsum(LENGTHS)[:-1])
+    path.write_bytes(bz2.compress(pickle.dumps({"X": events, "run": np.arange(EVENTS)}), 1))
+
+
 def bytes_of(events: int) -> dict[str, Any]:
     return {"chunk_mb": events * 5 * 22 / 1e6}
 
@@ -114,6 +121,7 @@ CASES = [
     Case("hdf5", "plain.h5", write_hdf5),
     Case("parquet", "events.parquet", write_parquet),
     Case("npz", "events.npz", write_npz, {"offsets": {"x": "offsets", "y": "offsets"}}, partial=False),
+    Case("pickle", "events.pkl.bz2", write_pickle, partial=False),
     Case("root", "tree.root", write_tree),
     Case("root", "ntuple.root", write_rntuple, partial=False),
 ]

@@ -20,10 +20,11 @@ import h5py
 
 from clew.errors import ClewError, DataError
 from clew.files import atomic, write_text
+from clew.kept import KIND
 from clew.storage import Inputs
 from clew.table import Table, hdf5
 
-STAGES = ("read", "transforms", "prepare")
+STAGES = ("read", "transforms", "prepare", KIND)
 INPUTS = "inputs"
 """What the copies of inputs are called among them."""
 

@@ -22,6 +22,10 @@ SHIPPED = {
     "parquet": "clew.readers.parquet:Parquet",
     "npz": "clew.readers.npz:Npz",
     "root": "clew.readers.root:Root",
+    "pickle": "clew.readers.pickled:Pickle",
+    "delphes": "clew.recipes.particleflow.delphes:Delphes",
+    "edm4hep": "clew.recipes.particleflow.edm4hep:Edm4hep",
+    "pfnano": "clew.recipes.particleflow.pfnano:PfNano",
 }
 ENTRY_POINTS = "clew.readers"
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunErro
 from clew.files import write_text
 from clew.launch.lease import Lease
 from clew.launch.local import run_local
-from clew.launch.place import Place
+from clew.launch.place import Place, meet_at
 from clew.launch.worker import check_not_inside
 from clew.ledger import Run
 from clew.ledger.environment import allowed_cores, capture
@@ -269,9 +270,7 @@ def _enter(
     run: Run, recipe: Recipe, config: TrainConfig, resume: bool, lease: Lease | None, rank: int, ranks: int
 ) -> None:
     """A worker of this machine."""
-    from torch._C._distributed_c10d import FileStore
-
-    store = FileStore(str(run.meeting_file), ranks) if ranks > 1 else None
+    store = meet_at(run.meeting_file, rank, ranks) if ranks > 1 else None
     _work(run, recipe, config, Place(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
 
 
@@ -290,4 +289,19 @@ def _work(
     from clew.train.strategies import runner
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+    with _reproducible() if config.deterministic else contextlib.nullcontext():
+        runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+
+
+@contextlib.contextmanager
+def _reproducible() -> Iterator[None]:
+    """Only algorithms that give the same bits again; what has none is an error."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

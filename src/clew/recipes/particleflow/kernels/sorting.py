@@ -1,0 +1,77 @@
+"""Hash codes and a stable counting sort, in three passes over blocks of rows that all run in parallel."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+KEYS = 16
+"""Places for hash codes and the one of empty rows; a tensor core wants 16."""
+
+
+@triton.jit
+def _codes(x, book, fill, code, counts, square, rows, size, half: tl.constexpr, d: tl.constexpr, block: tl.constexpr):
+    """The code of every row, how often each occurs in the block, and squares of rows."""
+    place, stack = tl.program_id(0), tl.program_id(1)
+    row = place * block + tl.arange(0, block)
+    feature, key = tl.arange(0, d), tl.arange(0, 16)
+    values = tl.load(x + (stack * rows + row).to(tl.int64)[:, None] * d + feature[None, :])
+    along = tl.dot(values, tl.load(book + stack * d * 16 + feature[:, None] * 16 + key[None, :]))
+    up = tl.where(key[None, :] < half, along, -float("inf"))
+    down = tl.where(key[None, :] < half, -along, -float("inf"))
+    own = tl.where(tl.max(up, 1) >= tl.max(down, 1), tl.argmax(up, 1), tl.argmax(down, 1) + half)
+    own = tl.where(row % size < tl.load(fill + row // size), own, 2 * half)
+    tl.store(code + stack * rows + row, own)
+    same = (own[:, None] == key[None, :]).to(tl.int32)
+    tl.store(counts + (stack * (rows // block) + place) * 16 + key, tl.sum(same, 0))
+    wide = values.to(tl.float32)
+    tl.store(square + stack * rows + row, tl.sum(wide * wide, 1))
+
+
+@triton.jit
+def _bases(counts, first, base, blocks, per, block: tl.constexpr, most: tl.constexpr):
+    """Where the rows of each block and code go: behind smaller codes of the event, and its earlier blocks."""
+    event, stack = tl.program_id(0), tl.program_id(1)
+    begin, end = tl.load(first + event) * per, tl.load(first + event + 1) * per
+    number, key = tl.arange(0, most), tl.arange(0, 16)
+    where = (stack * blocks + begin + number)[:, None] * 16 + key[None, :]
+    there = (number < end - begin)[:, None]
+    own = tl.load(counts + where, mask=there, other=0)
+    total = tl.sum(own, 0)
+    start = tl.cumsum(total, 0) - total
+    tl.store(base + where, begin * block + start[None, :] + tl.cumsum(own, 0) - own, mask=there)
+
+
+@triton.jit
+def _places(code, base, index, rows, block: tl.constexpr):
+    """Write every row's number to its place."""
+    place, stack = tl.program_id(0), tl.program_id(1)
+    row, key = place * block + tl.arange(0, block), tl.arange(0, 16)
+    same = (tl.load(code + stack * rows + row)[:, None] == key[None, :]).to(tl.int32)
+    start = tl.load(base + (stack * (rows // block) + place) * 16 + key)
+    target = tl.sum(same * (tl.cumsum(same, 0) - 1 + start[None, :]), 1)
+    tl.store(index + stack * rows + target, stack * rows + row)
+
+
+def hashed(
+    x: Tensor, book: Tensor, fill: Tensor, first: Tensor, size: int, half: int, most: int
+) -> tuple[Tensor, Tensor]:
+    """`index` int32 (stacks * rows): the row, counted through both stacks, at each place of bins; squares of rows.
+
+    `x` (stacks, rows, d), `book` (stacks, d, KEYS), `first` int32 (events + 1,): the first bin of every event, `most`:
+    bins of the longest.
+    """
+    stacks, rows, width = x.shape
+    block = next(each for each in (128, 64, 32, 16) if size % each == 0)
+    blocks, per = rows // block, size // block
+    code, index = (x.new_empty(stacks * rows, dtype=torch.int32) for _ in range(2))
+    counts, base = (x.new_empty(stacks * blocks * KEYS, dtype=torch.int32) for _ in range(2))
+    square = x.new_empty(stacks * rows, dtype=torch.float32)
+    grid = (blocks, stacks)
+    _codes[grid](x, book, fill, code, counts, square, rows, size, half=half, d=width, block=block, num_warps=4)
+    longest = triton.next_power_of_2(most * per)
+    _bases[(len(first) - 1, stacks)](counts, first, base, blocks, per, block=block, most=longest, num_warps=4)
+    _places[grid](code, base, index, rows, block=block, num_warps=4)
+    return index, square

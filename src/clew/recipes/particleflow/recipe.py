@@ -1,0 +1,104 @@
+"""The recipe `particleflow`: towers and tracks in, particles out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from clew import Loss, Ragged, Recipe, Table, figure, tally
+from clew.recipes.particleflow import display, judging, reading
+from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
+from clew.recipes.particleflow.events import EVENTS_A_FILE, write
+from clew.recipes.particleflow.settings import Settings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from clew import Batch
+
+
+class ParticleFlow(Recipe):
+    """Particle flow: every element is given the class, charge and momentum of its particle, or none."""
+
+    Config = Settings
+    defaults = {
+        "train": {
+            "epochs": 20,
+            "batch_size": 4,
+            "optimizer": {"lr": 1e-4, "lr_batch": 4},
+            "schedule": {"name": "cosine", "warmup": 0.05},
+            "clip": 1.0,
+        }
+    }
+    columns = (ELEMENTS, TARGETS)
+    events_a_file = EVENTS_A_FILE
+
+    def read(self, path: str) -> Iterable[Table]:
+        """Generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
+        return reading.read(path, self.config.data)
+
+    def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
+        """Events of `generator.kind`, as HDF5.
+
+        Raises:
+            RecipeError: Pythia is wanted and not installed.
+        """
+        yield from write(events, seed, folder, first=first, config=self.config.generator)
+
+    def truth(self) -> Sequence[str]:
+        return (TARGETS,)
+
+    def prepare(self, events: Table) -> Table:
+        kept = {name: events[name] for name in ("event", PROCESS, GEN_MET, "weight") if name in events}
+        items = {name: events.ragged(name) for name in (ELEMENTS, TARGETS) if name in events}
+        return Table({**kept, **{name: _narrow(column) for name, column in items.items()}}, units=events.units)
+
+    def model(self) -> nn.Module:
+        from clew.recipes.particleflow import networks
+
+        made: nn.Module = networks.KINDS[self.config.model.kind](self.config.model)
+        return made
+
+    def forward(self, model: nn.Module, batch: Batch) -> Any:
+        elements = batch.ragged(ELEMENTS)
+        return model(elements.values, elements.offsets)
+
+    def loss(self, outputs: Any, batch: Batch) -> Loss:
+        """Class, charge and momentum, a mean over the elements of the batch."""
+        from clew.recipes.particleflow.loss import flow_loss
+
+        return flow_loss(outputs, batch, self.config.losses)
+
+    def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
+        """Of every element `pid` (0: no particle), `charge`, `pt`, `eta`, `phi`, `energy` (GeV), in its order."""
+        elements = samples.ragged(ELEMENTS)
+        pid = np.asarray(outputs["class"]).argmax(axis=1)
+        logs = np.asarray(outputs["momentum"], dtype=np.float64)
+        pt, energy = (np.maximum(np.expm1(np.minimum(logs[:, place], 12.0)), 0.0) for place in (0, 4))
+        columns = {
+            "pid": pid.astype(np.int8),
+            "charge": np.rint(np.asarray(outputs["charge"])).clip(-1, 1).astype(np.int8) * (pid > 0),
+            "pt": pt,
+            "eta": logs[:, 1],
+            "phi": np.arctan2(logs[:, 2], logs[:, 3]),
+            "energy": energy,
+        }
+        units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
+        return Table({name: elements.share(_float32(value)) for name, value in columns.items()}, units=units)
+
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+        return judging.tallies(samples, objects, self.config.judging)
+
+    def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
+        return display.events(samples, objects)
+
+
+def _narrow(column: Ragged) -> Ragged:
+    return column.share(np.ascontiguousarray(column.values, dtype=np.float32))
+
+
+def _float32(values: Any) -> Any:
+    return values.astype(np.float32) if values.dtype.kind == "f" else values
