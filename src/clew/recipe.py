@@ -33,6 +33,7 @@ SHIPPED: dict[str, str] = {
     "jets": "clew.recipes.jets:Jets",
     "jetimages": "clew.recipes.jets:JetImages",
     "jetfeatures": "clew.recipes.jets:JetFeatures",
+    "lartpc": "clew.recipes.lartpc:LArTPC",
     "particleflow": "clew.recipes.particleflow:ParticleFlow",
 }
 ENTRY_POINTS = "clew.recipes"
@@ -52,7 +53,7 @@ class Loss(NamedTuple):
 class Recipe:
     """Everything about one physics task. Subclass it; only `prepare` and `model` must be written.
 
-    The data half (`read`, `transforms`, `prepare`, `reconstruct`, `metrics`, `display`) works on NumPy tables
+    The data half (`read`, `transforms`, `prepare`, `look`, `reconstruct`, `metrics`, `display`) works on NumPy tables
     and must not import torch at module level: `clew prepare` never loads it. The model half gets torch tensors.
     A recipe is built in every process that needs it, so it holds its settings and nothing else.
     """
@@ -172,6 +173,10 @@ class Recipe:
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Tally]:
         """Tallies of a batch; they are added over batches and ranks. The loss is always there besides."""
+        return {}
+
+    def look(self, samples: Table) -> Mapping[str, Figure]:
+        """Plots of single samples as they are, by title, for the page of `clew data inspect`; from the first few."""
         return {}
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:

@@ -1,21 +1,29 @@
-"""Looking into a dataset: counts, columns, statistics, histograms."""
+"""Looking into a dataset: counts, columns, statistics, histograms, events."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from clew.config import Section
 from clew.dataset.manifest import Dataset
+from clew.errors import ClewError
 from clew.figure import Figure, figure, steps
+from clew.recipe import available, find
 from clew.table import Ragged
 
 BINS = 40
 SAMPLE = 20_000
 """Events a histogram is made from, at most."""
+LOOK = 100
+"""Events that a recipe may choose from for its plots of single ones."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,27 @@ def rows(dataset: Dataset) -> list[tuple[str, ...]]:
     return found
 
 
+def events(dataset: Dataset) -> list[Figure]:
+    """Single events, as the recipe draws them; none where it draws none.
+
+    Recipes from files draw none: looking at a dataset must not run code that its manifest names.
+    """
+    if dataset.manifest.recipe not in available():
+        return []
+    try:
+        found = find(dataset.manifest.recipe)
+        recipe = found(found.Config.model_validate(_own(found.Config, dataset.manifest.settings)))
+    except (ClewError, ValidationError):
+        return []
+    split = max(dataset.splits, key=lambda name: dataset.splits[name])
+    return list(recipe.look(next(dataset.shards(split)).slice(0, LOOK)).values())
+
+
+def _own(config: type[Section], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of a dataset's settings that are the recipe's own sections."""
+    return {name: value for name, value in settings.items() if name in config.model_fields}
+
+
 def write_page(dataset: Dataset, path: Path) -> Path:
     """All of it as one HTML file."""
     from clew.ledger.page import write_page as write
@@ -111,4 +140,6 @@ def write_page(dataset: Dataset, path: Path) -> Path:
     title = dataset.path.absolute().name
     facts = f"key {dataset.manifest.key[:16]} · recipe {Path(dataset.manifest.recipe).stem}"
     drawn = [draw(histogram) for histogram in histograms(dataset)]
-    return write(path, title, facts, [("Contents", facts_html(dataset), []), ("Distributions", "", drawn)])
+    single = [("Events", "", shown)] if (shown := events(dataset)) else []
+    parts = [("Contents", facts_html(dataset), []), *single, ("Distributions", "", drawn)]
+    return write(path, title, facts, parts)

@@ -1,0 +1,73 @@
+"""The network of the study: four blocks of convolution, ELU and pooling by 5, and two dense layers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as f
+
+from clew.recipes.lartpc import ops
+from clew.recipes.lartpc.columns import CLASSES
+from clew.recipes.lartpc.kernels import portable
+
+CHANNELS = (10, 64, 128, 256)
+HIDDEN = 32
+
+
+class ParticleNet(nn.Module):
+    """Lists of pixels in, one logit a class out; at 3600 x 3600 it has 1,245,705 parameters.
+
+    Of kind `cells` it works where there is something to see (`ops`); of kind `dense` on whole images, as plain PyTorch
+    does. Results are the same, and so are the names of the parameters.
+    """
+
+    def __init__(self, height: int, width: int, kind: str = "cells") -> None:
+        super().__init__()
+        self.height, self.width, self.kind = height, width, kind
+        self.blocks = nn.ModuleList(
+            nn.Conv2d(inputs, outputs, 5, padding=2) for inputs, outputs in itertools.pairwise((1, *CHANNELS))
+        )
+        cells = (height // ops.POOL ** len(CHANNELS)) * (width // ops.POOL ** len(CHANNELS))
+        self.hidden, self.last = nn.Linear(CHANNELS[-1] * cells, HIDDEN), nn.Linear(HIDDEN, len(CLASSES))
+
+    def forward(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
+        """`index`, `charge` and `offsets` are those of `ops.pixels`."""
+        if self.kind == "dense":
+            return self.dense(images(index, charge, offsets, self.height, self.width))
+        if charge.is_cuda and torch.is_autocast_enabled("cuda"):
+            charge = charge.to(torch.get_autocast_dtype("cuda"))
+        with torch.autocast(charge.device.type, enabled=False):  # the blocks choose their own precision
+            x = self._cells(index, charge, offsets)
+        return self._classify(x.permute(0, 3, 1, 2))
+
+    def _cells(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
+        first, *others = (cast("tuple[Tensor, Tensor]", (each.weight, each.bias)) for each in self._convolutions())
+        fill = ops.background(None, *first)
+        x, _, active = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
+        for block in others:
+            before, fill = fill, ops.background(fill, *block)
+            x, _, active = ops.cells(x, active, before, fill, *block)
+        found: Tensor = x
+        return found
+
+    def dense(self, image: Tensor) -> Tensor:
+        """The same as plain PyTorch does it, from images (events, 1, height, width): the yardstick."""
+        for block in self._convolutions():
+            image = f.max_pool2d(f.elu(block(image)), ops.POOL)
+        return self._classify(image)
+
+    def _convolutions(self) -> list[nn.Conv2d]:
+        return list(cast("Iterable[nn.Conv2d]", self.blocks))
+
+    def _classify(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.last(f.elu(self.hidden(x.flatten(1))))
+        return logits
+
+
+def images(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> Tensor:
+    """Lists of pixels as dense images (events, 1, height, width)."""
+    return portable.image(index, charge, offsets, height, width).view(-1, 1, height, width)

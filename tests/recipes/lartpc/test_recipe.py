@@ -1,0 +1,124 @@
+"""The recipe from a file to figures, at a small image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+from clew import Dataset, Ragged, Run, Table, spec
+from clew.errors import ConfigError, DataError
+from clew.recipes.lartpc import LArTPC
+from clew.recipes.lartpc.columns import CLASSES
+
+from .events import SIDE, particles
+
+SMALL = [f"image.rows={SIDE}", f"image.columns={SIDE}", "train.threads=1"]
+Trained = tuple[Dataset, Run]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    folder = tmp_path_factory.mktemp("lartpc")
+    particles(160).save(folder / "synthetic.h5")
+    more = ["train.epochs=3", "train.batch_size=8"]
+    loaded = spec.load("lartpc", [*SMALL, *more])
+    files = [str(folder / "synthetic.h5")]
+    data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
+    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+
+
+def test_it_learns(trained: Trained) -> None:
+    first, *_, last = (record["metrics"] for record in trained[1].records(kind="validation"))
+    assert last["loss"] < first["loss"]
+    assert {"accuracy", *(f"{name}/efficiency" for name in CLASSES)} <= last.keys()
+
+
+def test_an_evaluation_draws_the_confusion_table(trained: Trained) -> None:
+    result = clew.evaluate(trained[1])
+    assert result.tallies["confusion"].value == pytest.approx(result.tallies["accuracy"].value)
+    drawn = [json.loads(each.read_text()) for each in sorted((trained[1].plots / "test").glob("*confusion*.json"))]
+    assert list(drawn[0]["data"][0]["x"]) == list(CLASSES)
+    assert list((trained[1].plots / "test").glob("*accuracy_energy*.json"))
+
+
+def test_scores_of_unlabelled_events_add_up(trained: Trained, tmp_path: Path) -> None:
+    events = particles(3, seed=5)
+    bare = Table({name: events[name] for name in ("event", "index", "charge")})
+    bare.save(tmp_path / "bare.h5")
+    found = clew.predict(trained[1], input=[str(tmp_path / "bare.h5")])
+    assert isinstance(found, Table) and len(found) == 3
+    np.testing.assert_allclose(sum(found.fixed(f"score_{name}") for name in CLASSES), 1, rtol=1e-6)
+
+
+def test_dense_and_cells_are_one_network(trained: Trained) -> None:
+    import torch
+
+    from clew.dataset.batch import to_batch
+
+    batch, logits = to_batch(particles(2), LArTPC.columns), []
+    for kind in ("cells", "dense"):
+        recipe = spec.load("lartpc", [*SMALL, f"model.kind={kind}"]).recipe
+        torch.manual_seed(2)
+        logits.append(recipe.forward(recipe.model(), batch))
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
+
+
+def _changed(change: Any, *, column: str) -> Table:
+    events = particles(3)
+    values = events.ragged(column).values.copy()
+    change(values, events.ragged(column).offsets[1])
+    return events.join({column: Ragged(values, events.ragged(column).offsets)})
+
+
+def _put(value: float, shift: int = 0) -> Any:
+    def change(values: Any, at: int) -> None:
+        values[at + shift] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (_changed(_put(np.nan), column="charge"), "event 1: charge nan"),
+        (_changed(_put(-0.5), column="charge"), "event 1: charge -0.5"),
+        (_changed(_put(np.inf, -1), column="charge"), "event 0: charge inf"),
+        (_changed(_put(SIDE * SIDE), column="index"), "event 1: pixel 390625 is outside an image of 625 x 625"),
+        (_changed(_put(-1), column="index"), "event 1: pixel -1 is outside"),
+        (_changed(_put(0, 3), column="index"), "event 1: pixel 0 stands twice or out of order"),
+    ],
+)
+def test_bad_pixels_are_named(events: Table, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        spec.load("lartpc", SMALL).recipe.prepare(events)
+
+
+def test_an_empty_event_is_named() -> None:
+    empty = Table({"event": np.array([7]), "index": Ragged([], [0, 0]), "charge": Ragged([], [0, 0])})
+    with pytest.raises(DataError, match="event 7: no pixel"):
+        spec.load("lartpc", SMALL).recipe.prepare(empty)
+
+
+def test_an_event_with_more_pixels_than_fit_is_named() -> None:
+    with pytest.raises(DataError, match=r"event \d: \d,\d+ pixels have charge, more than the 50 that fit"):
+        spec.load("lartpc", [*SMALL, "image.most=50"]).recipe.prepare(particles(2))
+
+
+def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
+    recipe = spec.load("lartpc", ["image.rows=1301", "image.columns=1300", "image.shrink=2"]).recipe
+    samples = recipe.prepare(particles(2, side=1300))
+    assert samples.ragged("index").values.max() < 651 * 650
+    network: Any = recipe.model()
+    assert (network.height, network.width) == (651, 650)
+
+
+def test_an_image_too_small_for_four_poolings_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"image.rows.*625"):
+        spec.load("lartpc", ["image.rows=500"])
+    with pytest.raises(ConfigError, match="shrink 6 leaves 600 x 600"):
+        spec.load("lartpc", ["image.shrink=6"])
