@@ -16,12 +16,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch._C._distributed_c10d import FileStore
 
 import clew
 from clew import Dataset, Ragged, Run, Table, concat, readers
 from clew.errors import ConfigError, DataError, RecipeError, RunError
-from clew.launch.place import Place
+from clew.launch.place import Place, meet_at
 from clew.ledger.environment import allowed_cores
 from clew.table import hdf5
 from clew.train import checkpoint, deal
@@ -87,7 +86,7 @@ def on_threads(task: deal.Task, ranks: int, folder: Path) -> list[Any]:
 
     def work(rank: int) -> None:
         own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
-        met = FileStore(str(store), ranks) if ranks > 1 else None
+        met = meet_at(store, rank, ranks) if ranks > 1 else None
         made[rank] = deal._rank(own, Place(rank, ranks, rank, ranks), met, lambda done, total: None)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]

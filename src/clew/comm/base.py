@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -13,6 +13,8 @@ from torch import Tensor
 TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
 """Of the numbers that can be sent."""
 Facts: TypeAlias = Mapping[str, Any]
+Shape: TypeAlias = tuple[torch.dtype, int]
+"""Type and size of a flat tensor."""
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
@@ -46,6 +48,10 @@ class Post(ABC):
         """Where the next tensor of a peer may be put, to spare a copy: a wish, for tensors that fit."""
         self.patient = False
         """Whether other threads have work for the core while this one waits."""
+
+    def room(self, shape: Shape) -> Tensor:
+        """Where to keep what is lent again and again, or what lands: peers that see it need not be sent it."""
+        return empty(shape)
 
     def send(
         self,
@@ -83,22 +89,41 @@ class Post(ABC):
             self.bytes += tensor.numel() * tensor.element_size()
 
 
-def pack(kind: str, facts: Facts | None, tensor: Tensor | None) -> bytes:
-    """The header that goes before a tensor."""
-    shape = None if tensor is None else [_NAMES[tensor.dtype], tensor.numel()]
-    return json.dumps([kind, facts or {}, shape]).encode()
+class Header(NamedTuple):
+    """What goes before a tensor."""
+
+    kind: str
+    facts: dict[str, Any]
+    shape: Shape | None = None
+    more: Any = None
+    """What a kind of post has to say to its like."""
 
 
-def unpack(header: bytes | bytearray) -> tuple[str, dict[str, Any], tuple[torch.dtype, int] | None]:
-    """Kind, facts, and the type and size of the tensor that follows.
+def pack(kind: str, facts: Facts | None, tensor: Tensor | None, more: Any = None) -> bytes:
+    """A header as it travels."""
+    return json.dumps([kind, facts or {}, None if tensor is None else told_shape(tensor), more]).encode()
+
+
+def unpack(header: bytes | bytearray) -> Header:
+    """What `pack` packed.
 
     Raises:
         ValueError: these bytes are no header.
     """
-    kind, facts, shape = json.loads(header)
+    kind, facts, shape, more = json.loads(header)
     if not isinstance(kind, str) or not isinstance(facts, dict):
         raise ValueError("no header")
-    return kind, facts, None if shape is None else (TYPES[shape[0]], int(shape[1]))
+    return Header(kind, facts, None if shape is None else heard_shape(shape), more)
+
+
+def told_shape(tensor: Tensor) -> tuple[str, int]:
+    """A shape as it travels."""
+    return _NAMES[tensor.dtype], tensor.numel()
+
+
+def heard_shape(told: Sequence[Any]) -> Shape:
+    """What `told_shape` told."""
+    return TYPES[told[0]], int(told[1])
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
@@ -106,6 +131,6 @@ def as_bytes(tensor: Tensor) -> memoryview:
     return memoryview(tensor.detach().view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
-def empty(shape: tuple[torch.dtype, int]) -> Tensor:
+def empty(shape: Shape) -> Tensor:
     """Room for a tensor of this type and size."""
     return torch.empty(shape[1], dtype=shape[0])

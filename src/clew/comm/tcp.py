@@ -283,7 +283,7 @@ class _Heart:
                 line.send(pack("beat", {"number": number}, None))
                 if line.poll(int(BEAT * 1000)):
                     self.heard = time.monotonic()
-                    told = unpack(line.recv())[1].get("session")
+                    told = unpack(line.recv()).facts.get("session")
                     self.renewed = self.renewed or session not in (None, told)
                     session = told
                     self._over.wait(BEAT)
@@ -320,7 +320,7 @@ def _send(line: zmq.Socket[bytes], to: list[bytes], header: bytes, tensor: Tenso
 
 def _read(frames: list[zmq.Frame]) -> tuple[str, dict[str, Any], Tensor | None]:
     """Raises ValueError for what is no message."""
-    kind, facts, shape = unpack(frames[0].bytes)
+    kind, facts, shape, _ = unpack(frames[0].bytes)
     if shape is None:
         return kind, facts, None
     dtype, count = shape

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Mapping
@@ -66,7 +67,7 @@ def meet(place: Place, folder: Path) -> Store:
     Raises:
         RunError: the others did not come.
     """
-    from torch._C._distributed_c10d import PrefixStore, TCPStore
+    from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     if place.launcher == "torchrun":
@@ -74,15 +75,31 @@ def meet(place: Place, folder: Path) -> Store:
         return PrefixStore(f"clew-{next(_meetings)}", store)  # the launcher's store outlives a training
     alone = place.local_ranks == place.ranks  # on one host
     file = (Path(tempfile.gettempdir()) if alone else folder) / f".clew-meeting-{os.getuid()}-{_key(place, alone)}"
-    if place.rank:
-        host, port = _read(file)
-        joined = TCPStore(host, int(port), place.ranks, is_master=False)
+    return meet_at(file, place.rank, place.ranks, "127.0.0.1" if alone else os.uname().nodename)
+
+
+def meet_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store:
+    """The same at a file that is not there yet, with rank 0 on `host`.
+
+    The notes are not left in the file itself, as torch's FileStore would: who waits for a note there takes the lock so
+    often that who has it may never get to write it (seen with two ranks on a busy machine).
+
+    Raises:
+        RunError: rank 0 did not come.
+    """
+    from torch._C._distributed_c10d import TCPStore
+
+    if rank:
+        where, port = _read(file)
+        joined = TCPStore(where, int(port), ranks, is_master=False)
         joined.add("arrived", 1)
         return joined
-    host = "127.0.0.1" if alone else os.uname().nodename
-    served = TCPStore(host, 0, place.ranks, is_master=True, wait_for_workers=False)
+    with socket.create_server((host, 0)) as heard:  # torch by itself would listen to all the world
+        port = heard.getsockname()[1]
+        listens = heard.detach()
+    served = TCPStore(host, port, ranks, is_master=True, wait_for_workers=False, master_listen_fd=listens)
     write_text(file, f"{host} {served.port}")
-    _gather(served, place.ranks)
+    _gather(served, ranks)
     file.unlink(missing_ok=True)
     return served
 

@@ -17,7 +17,7 @@ from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunErro
 from clew.files import write_text
 from clew.launch.lease import Lease
 from clew.launch.local import run_local
-from clew.launch.place import Place
+from clew.launch.place import Place, meet_at
 from clew.launch.worker import check_not_inside
 from clew.ledger import Run
 from clew.ledger.environment import allowed_cores, capture
@@ -269,9 +269,7 @@ def _enter(
     run: Run, recipe: Recipe, config: TrainConfig, resume: bool, lease: Lease | None, rank: int, ranks: int
 ) -> None:
     """A worker of this machine."""
-    from torch._C._distributed_c10d import FileStore
-
-    store = FileStore(str(run.meeting_file), ranks) if ranks > 1 else None
+    store = meet_at(run.meeting_file, rank, ranks) if ranks > 1 else None
     _work(run, recipe, config, Place(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
 
 

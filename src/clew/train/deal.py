@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch._C._distributed_c10d import FileStore, Store
+from torch._C._distributed_c10d import Store
 
 from clew.dataset.loader import ahead_of
 from clew.errors import RecipeError, StoppedError
 from clew.launch.local import run_local
-from clew.launch.place import Place
+from clew.launch.place import Place, meet_at
 from clew.ledger import Run
 from clew.ledger.environment import allowed_cores
 from clew.recipe import TYPED_IN, Recipe
@@ -167,7 +167,7 @@ def _listen(pipe: Any, told: Progress, heard: list[Any]) -> None:
 
 def _enter(task: Task, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
-    store = FileStore(meeting, ranks)
+    store = meet_at(Path(meeting), rank, ranks)
     made = _rank(task, Place(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total)))
     if rank == 0:
         pipe.send(("made", made))

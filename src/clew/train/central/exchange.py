@@ -8,10 +8,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from clew.comm.base import Shape, empty
 from clew.train.central.holder import sends_gradients
 from clew.train.central.vector import Vector
 from clew.train.config import TrainConfig
 
+Room = Callable[[Shape], Tensor]
 Ask = Callable[[str, Tensor | None], Tensor]
 """Send a kind of message with what is in a tensor to whoever holds the weights; their answer. Given the kind `commit`,
 nothing is answered."""
@@ -24,11 +26,12 @@ class Rule:
     """Whether a worker that was idle goes on from the central weights of now, or from its own; who does so has no use
     for its own weights once the central ones come."""
 
-    def __init__(self, vector: Vector, config: TrainConfig) -> None:
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        """`room`: makes room for what is lent to the masters."""
         self.vector, self.config = vector, config
-        self.out = _room(vector)
+        self.out = _room(vector, room)
         """What is sent: an update, and the buffers behind it."""
-        self._sent = _room(vector) if config.central.overlap else self.out
+        self._sent = _room(vector, room) if config.central.overlap else self.out
 
     @property
     def landing(self) -> Tensor | None:
@@ -77,19 +80,32 @@ class Rule:
 class Gradients(Rule):
     """The gradient of the last batch; the master's optimiser makes a step of it."""
 
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        super().__init__(vector, config, room)
+        apart = config.central.overlap and vector.memory.device.type == "cpu"
+        self._next = room((vector.memory.dtype, vector.length)) if apart else None
+        """Where the next weights land while the model is at work with the last."""
+
+    @property
+    def landing(self) -> Tensor | None:
+        return super().landing if self._next is None else self._next
+
     def outgoing(self, facts: dict[str, Any]) -> None:
         there = [parameter.grad for parameter in self.vector.parameters if parameter.grad is not None]
         torch._foreach_copy_(self.vector.views(self._update), there)
 
     def incoming(self, answer: Tensor) -> None:
-        self.vector.fill(answer)
+        if answer is self._next:
+            self._next = self.vector.adopt(answer)
+        else:
+            self.vector.fill(answer)
 
 
 class Deltas(Rule):
     """How far this worker has come since it last told."""
 
-    def __init__(self, vector: Vector, config: TrainConfig) -> None:
-        super().__init__(vector, config)
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        super().__init__(vector, config, room)
         self._base = torch.empty_like(vector.flat)
 
     def begin(self, answer: Tensor) -> None:
@@ -114,8 +130,8 @@ class Elastic(Rule):
 
     follows = False
 
-    def __init__(self, vector: Vector, config: TrainConfig) -> None:
-        super().__init__(vector, config)
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        super().__init__(vector, config, room)
         self._alpha = 0.0
 
     def state(self) -> dict[str, Tensor]:
@@ -137,8 +153,8 @@ class Energy(Rule):
 
     follows = False
 
-    def __init__(self, vector: Vector, config: TrainConfig) -> None:
-        super().__init__(vector, config)
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        super().__init__(vector, config, room)
         self._base, self._before = torch.empty_like(vector.flat), torch.empty_like(vector.flat)
         self._momentum = torch.zeros_like(vector.flat)
 
@@ -168,13 +184,14 @@ class Energy(Rule):
         ask("commit", self.out)
 
 
-def make_rule(vector: Vector, config: TrainConfig) -> Rule:
+def make_rule(vector: Vector, config: TrainConfig, room: Room = empty) -> Rule:
     """The worker's half of the strategy of the settings."""
     kinds: dict[str, type[Rule]] = {"easgd": Elastic, "gem": Energy}
     kind = Gradients if sends_gradients(config) else kinds.get(config.strategy, Deltas)
-    return kind(vector, config)
+    return kind(vector, config, room)
 
 
-def _room(vector: Vector) -> Tensor:
-    pinned = vector.flat.device.type != "cpu"
-    return torch.zeros(vector.length, dtype=vector.flat.dtype, pin_memory=pinned)
+def _room(vector: Vector, room: Room) -> Tensor:
+    if vector.flat.device.type != "cpu":
+        return torch.zeros(vector.length, dtype=vector.flat.dtype, pin_memory=True)
+    return room((vector.flat.dtype, vector.length)).zero_()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from clew.comm.base import Shape, empty
 from clew.errors import ConfigError
 
 
@@ -16,7 +18,8 @@ class Vector:
     Buffers that are no floating-point numbers (counts of batches) travel as such and come back rounded.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, room: Callable[[Shape], Tensor] = empty) -> None:
+        """`room`: makes room for weights that are in memory."""
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         kinds = {(parameter.dtype, parameter.device) for parameter in self.parameters}
         if len(kinds) != 1:
@@ -24,12 +27,22 @@ class Vector:
         self._buffers = [buffer for _, buffer in sorted(model.named_buffers())]
         self.size = sum(parameter.numel() for parameter in self.parameters)
         self.length = self.size + sum(buffer.numel() for buffer in self._buffers)
-        self.memory = torch.empty(self.length, dtype=self.parameters[0].dtype, device=self.parameters[0].device)
+        ((dtype, device),) = kinds
+        self.memory = (
+            room((dtype, self.length)) if device.type == "cpu" else torch.empty(self.length, dtype=dtype, device=device)
+        )
         """Room for a whole copy, as it travels, of which the parameters are a part."""
         self.flat = self.memory[: self.size]
         torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters], out=self.flat)
-        for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
-            parameter.data = view
+        self._point()
+
+    def adopt(self, values: Tensor) -> Tensor:
+        """Make such a copy the memory of the model; the memory it had, which is free now."""
+        former, self.memory = self.memory, values
+        self.flat = values[: self.size]
+        self._point()
+        self.read_buffers(values)
+        return former
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """The part of each parameter in a flat tensor."""
@@ -38,6 +51,10 @@ class Vector:
             found.append(flat[place : place + parameter.numel()].view_as(parameter))
             place += parameter.numel()
         return found
+
+    def _point(self) -> None:
+        for parameter, view in zip(self.parameters, self.views(self.flat), strict=True):
+            parameter.data = view
 
     @torch.no_grad()
     def write_buffers(self, out: Tensor) -> None:

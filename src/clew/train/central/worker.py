@@ -84,9 +84,9 @@ class Worker:
         self._dataset = dataset
         torch.manual_seed(config.seed)
         self.model = recipe.model().to(device)
-        self.vector = Vector(self.model)
+        self.vector = Vector(self.model, post.room)
         self.engine = Engine(recipe, self.model, config, self.strategy, device, self.trace, build=_builder(config))
-        self.rule = make_rule(self.vector, config)
+        self.rule = make_rule(self.vector, config, post.room)
         steps = self.loader.sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
         self.every = config.central.every(config.strategy)
@@ -98,7 +98,7 @@ class Worker:
         self._left = 0
         """Batches of the lease under way that are still to come."""
         self._versions: dict[int, int] = {}
-        self._room = torch.empty(self.vector.length, dtype=self.vector.flat.dtype)
+        self._room = post.room((self.vector.flat.dtype, self.vector.length))
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="exchange") if config.central.overlap else None
         post.patient = config.central.overlap
         self._flying: Future[Tensor] | None = None
@@ -234,6 +234,9 @@ class Worker:
         sent = tensor if tensor is None or self.config.central.transfer == "float32" else tensor.bfloat16()
         if tensor is not None:
             facts["finite"] = finite(tensor)
+        landing = self.rule.landing
+        whole = self._room if landing is None else landing
+        self.post.landing = {} if kind == "commit" else {peer: whole[first:stop] for peer, first, stop in self.parts}
         for peer, first, stop in self.parts:
             told = {**(facts if kind != "pull" else {}), "version": self._versions.get(peer, 0)}
             self.post.send(peer, kind, told, None if sent is None else sent[first:stop], lent=True)
@@ -244,10 +247,7 @@ class Worker:
             for peer in {COORDINATOR} if apart else {COORDINATOR} & {part.peer for part in self.parts}:
                 self._hear(self._answer(peer))
             return self._room
-        landing = self.rule.landing
-        whole = self._room if landing is None else landing
         waiting = {part.peer: part for part in self.parts}
-        self.post.landing = {} if landing is None else {part.peer: whole[part.first : part.stop] for part in self.parts}
         while waiting:
             message = self._next()
             part = waiting.pop(message.peer, None)
