@@ -52,7 +52,7 @@ class Page:
         return path
 
     def _places(self, figures: Sequence[Figure]) -> str:
-        """Places for figures, whose data goes to the end of the page; one that says its height gets it, and the width."""
+        """Places for figures, whose data goes to the end of the page; one with a height gets it, and the width."""
         places = []
         for item in figures:
             layout = item["layout"]
