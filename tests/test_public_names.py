@@ -67,6 +67,7 @@ def test_recipe_contract_is_pinned() -> None:
         "optimizers",
         "reconstruct",
         "metrics",
+        "look",
         "display",
     ]
 

@@ -52,11 +52,13 @@ class Page:
         return path
 
     def _places(self, figures: Sequence[Figure]) -> str:
-        """Places for figures, whose data goes to the end of the page."""
+        """Places for figures, whose data goes to the end of the page; one with a height gets it, and the width."""
         places = []
         for item in figures:
-            wide = " wide" if "xaxis2" in item["layout"] else ""
-            places.append(f'<div class="plot{wide}" data-figure="{len(self._figures)}"></div>')
+            layout = item["layout"]
+            wide = " wide" if "xaxis2" in layout or "height" in layout else ""
+            tall = f' style="height: {layout["height"]}px"' if "height" in layout else ""
+            places.append(f'<div class="plot{wide}"{tall} data-figure="{len(self._figures)}"></div>')
             self._figures.append(item)
         return f'<div class="plots">{"".join(places)}</div>' if places else ""
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from clew import concat
 from clew.errors import DataError
+from clew.readers import Pieces
 from clew.recipes.lartpc import images, reading
 from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, LABEL, SIZE
 from clew.recipes.lartpc.generate import events
@@ -73,7 +74,7 @@ def test_real_frames(name: str, event: int) -> None:
 @needs_data
 def test_real_deposits() -> None:
     pieces = reading.read(str(DATA / "test_beedeposource.zip"), SIZE)
-    assert isinstance(pieces, reading.Pieces) and len(pieces) == 10
+    assert isinstance(pieces, Pieces) and len(pieces) == 10
     table, again = pieces[2], pieces[2]
     images.checked(table, SIZE)
     assert np.array_equal(table.ragged(CHARGE).values, again.ragged(CHARGE).values)

@@ -25,6 +25,8 @@ POINTS = 360
 """Pixels of a panel's longer side, at most: beyond, the largest charge of each group is shown."""
 LOWEST, HIGHEST = 0.3, 30.0
 """Thousands of electrons at the ends of the colours."""
+PAGE = 1150
+"""Pixels of the width that a page gives a picture."""
 _DPI = 110
 
 
@@ -149,4 +151,6 @@ def events(samples: Table, size: tuple[int, int], *, each: int = 3) -> figure.Fi
     source = f"data:image/png;base64,{base64.b64encode(png(drawing)).decode()}"
     svg = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}">'
     svg += f'<image href="{source}" width="{wide}" height="{high}"/></svg>'
-    return figure.picture(svg, title="Events")
+    drawn = figure.picture(svg, title="Events")
+    drawn["layout"]["height"] = 60 + round(PAGE * high / wide)
+    return drawn

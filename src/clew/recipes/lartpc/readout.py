@@ -146,4 +146,4 @@ def _shares(place: Floats, width: Floats, reach: int) -> Floats:
     """Of a Gaussian at `place`, the shares of the pixels up to `reach` from its own; they add up to 1."""
     edges = np.floor(place)[:, None] + np.arange(-reach, reach + 2) - place[:, None]
     share = np.diff(ndtr(edges / width[:, None]), axis=1)
-    return share / share.sum(axis=1, keepdims=True)
+    return np.asarray(share / share.sum(axis=1, keepdims=True))
