@@ -10,7 +10,7 @@ import pickle
 import struct
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +80,8 @@ class EvilState:
     """Calls by the way of a state."""
 
     def __reduce__(self) -> Any:
-        made, told, _ = cast(tuple[Any, ...], np.empty(0).__reduce__())
+        reduced: Any = np.empty(0).__reduce__()
+        made, told, _ = reduced
         return made, told, (1, (1,), eval, False, b"x")
 
 
