@@ -25,8 +25,9 @@ EVENTS = [np.arange(12.0).reshape(4, 3), np.empty((0, 3)), np.ones((2, 3))]
 
 def write(path: Path, what: Any, protocol: int = 4) -> Path:
     data = pickle.dumps(what, protocol=protocol)
-    packed = {".bz2": bz2.compress, ".gz": gzip.compress}.get(path.suffix, bytes)
-    path.write_bytes(packed(data))
+    if path.suffix == ".bz2":
+        data = bz2.compress(data)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
