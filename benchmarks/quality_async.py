@@ -13,8 +13,11 @@ on the load of the machine; times are not taken.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,28 +42,51 @@ def split(x: Any, y: Any, seed: int) -> tuple[Any, Any]:
     return (x[order[cut:]], y[order[cut:]]), (x[order[:cut]], y[order[:cut]])
 
 
-def train(task: str, strategy: str, seed: int, folder: Path, epochs: int, **more: Any) -> Run:
+def train(task: str, strategy: str, seed: int, output: str, epochs: int) -> None:
     load, model, _ = TASKS[task]
     training, held = split(*load(), seed)
-    many = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
-    settings: dict[str, Any] = {"epochs": epochs, "batch_size": 50, "threads": 1, "seed": seed, "trace": False, **many}
-    best = {"metric": "accuracy", "direction": "maximize"}
-    return clew.train(
+    many: dict[str, Any] = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
+    clew.train(
         f"{HERE / '_pictures.py'}:{model}",
         training,
         held,
         loss="cross_entropy",
-        output=folder / f"{task}-{strategy}-{seed}".replace(" ", "-"),
-        best=best,
+        output=output,
+        best={"metric": "accuracy", "direction": "maximize"},
         optimizer={"lr": 1e-3},
+        epochs=epochs,
+        batch_size=50,
+        threads=1,
+        seed=seed,
+        trace=False,
         monitor_seconds=None,
-        **{**settings, **more},
+        **many,
     )
 
 
 def curve(run: Run) -> list[float]:
     """The validation accuracy of every epoch."""
     return [record["metrics"]["accuracy"] for record in run.records(kind="validation")]
+
+
+class Trainings:
+    """Trainings in processes of their own, so many at a time; what a folder has already is not done again."""
+
+    def __init__(self, folder: Path, jobs: int) -> None:
+        self._folder, self._pool = folder, ThreadPoolExecutor(jobs)
+
+    def curves(self, task: str, strategy: str, seeds: Iterable[int], epochs: int) -> list[list[float]]:
+        """The validation accuracies of every seed."""
+        return list(self._pool.map(lambda seed: self._curve(task, strategy, seed, epochs), seeds))
+
+    def _curve(self, task: str, strategy: str, seed: int, epochs: int) -> list[float]:
+        output = self._folder / f"{task}-{strategy}-{seed}".replace(" ", "-")
+        kept = output.with_suffix(".json")
+        if not kept.exists():
+            words = json.dumps([task, strategy, seed, str(output), epochs])
+            subprocess.run([sys.executable, __file__, "--one", words], check=True, stdout=subprocess.DEVNULL)
+            kept.write_text(json.dumps(curve(Run.open(output))))
+        return list(json.loads(kept.read_text()))
 
 
 def reached(found: list[float]) -> float:
@@ -75,34 +101,46 @@ def needed(found: list[float], goal: float) -> float:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     seeds = range(2 if arguments.quick else arguments.seeds)
-    everything: dict[str, Any] = {}
+    folder = arguments.folder or folder
+    folder.mkdir(parents=True, exist_ok=True)
+    trainings, everything = Trainings(folder, arguments.jobs), dict[str, Any]()
     for task, (_, _, epochs) in TASKS.items():
         if arguments.task not in (None, task):
             continue
         epochs = 6 if arguments.quick else epochs
-        alone = [curve(train(task, "alone", seed, folder, epochs)) for seed in seeds]
-        everything[f"{task}, alone"] = alone
-        sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
-        goals = [reached(each) - NEAR for each in alone]
-        own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
-        sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
-        for strategy in arguments.only or STRATEGIES:
-            more = epochs * LONGER.get(strategy, 1)
-            found = [curve(train(task, strategy, seed, folder, more)) for seed in seeds]
-            everything[f"{task}, {strategy}"] = found
-            pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
-            error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
-            sheet.state(f"{task}: {strategy}", float(np.mean([reached(each) for each in found])), "accuracy")
-            name = f"{task}: {strategy} against one process"
-            sheet.bar(name, float(pairs.mean() / error), -2.0, "standard errors")
-            epochs_needed = [needed(each, goal) for each, goal in zip(found, goals, strict=True)]
-            sheet.state(f"{task}: {strategy}, epochs needed", float(np.mean(epochs_needed)), "epochs")
+        strategies = arguments.only or STRATEGIES
+        lengths = {"alone": epochs, **{each: epochs * LONGER.get(each, 1) for each in strategies}}
+        with ThreadPoolExecutor(len(lengths)) as pool:
+            asked = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
+        found = {name: each.result() for name, each in asked.items()}
+        everything |= {f"{task}, {name}": each for name, each in found.items()}
+        judge(sheet, task, found.pop("alone"), found)
     return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
 
 
+def judge(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str, list[list[float]]]) -> None:
+    sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
+    goals = [reached(each) - NEAR for each in alone]
+    own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
+    sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
+    for strategy, found in others.items():
+        pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
+        error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
+        sheet.state(f"{task}: {strategy}", float(np.mean([reached(each) for each in found])), "accuracy")
+        name = f"{task}: {strategy} against one process"
+        sheet.bar(name, float(pairs.mean() / error), -2.0, "standard errors")
+        epochs_needed = [needed(each, goal) for each, goal in zip(found, goals, strict=True)]
+        sheet.state(f"{task}: {strategy}, epochs needed", float(np.mean(epochs_needed)), "epochs")
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        train(*json.loads(sys.argv[2]))
+        sys.exit()
     parser = options(__doc__, "two seeds, a few epochs: shows that it runs, not how good anything is")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, help="these strategies alone")
     parser.add_argument("--task", choices=TASKS, help="this task alone")
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each of up to five processes")
+    parser.add_argument("--folder", type=Path, help="keep what was trained here, and go on with it")
     sys.exit(main(measure, parser))

@@ -36,3 +36,10 @@ def test_the_script_can_be_parsed_and_takes_its_versions_from_the_lock_file() ->
     assert subprocess.run(["sh", "-n", str(script)], check=False).returncode == 0
     assert not re.search(r"\d+\.\d+", script.read_text())
     assert re.search(r"^torch==", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE)
+
+
+def test_the_workload_images_call_the_entry_of_hep_score() -> None:
+    docker, apptainer = (FOLDER / "Dockerfile.particleflow").read_text(), (FOLDER / "particleflow.def").read_text()
+    assert 'ENTRYPOINT ["clew", "bench", "hepix"]' in docker
+    assert 'exec clew bench hepix "$@"' in apptainer
+    assert re.findall(r"^F(?:ROM|rom:) (\S+)$", docker + apptainer, flags=re.MULTILINE) == ["${CLEW}", "clew.sif"]

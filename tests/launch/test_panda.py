@@ -69,6 +69,15 @@ def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> N
     assert "lr: 0.05" in (work / "run" / "config.yaml").read_text()
 
 
+def test_submitting_to_panda_makes_the_same_tasks(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")  # which is not asked: PanDA's tasks have no agents
+    monkeypatch.setenv("CLEW_TOKEN", "clew_none")
+    words = ("my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
+    assert task(done("submit", *words)) == task(done("train", *words))
+    one, other = task(done("submit", *words, "--kind", "tune")), task(done("tune", "run", *words))
+    assert one.keys() == other.keys() and {key for key in one if one[key] != other[key]} <= {"jobParameters"}
+
+
 def test_a_study_is_a_task_of_phpo(work: Path) -> None:
     made = task(done("tune", "run", "my.yaml", "--on", "panda", "--dry-run"))
     request = made["hpoRequestData"]

@@ -34,10 +34,13 @@ class Timed(Link):
         super().__init__(server, token, patience=0.0)
         self.seen: list[float] = []
         self.inside: list[float] = []
+        self.when: list[float] = []
+        """Of each: seconds since 1970 at which it was answered."""
         self._http.event_hooks = {"response": [self._heard]}
 
     def _heard(self, response: Any) -> None:
         if response.request.method == "POST" and response.request.url.path.endswith("/records"):
+            self.when.append(time.time())
             self.inside.append(float(response.headers["Server-Timing"].rpartition("=")[2]) / 1000)
 
     def call(self, method: str, path: str, **more: Any) -> Any:
@@ -110,6 +113,7 @@ def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float)
         "failed": sum(reporter.failed for reporter in many),
         "seen": [value for link in links for value in link.seen],
         "inside": [value for link in links for value in link.inside],
+        "when": [value for link in links for value in link.when],
     }
 
 

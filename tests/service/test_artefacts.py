@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from starlette.datastructures import Headers
 
+from clew.errors import ConfigError
 from clew.service.config import Retention, ServiceConfig
+from clew.service.ranged import ranged
 from clew.service.retention import sweep
 from clew.service.service import Service
+from clew.service.store import Store
 from tests.service.conftest import Live
 from tests.service.test_records import make
 
@@ -130,6 +136,7 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
         for number, (run, kind, days) in enumerate([*kinds, (one, "plot", 99)]):
             sha256 = f"{number:064d}"
             path = service.store.path(sha256)
+            assert path is not None
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"x")
             os.utime(path, (0, 0))
@@ -145,11 +152,99 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
     assert sweep(service) == 0
 
 
+def test_what_jobs_print_counts_and_goes_as_logs_do(service: Service) -> None:
+    from clew.service.database.tables import jobs
+    from clew.service.people import add_user
+    from clew.service.printed import Logs
+    from clew.service.room import used
+    from clew.service.writer import Change
+
+    logs, now = Logs(service.config.folder), time.time()
+
+    def fill(change: Change) -> int:
+        owner = add_user(change, "ada")
+        more: dict[str, Any] = {"kind": "train", "spec": {}, "arguments": [], "resources": {}, "priority": 0}
+        more |= {"attempt": 1, "attempts": 1, "reason": "", "created": now, "updated": now, "printed": 5}
+        for number, state in enumerate(("done", "running"), start=1):
+            change.add(jobs, owner=owner, name=state, state=state, ended=now - 1 if state == "done" else None, **more)
+            logs.append(number, 1, 0, b"hello")
+        return owner
+
+    owner = service.write(fill)
+    with service.database.read() as connection:
+        assert used(connection, owner) == 10
+    assert (sweep(service), sweep(service)) == (1, 0)
+    assert [logs.read(number, 1).text for number in (1, 2)] == ["", "hello"]
+    with service.database.read() as connection:
+        assert used(connection, owner) == 5
+
+
 def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> None:
-    for sha256, moment in (("a" * 64, 0.0), ("b" * 64, time.time())):
-        path = service.store.path(sha256)
-        path.parent.mkdir(parents=True)
-        path.write_bytes(b"x")
-        os.utime(path, (moment, moment))
+    stray = service.store.path("a" * 64)
+    assert stray is not None
+    stray.parent.mkdir(parents=True)
+    stray.write_bytes(b"x")
+    fresh = _done(service.store.put(_parts(b"b"), most=10)).sha256
     sweep(service)
-    assert [service.store.has(each * 64) for each in "ab"] == [False, True]
+    assert [service.store.has(each) for each in ("a" * 64, fresh)] == [False, True]
+
+
+def _done(work: Coroutine[Any, Any, Any]) -> Any:
+    """In a thread of its own: tests of browsers leave a loop that runs in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
+    """`file:` is a folder; `memory:` is as S3 is, nothing of this machine's."""
+    for location in (f"file://{tmp_path}/there", f"memory://{tmp_path.name}"):
+        store = Store(location, tmp_path / "scratch")
+        store.claim("a")
+        blob = _done(store.put(_parts(b"hello ", b"world"), most=100))
+        assert store.has(blob.sha256) and store.read(blob.sha256) == b"hello world"
+        assert store.read(blob.sha256, 2, 7) == b"llo w"
+        store.drop(blob.sha256)
+        assert store.has(blob.sha256), "it came in only just now"
+        later = Store(location, tmp_path / "scratch")
+        assert list(later.settled()) == [blob.sha256]
+        later.drop(blob.sha256)
+        assert not later.has(blob.sha256) and not list(tmp_path.glob("*/incoming/*"))
+        with pytest.raises(ConfigError, match="another server's"):
+            Store(location, tmp_path).claim("b")
+    assert (tmp_path / "there" / blob.sha256[:2]).is_dir()
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "found"),
+    [
+        ("", 200, "0123456789"),
+        ("bytes=2-4", 206, "234"),
+        ("bytes=7-", 206, "789"),
+        ("bytes=-2", 206, "89"),
+        ("bytes=8-99", 206, "89"),
+        ("bytes=10-", 416, ""),
+        ("bytes=0-1,4-5", 200, "0123456789"),
+        ("bytes=-", 200, "0123456789"),
+    ],
+)
+def test_ranges_of_what_lies_elsewhere(asked: str, status: int, found: str) -> None:
+    data = b"0123456789"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = Headers(scope=scope)
+        answer = ranged(headers, lambda start, stop: data[start:stop], 10, "text/plain", {"ETag": '"x"'})
+        await answer(scope, receive, send)
+
+    async def get() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
+            return await client.get("/", headers={"Range": asked} if asked else {})
+
+    told = _done(get())
+    assert (told.status_code, told.text) == (status, found)
+    if status == 206:
+        assert told.headers["Content-Range"] == f"bytes {found[0]}-{found[-1]}/10"

@@ -20,7 +20,7 @@ from clew import Dataset, Run, spec
 from clew.errors import ConfigError, ServerError
 from clew.ledger.credentials import Credentials, credentials, log_in, log_out, login_file
 from clew.ledger.link import Link
-from clew.ledger.push import Pusher, pending
+from clew.ledger.push import Pusher, identity, pending
 from clew.ledger.pushing import _try as attempt
 from tests.service.conftest import Live
 
@@ -61,6 +61,30 @@ def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client,
     assert any(name.startswith("plots/") and each["kind"] == "plot" for name, each in names.items())
     told = client.get(f"/api/v1/runs/{pusher.number}/artefacts/checkpoints/best.safetensors")
     assert told.content == run.checkpoint("best").read_bytes()
+
+
+def test_runs_begun_in_the_same_microsecond_are_two(
+    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clew.ledger.records.time.time", lambda: 1e9)
+    numbers = set()
+    for name in ("one", "other"):
+        run = Run.create(tmp_path / name, config={"recipe": "r"}, environment={"host": "h"})
+        with run.writer("rank-0") as writer:
+            writer.write("start", schema=1, host="h", pid=1, rank=0, ranks=1)
+        pusher = Pusher(run, link)
+        assert pusher.push() == 1
+        numbers.add(pusher.number)
+    assert len(numbers) == 2
+
+
+def test_a_run_of_an_earlier_version_is_itself_as_before(link: Link, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "early", config={"recipe": "r"}, environment={"host": "h"})
+    line = '{"seq": 0, "time": 1.5, "kind": "start", "schema": 1, "host": "h", "pid": 1, "rank": 0, "ranks": 1}\n'
+    run.records_folder.mkdir(exist_ok=True)
+    (run.records_folder / "rank-0.jsonl").write_text(line)
+    assert identity(run) == "1af134e4f6f2cbff07cb7e8db2e234b5"
+    assert (Pusher(run, link).push(), Pusher(run, link).push()) == (1, 0)
 
 
 def test_pushing_again_sends_nothing_even_from_a_copy(link: Link, run: Run, run_copy: Run) -> None:
@@ -170,6 +194,9 @@ def test_log_in_make_a_token_and_revoke_it(shared_server: Live, tmp_path: Path) 
         return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, env=home, **more)
 
     assert "logged in" in told("login", shared_server.url, "--token", shared_server.token).stdout
+    piped = told("login", shared_server.url, input=f"{shared_server.token}\n")
+    assert "logged in" in piped.stdout and not piped.stderr
+    assert told("login", shared_server.url, input="").returncode == 2
     text = told("token", "create", "laptop", "--scope", "read", check=True).stdout.split()[0]
     listed = told("token", "list", check=True).stdout
     number = next(line.split()[0] for line in listed.splitlines() if text[:10] in line)

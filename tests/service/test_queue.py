@@ -277,6 +277,22 @@ def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: 
     assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
 
 
+@pytest.mark.parametrize("who", ["ada", "bob"])
+def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
+    service: Service, ada: Caller, bob: Caller, who: str
+) -> None:
+    number = agent(service, bob, group="trackers")
+    job = submit(service, replace(ada, groups=bob.groups), group="trackers")
+    (first,) = poll(service, bob, number).orders
+    left = {"ada": ada, "bob": bob}[who].user
+    change(service, tables.members.delete().where(tables.members.c.user == left))
+    assert not poll(service, bob, number).orders and not good(service, first)
+    now = told(service, ada, job)
+    assert (now.state, now.agent, now.requeue) == ("waiting", None, 1)
+    (second,) = poll(service, ada, agent(service, ada, uid="00000001")).orders
+    assert (second.job, second.attempt) == (job, 2)
+
+
 def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller) -> None:
     number = agent(service, bob, group="trackers")
     submit(service, replace(ada, groups=bob.groups), group="trackers")

@@ -27,6 +27,7 @@ SlurmctldPort={control}
 CommunicationParameters=NoInAddrAny,NoCtldInAddrAny
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool/%n
+TmpFS={folder}/tmp/%n
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/log/slurmctld.log
@@ -58,11 +59,11 @@ def missing() -> str:
     """Why there can be no cluster here; '' where there can."""
     if os.geteuid() != 0:
         return "a private Slurm needs root"
-    lacking = [name for name in ("slurmctld", "slurmd", "munged") if shutil.which(name, path=_PATH) is None]
+    lacking = [name for name in ("slurmctld", "slurmd", "munged") if shutil.which(name, path=PATH) is None]
     return f"{' and '.join(lacking)} not installed (apt-get install slurm-wlm munge)" if lacking else ""
 
 
-_PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
 class Cluster:
@@ -73,7 +74,7 @@ class Cluster:
         self._most, self._silence = most, silence
 
     def __enter__(self) -> Cluster:
-        for name in ("state", "spool", "log", "munge"):
+        for name in ("state", "spool", "log", "munge", *(f"tmp/{node}" for node in NODES)):
             (self.folder / name).mkdir(parents=True)
         for place in (self.folder, *self.folder.parents):  # munged's user must come through
             with contextlib.suppress(OSError):
@@ -147,13 +148,13 @@ class Cluster:
         )
         options = [f"--{name.partition('=')[0]}={place / name.partition('=')[2]}" for name in names]
         subprocess.run(
-            ["su", "-s", "/bin/sh", "munge", "-c", " ".join([str(shutil.which("munged", path=_PATH)), *options])],
+            ["su", "-s", "/bin/sh", "munge", "-c", " ".join([str(shutil.which("munged", path=PATH)), *options])],
             check=True,
             timeout=60,
         )
 
     def _run(self, name: str, *words: str) -> None:
-        command = [str(shutil.which(name, path=_PATH)), *words]
+        command = [str(shutil.which(name, path=PATH)), *words]
         subprocess.run(command, check=True, timeout=60, env={**os.environ, "SLURM_CONF": str(self.conf)})
 
     def _wait(self) -> None:

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from tests.sites.conftest_rucio import rucio, rucio_server
 from tests.sites.conftest_s3 import s3, s3_server
-from tests.sites.conftest_slurm import cluster, site
+from tests.sites.conftest_service import ada, login, service
+from tests.sites.conftest_slurm import cluster, mpi_site, site
 from tests.sites.conftest_xrootd import strict_xrootd, xrootd
 
-__all__ = ["cluster", "rucio", "rucio_server", "s3", "s3_server", "site", "strict_xrootd", "xrootd"]
+__all__ = [
+    "ada",
+    "cluster",
+    "login",
+    "mpi_site",
+    "rucio",
+    "rucio_server",
+    "s3",
+    "s3_server",
+    "service",
+    "site",
+    "strict_xrootd",
+    "xrootd",
+]

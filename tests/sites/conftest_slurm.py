@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from clew.config import to_yaml
-from tests.sites.cluster import Cluster, missing
+from tests.sites.cluster import PATH, Cluster, missing
 
 # without `mpi`: Slurm 22.05's PMI-2 now and then cuts what PyPI's MPICH tells it in two, and MPI_Init hangs
 PROFILE = {"scheduler": "slurm", "poll_seconds": 0.3, "wall_time": 600, "wall_time_limit": 3600}
+
+
+OPEN_MPI = "libmpi.so.40"
+
+
+def site_mpi() -> str:
+    """Why the site's own MPI, Open MPI with PMIx, cannot be used here; '' where it can."""
+    known = subprocess.run([shutil.which("ldconfig", path=PATH) or "ldconfig", "-p"], capture_output=True, text=True)
+    there = OPEN_MPI in known.stdout and "libpmix.so " in known.stdout
+    return "" if there else "no Open MPI and PMIx here (apt-get install libopenmpi3 libpmix-dev)"
+
+
+@pytest.fixture
+def mpi_site(site: Cluster, tmp_path: Path) -> Cluster:
+    """As `site`, with the cluster's own MPI in its profile."""
+    told = site_mpi()
+    if told:
+        pytest.skip(told)
+    own = {**PROFILE, "mpi": "pmix", "environment": {"MPI4PY_LIBMPI": OPEN_MPI}}
+    (tmp_path / "sites" / "here.yaml").write_text(to_yaml(own))
+    return site
 
 
 @pytest.fixture(scope="session")

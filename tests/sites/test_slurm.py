@@ -29,6 +29,7 @@ from tests.train.conftest import flat_dataset
 __all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
+CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
 SMALL = ("--set", "train.threads=1", "--set", "train.batch_size=60", "--set", "train.trace=false")
 
 
@@ -82,6 +83,28 @@ def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_othe
     told = done(*train(flat, *words, "--follow"))
     assert "running on n[1-3]" in told and "epoch   2/2" in told
     assert hosts(Run.open("runs/async")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
+
+
+def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluster, flat: Dataset) -> None:
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    told = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert "running on n[1-3]" in told and "finished: runs/mpi" in told
+    assert hosts(Run.open("runs/mpi")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
+
+
+@long
+def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
+
+
+@long
+def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> None:
+    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    found = [each for host in told["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
+    assert {each["verdict"] for each in found} == {"good"}
+    assert all("the site's: Open MPI" in each["told"] and "2 of 2 ranks met by PMIx" in each["told"] for each in found)
 
 
 def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
@@ -217,6 +240,29 @@ def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
     assert len(told["hosts"]) == 3
     names = {each["name"]: each["verdict"] for each in told["hosts"][1]["findings"]}
     assert names["locks"] == names["torch"] == names["ports"] == "good"
+
+
+def test_credentials_reach_the_nodes_and_are_in_no_file_of_ours(
+    site: Cluster, flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = {name: f"very-secret-{number}" for number, name in enumerate(CREDENTIALS)}
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    there = "; ".join(
+        f'[ "${name}" = "very-secret-$(({number}))" ] || exit 9' for number, name in enumerate(CREDENTIALS)
+    )
+    profile = tmp_path / "sites" / "here.yaml"
+    profile.write_text(f"{profile.read_text()}setup: [{json.dumps(there)}]\n")
+    stored = ("--set", f"train.store.to={tmp_path / 'models'}", "--set", "train.store.what=[all]")
+    done(*train(flat, *stored, "--output", "runs/key", "--on", "here", "--follow", epochs=1))
+    assert list((tmp_path / "models").rglob("clew.json"))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10 and not [path for path in files if b"very-secret-" in _without(path)]
+
+
+def _without(path: Path) -> bytes:
+    """What is in a file beside the check that the profile makes."""
+    return path.read_bytes().replace(b"very-secret-$((", b"")
 
 
 @pytest.mark.parametrize("spread", [pytest.param("cores", marks=long), pytest.param("mpi", marks=long), "array"])

@@ -130,3 +130,31 @@ def test_one_larger_than_the_limit_is_not_kept(inputs: Inputs, tmp_path: Path) -
     inputs.limit = 500
     assert use(inputs, made(tmp_path, "a")) is None
     assert names(inputs) == []
+
+
+def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
+    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = made(tmp_path, "large", 3_000_000)
+
+    def cut(source: str, path: Path, **options: object) -> None:
+        path.with_name(".large.clew-part").write_bytes(b"x" * 2_000_000)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("clew.storage.inputs.copy", cut)
+        with pytest.raises(KeyboardInterrupt):
+            use(inputs, location)
+    (left,) = inputs.entries()
+    assert "large" in left.location and left.location.endswith("(a part)") and left.bytes >= 2_000_000
+    inputs.limit = 3_500_000
+    assert use(inputs, location) is not None  # what is there of it does not stand in its own way
+    assert names(inputs) == ["large"]
+    other = made(tmp_path, "other", 400_000)
+    with monkeypatch.context() as patch:
+        patch.setattr("clew.storage.inputs.copy", cut)
+        with pytest.raises(KeyboardInterrupt):
+            use(inputs, other)
+    assert len(inputs.entries()) == 2
+    inputs.limit = 1_000_000  # both must go
+    assert inputs.entries() == [] and not list(inputs.folder.glob("*/data"))

@@ -31,6 +31,10 @@ def agent(
     cpus: Annotated[int | None, typer.Option(min=1, help="To give (default: all).")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="To give (default: all).")] = None,
     memory: Annotated[str | None, typer.Option(help="To give: 64G (default: all).")] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="SITE", help="Hand jobs to this cluster's Slurm, from its login node (`clew site list`)."),
+    ] = None,
     idle: Annotated[str | None, typer.Option(help="Leave after so long without a job: 10m.")] = None,
     beside: Annotated[int | None, typer.Option(hidden=True, help="Leave when this process is gone.")] = None,
 ) -> None:
@@ -42,6 +46,7 @@ def agent(
       clew agent --server https://clew.example.org --cpus 16 --gpus 2 --memory 64G
       clew agent --group trackers --name gpu-node-1
       clew agent --idle 10m
+      clew agent --on mycluster
 
     Ctrl-C lets it go; its jobs run on, and an agent started again in the same folder finds them.
     """
@@ -56,6 +61,7 @@ def agent(
         cpus=cpus,
         gpus=gpus,
         memory=given,
+        on=on,
         idle=None if idle is None else seconds_in(idle, "--idle"),
         tell=lambda text: console.print(text, markup=False),
     )

@@ -28,6 +28,7 @@ def doctor(
     folder: Annotated[Path, typer.Option(help="Where runs are to be made.")] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="For other programs.")] = False,
     site: Annotated[str | None, typer.Option(hidden=True, help="Judge as a node of this site.")] = None,
+    into: Annotated[Path | None, typer.Option(hidden=True, help="With --site: a folder for what was found.")] = None,
 ) -> None:
     """Check everything that a run needs, and say what to do where something is wrong. Ends with 1 if a run would fail.
 
@@ -37,7 +38,9 @@ def doctor(
       clew doctor --on mycluster --nodes 2
       clew doctor --json
     """
+    from clew.files import write_text
     from clew.launch import doctor as work
+    from clew.launch import place
     from clew.launch import site as sites
 
     named = on or site
@@ -46,12 +49,15 @@ def doctor(
     found += work.examine(folder.absolute(), wanted if site else None, server=os.environ.get("CLEW_SERVER"))
     told: dict[str, Any] = {"host": os.uname().nodename, "findings": [asdict(each) for each in found]}
     hosts = [told]
+    if into is not None:
+        write_text(into / f"{place.find().rank}.json", json.dumps(told))
+        return
     if site is None and not as_json:
         _show(told["host"], found)
     if on is not None and found[0].verdict != "bad":
         hosts += _at(on, nodes, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(told if site else {"hosts": hosts}))
+        typer.echo(json.dumps({"hosts": hosts}))
     if any(each["verdict"] == "bad" for host in hosts for each in host["findings"]):
         raise typer.Exit(1)
 
@@ -81,12 +87,12 @@ def _at(name: str, nodes: int, *, quiet: bool) -> list[dict[str, Any]]:
 
     with tempfile.TemporaryDirectory(dir=".", prefix=".clew-doctor-") as folder:
         needs = Needs(name="doctor", nodes=nodes, ranks=nodes, wall_time=300)
-        sent = submit(name, ["doctor", "--site", name, "--json"], needs=needs, folder=Path(folder) / "job")
+        words = ["doctor", "--site", name, "--into", str(Path(folder).absolute())]
+        sent = submit(name, words, needs=needs, folder=Path(folder) / "job")
         for state in watch(sent.batch, sent.job, pause=0.5):
             if not quiet:
                 console.print(f"job {sent.job.id} [dim]{state} {escape(sent.batch.explain(sent.job))}[/]")
-        log = sent.job.log.read_text() if sent.job.log.exists() else ""
-        hosts = [json.loads(line) for line in log.splitlines() if line.startswith('{"host"')]
+        hosts = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("*.json"))]
         if len(hosts) < nodes:
             raise JobError(f"{len(hosts)} of {nodes} nodes answered: {told(sent, state)}")
     if not quiet:

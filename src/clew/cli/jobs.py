@@ -127,7 +127,10 @@ def waits(client: Client, job: Job) -> str:
     if job.state != "waiting" or any(job.resources.fits(each.slots) for each in there):
         return ""
     told = "no agent that may run it has so much to give" if there else "no agent that may run it is there"
-    return f"{told}; start one with: clew agent{f' --group {job.group}' if job.group else ''}"
+    where = f" --on {job.resources.site}" if job.resources.site else ""
+    if where and not any(each.slots.site == job.resources.site for each in there):
+        told = f"no agent of {job.resources.site} that may run it is there"
+    return f"{told}; start one with: clew agent{where}{f' --group {job.group}' if job.group else ''}"
 
 
 def ended(job: Job) -> int:
@@ -149,6 +152,7 @@ def show(job: JobDetail) -> list[tuple[str, str]]:
     asked += [f"{needs.memory / 1e9:.3g} GB"] if needs.memory else []
     asked += [f"{needs.nodes} nodes"] if needs.nodes > 1 else []
     asked += [f"{needs.wall:g} s of wall time"] if needs.wall else []
+    asked += [f"at {needs.site}"] if needs.site else []
     told = [
         ("state", shown(job)),
         ("owner", job.owner + (f" (group {job.group})" if job.group else "")),

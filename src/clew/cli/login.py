@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
 
 from clew.cli.options import bold, console
+from clew.errors import ConfigError
 
 
 def login(
@@ -21,20 +23,31 @@ def login(
     Examples:
       clew login http://127.0.0.1:8470
       clew login https://clew.example.org
+      clew login https://clew.example.org < token
 
     The token is kept in a file that only you can read. CLEW_SERVER and CLEW_TOKEN, where set, go before it.
     """
     from clew.ledger.credentials import Credentials, log_in
     from clew.ledger.link import Link
 
-    secret = token or typer.prompt("Token", hide_input=True)
-    link = Link(server, secret.strip(), patience=0.0)
+    secret = (token or _asked()).strip()
+    link = Link(server, secret, patience=0.0)
     try:
         me = link.call("GET", "/me")
     finally:
         link.close()
-    path = log_in(Credentials(link.server, secret.strip()))
+    path = log_in(Credentials(link.server, secret))
     console.print(f"logged in at {bold(link.server)} as {bold(me['name'])} [dim]({path})[/]")
+
+
+def _asked() -> str:
+    """The token, typed unseen or from a pipe."""
+    if sys.stdin.isatty():
+        return str(typer.prompt("Token", hide_input=True))
+    told = sys.stdin.readline().strip()
+    if not told:
+        raise ConfigError("no token came in; type it, or send it: clew login ADDRESS < FILE")
+    return told
 
 
 def logout() -> None:

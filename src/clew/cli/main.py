@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from clew.cli import (
     agent,
+    bench,
     cache,
     compare,
     config,
@@ -78,6 +79,7 @@ app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(token.app, name="token")
 app.add_typer(compare.app, name="compare")
+app.add_typer(bench.app, name="bench")
 app.add_typer(site.app, name="site")
 app.command()(doctor.doctor)
 app.add_typer(data.app, name="data")

@@ -23,6 +23,9 @@ DatabaseUrl = Annotated[
 def serve(
     folder: Folder = None,
     database: DatabaseUrl = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="s3://BUCKET/PLACE: artefacts lie there (default: in the folder).")
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Where to listen. (default: 127.0.0.1, this machine alone)")] = None,
     port: Annotated[int | None, typer.Option(help="0: any that is free. (default: 8470)")] = None,
     config: Annotated[
@@ -38,12 +41,14 @@ def serve(
     Examples:
       clew serve
       clew serve --folder service --port 9000
+      clew serve --store s3://experiment/clew
       clew serve --host 0.0.0.0 --secure --database postgresql://clew@db/clew
 
     The first start makes an administrator of you and prints the token. Ctrl-C stops it; nothing is lost.
     """
     work = installed("clew.service.server", "serve")
-    settings = configured(config, folder=folder, database=database, host=host, port=port, secure=secure or None)
+    given = {"folder": folder, "database": database, "store": store, "host": host, "port": port}
+    settings = configured(config, **given, secure=secure or None)
     if log not in ("debug", "info", "warning", "error"):
         raise ConfigError(f"--log {log}: choose from debug, info, warning, error")
     import getpass

@@ -20,10 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clew.launch import place
+from clew.launch.place import Place
 from clew.launch.site import Site
 
 Verdict = Literal["good", "note", "bad"]
 _PYTHON, _TORCH = (3, 11), (2, 11)
+_PMI = {"PMIX_RANK": "PMIx", "PMI_RANK": "PMI", "PMI_FD": "PMI"}
+"""What srun gives its ranks to meet by."""
 _SPACE = 1e9
 """Bytes that must be free where runs and caches go."""
 _SKEW = 2.0, 60.0
@@ -36,6 +40,10 @@ from mpi4py import MPI
 print(MPI.Get_library_version().splitlines()[0].strip('\\0 '))
 print(*{line.split()[-1] for line in open('/proc/self/maps') if 'libmpi' in line.rpartition('/')[2]})
 """
+_TOGETHER = "from mpi4py import MPI; print(MPI.COMM_WORLD.size)"
+_MEET = 60.0
+"""Seconds in which MPI's ranks must have met."""
+_TCP = "leave `mpi` out of the profile, and asynchronous training talks over TCP"
 
 
 @dataclass(frozen=True)
@@ -115,13 +123,40 @@ def _mpi(site: Site | None) -> Finding:
         return Finding("mpi", "bad", f"mpi4py finds no library: {last}", "load the MPI module that it was built with")
     version, _, paths = done.stdout.strip().partition("\n")
     path = paths.split()[0] if paths else "a library that could not be traced"
+    together = _together(place.find()) if site is not None else None
+    if together is not None and together.verdict != "good":
+        return Finding("mpi", together.verdict, f"{version}, {path}: {together.told}", together.do)
     if not path.startswith(sys.prefix):
-        return Finding("mpi", "good", f"the site's: {version}, {path}")
+        met = "" if together is None else f"; {together.told}"
+        return Finding("mpi", "good", f"the site's: {version}, {path}{met}")
     told = f"the wheel of PyPI: {version}, {path}"
     if site is None:
         return Finding("mpi", "good", told)
     do = "fine on one node; for the fabric: load the site's MPI, `pip install --force --no-binary=mpi4py mpi4py`"
     return Finding("mpi", "note", told, do)
+
+
+def _together(here: Place) -> Finding | None:
+    """Whether the ranks that srun started, of which this is one, are one world to MPI; None: it started none."""
+    pmi = next((name for mark, name in _PMI.items() if mark in os.environ), None)
+    if here.launcher != "srun":
+        return None
+    if pmi is None:
+        told = "srun starts ranks without PMI, so they meet over TCP"
+        return Finding("mpi", "note", told, "for MPI name the site's in the profile: `mpi: pmix` (srun --mpi=list)")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _TOGETHER], capture_output=True, text=True, timeout=_MEET, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Finding("mpi", "bad", f"MPI_Init by {pmi} did not end in {_MEET:.0f} s", _TCP)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return Finding("mpi", "bad", f"MPI_Init by {pmi} failed: {last}", _TCP)
+    told = f"{done.stdout.strip()} of {here.ranks} ranks met by {pmi}"
+    if done.stdout.strip() != str(here.ranks):
+        return Finding("mpi", "note", told, f"the library does not speak {pmi}: load another MPI, or {_TCP}")
+    return Finding("mpi", "good", told)
 
 
 def _locking(folder: Path) -> Finding:

@@ -33,10 +33,41 @@ def stage(site: Site) -> list[str]:
 
 def command(site: Site, arguments: Sequence[str], task: str) -> str:
     """`clew ARGUMENTS` as a node runs it; `task` is the variable that has a job's number in its array."""
-    inside = [] if site.container is None else ["apptainer", "exec", *site.container_options, site.container]
-    python = site.python or (sys.executable if site.container is None else "python3")
-    words = [shlex.quote(word) for word in (*inside, python, "-m", "clew", *arguments)]
+    words = [shlex.quote(word) for word in (*container(site), python(site), "-m", "clew", *arguments)]
     return " ".join(words).replace("{task}", f"'{task}'")
+
+
+def container(site: Site) -> list[str]:
+    """What comes before a command so that it runs in the site's image."""
+    return [] if site.container is None else ["apptainer", "exec", *site.container_options, site.container]
+
+
+def python(site: Site) -> str:
+    """The Python of the nodes that has clew."""
+    return site.python or (sys.executable if site.container is None else "python3")
+
+
+def spread(site: Site, words: Sequence[str], folder: str) -> str:
+    """Lines of shell that run a command on all ranks of a job and end with its code. SIGTERM asks the ranks to stop:
+    srun itself would end them at once."""
+    stopped = f"{shlex.quote(folder)}/stopped"
+    return "\n".join(
+        [
+            f"rm -f {stopped}",
+            f"{_srun(site)} /bin/bash -c {shlex.quote(_RANK)} {stopped} {shlex.join(words)} &",
+            "ranks=$!",
+            'trap "kill -USR1 $ranks" TERM',
+            "while wait $ranks; kill -0 $ranks 2>/dev/null; do :; done",
+            "wait $ranks",
+            "code=$?",
+            f"{{ [ $code = 0 ] && [ -e {stopped} ] || [ $code = 138 ]; }} && code=75",
+            "exit $code",
+        ]
+    )
+
+
+def _srun(site: Site) -> str:
+    return "srun --kill-on-bad-exit=1" + ("" if site.mpi is None else f" --mpi={site.mpi}")
 
 
 def slurm(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> str:
@@ -45,13 +76,12 @@ def slurm(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> st
     task = "" if needs.array is None else "-$SLURM_ARRAY_TASK_ID"
     me = "$SLURM_JOB_ID" if needs.array is None else "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
     place = shlex.quote(folder)
-    launch = "srun --kill-on-bad-exit=1" + ("" if site.mpi is None else f" --mpi={site.mpi}")
     lines += [
         f"rm -f {place}/exit{task} {place}/stopped{task}",
         # Slurm before 23.02 does not tell when the time is up
         f'[ "$SLURM_JOB_END_TIME" ] || SLURM_JOB_END_TIME=$(date -d "$(squeue -h -j {me} -o %e)" +%s)',
         '[ "$SLURM_JOB_END_TIME" ] && export SLURM_JOB_END_TIME',
-        f"{launch} /bin/bash -c {shlex.quote(_RANK)} {place}/stopped{task} {command(site, arguments, _TASK)}",
+        f"{_srun(site)} /bin/bash -c {shlex.quote(_RANK)} {place}/stopped{task} {command(site, arguments, _TASK)}",
         "code=$?",
         f"[ $code = 0 ] && [ -e {place}/stopped{task} ] && code=75",
     ]

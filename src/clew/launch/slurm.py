@@ -14,7 +14,9 @@ from clew.launch.launcher import Job, Room, State
 from clew.launch.site import Needs, Site
 from clew.launch.squeue import STATES, Row, Table, accounted, call, last_line
 
-_FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
+FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
+"""What sbatch says where it would take the job later."""
+SILENT = ("Unable to contact", "did not answer")
 _table = Table()
 _missed: dict[str, int] = {}
 """How often in a row Slurm did not know a job: one that was just handed in may be a moment late."""
@@ -41,7 +43,7 @@ class Slurm:
         done = call(["sbatch", "--parsable", str(place / "job.sh")], most=20)
         if done.returncode:
             shutil.rmtree(place)
-            raise RunError(self._rejected(done.stderr))
+            raise RunError(self.rejected(done.stderr))
         _table.asked = float("-inf")
         return Job("slurm", done.stdout.strip().partition(";")[0], str(place))
 
@@ -54,10 +56,11 @@ class Slurm:
             needs = needs.model_copy(update={"gpus": len(room.devices)})
         return script.slurm(self.site, needs.at(self.site), arguments, str(folder))
 
-    def _rejected(self, told: str) -> str:
-        if any(words in told for words in _FULL):
+    def rejected(self, told: str) -> str:
+        """What sbatch said, in one line."""
+        if any(words in told for words in FULL):
             return f"{self.site.name}: the queue is full ({last_line(told)}); wait until jobs have ended, and try again"
-        if "Unable to contact" in told or "did not answer" in told:
+        if any(words in told for words in SILENT):
             return f"{self.site.name}: Slurm's controller does not answer ({last_line(told)}); try again later"
         lines = [line.partition("error: ")[2] or line for line in told.strip().splitlines()]
         kept = [line for line in lines if line and line != "Batch job submission failed: Unspecified error"]
@@ -118,7 +121,7 @@ class Slurm:
             return [last_line(done.stderr or done.stdout)]
         trial = ["sbatch", "--test-only", *script.directives(self.site, self.needs, "/tmp"), "--wrap", "true"]
         done = call([word for word in trial if not word.startswith("--kill-on-invalid-dep")], most=20)
-        return [self._rejected(done.stderr)] if done.returncode else []
+        return [self.rejected(done.stderr)] if done.returncode else []
 
 
 def _asked(job: Job) -> bool:

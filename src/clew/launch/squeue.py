@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from clew.errors import RunError
 from clew.launch.launcher import State
+from clew.launch.site import Site
 
 STATES: dict[str, State] = {
     "PENDING": "waiting",
@@ -119,7 +122,7 @@ class Table:
         """Ask now. Where Slurm does not answer, what it said last stays true."""
         done = call(
             ["squeue", "--noheader", "--array", "--states=all", f"--user={os.geteuid()}", "--format=%F|%T|%r|%N"],
-            most=30,
+            most=20,
         )
         self.asked = time.monotonic()
         self.silent = "" if done.returncode == 0 else last_line(done.stderr)
@@ -131,6 +134,33 @@ class Table:
             self.rows.setdefault(job, []).append(Row(job, state, reason, nodes))
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """What the nodes of a partition have together."""
+
+    count: int
+    cpus: int
+    gpus: int
+    memory: int
+    """Bytes."""
+
+    @classmethod
+    def of(cls, site: Site) -> Nodes:
+        """As Slurm has it.
+
+        Raises:
+            RunError: it does not answer.
+        """
+        where = [] if site.partition is None else [f"--partition={site.partition}"]
+        done = call(["sinfo", "--noheader", "--Node", "--format=%N|%c|%m|%G", *where], most=20)
+        if done.returncode:
+            raise RunError(f"{site.name}: Slurm does not answer ({last_line(done.stderr)}); is this a login node?")
+        cells = [line.strip().split("|") for line in sorted(set(done.stdout.splitlines()))]
+        gpus = sum(int(number) for *_, given in cells for number in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", given))
+        cpus, mebibytes = (sum(int(each[column].rstrip("+")) for each in cells) for column in (1, 2))
+        return cls(len(cells), cpus, gpus, mebibytes * 2**20)
+
+
 def accounted(job: str) -> list[Row]:
     """What the accounting remembers of a job that the controller forgot; nothing where there is no accounting."""
     done = call(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State,NodeList"])
@@ -140,10 +170,12 @@ def accounted(job: str) -> list[Row]:
     return [Row(job, state.split()[0], "", nodes) for state, nodes, *_ in cells if state.split()]
 
 
-def call(words: Sequence[str], *, most: float = 60) -> subprocess.CompletedProcess[str]:
+def call(
+    words: Sequence[str], *, most: float = 60, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm's; one that is not there, or hangs, is one that failed."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=most, check=False)
+        return subprocess.run(words, capture_output=True, text=True, timeout=most, check=False, env=environment)
     except FileNotFoundError:
         return subprocess.CompletedProcess(words, 127, "", f"{words[0]}: no such command here; is this a login node?")
     except subprocess.TimeoutExpired as error:

@@ -149,10 +149,10 @@ class Pusher:
         dataset = json.loads(self.run.dataset_file.read_text())["key"] if self.run.dataset_file.exists() else None
         body: dict[str, Any] = {"uid": uid, "name": self.run.name, "recipe": str(config.get("recipe", ""))}
         body |= {"config": config, "environment": self.run.environment(), "dataset": dataset, "group": self.group}
-        self.number = int(self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})["id"])
-        following = self.link.call("GET", f"/runs/{self.number}/records/streams")["next"]
+        told = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
+        self.number = int(told["id"])
         for path in self.run.records_folder.glob("*.jsonl"):
-            self._tail(path.stem).seek(following.get(path.stem, 0))
+            self._tail(path.stem).seek(told["next"].get(path.stem, 0))
         return True
 
     def _tail(self, name: str) -> _Tail:

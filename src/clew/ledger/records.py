@@ -2,7 +2,8 @@
 
 A stream is a file with one writer: `rank-0.jsonl`, `rank-1.jsonl`, ..., `evaluate.jsonl`. Every record has `seq`
 (0, 1, 2, ... within its stream, also across restarts), `time` (seconds since 1970) and `kind`; `KINDS` says what
-each kind must hold besides. A crash can cut the last line: readers leave it out, the next writer removes it.
+each kind must hold besides. The first of a stream has `uid` too, a random word: no two runs begin alike, even in the
+same microsecond. A crash can cut the last line: readers leave it out, the next writer removes it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import math
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -60,6 +62,8 @@ class Writer:
         if "message" in facts:
             facts["message"] = masked(str(facts["message"]))
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
+        if self._seq == 0:
+            record["uid"] = secrets.token_hex(8)
         try:
             line = json.dumps(record, allow_nan=False)
         except ValueError:

@@ -26,9 +26,13 @@ def read(path: Path) -> NDArray[Any]:
     Raises:
         RunError: it is no trace.
     """
-    data = path.read_bytes()
+    return parsed(path.read_bytes(), path)
+
+
+def parsed(data: bytes, name: object) -> NDArray[Any]:
+    """The same of the content of a file of that name."""
     if not data.startswith(MAGIC):
-        raise RunError(f"{path}: not a trace of clew's")
+        raise RunError(f"{name}: not a trace of clew's")
     whole = (len(data) - len(MAGIC)) // SPAN.itemsize
     return np.frombuffer(data, dtype=SPAN, count=whole, offset=len(MAGIC))
 

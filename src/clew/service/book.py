@@ -36,10 +36,23 @@ class Batch:
     streams: Mapping[str, Sequence[Record]]
 
 
-@dataclass
+@dataclass(eq=False)
+class _Stream:
+    id: int
+    """As that of a metric."""
+    next: int
+    whole: int = 0
+    """The record from which on all points were seen: spans that begin there or later need no look at the database."""
+    samples: float = 0.0
+    """Seen up to the newest step."""
+    step: int = 0
+
+
+@dataclass(eq=False)
 class _Metric:
     id: int
-    stream: int
+    """0 while it is not in the database."""
+    stream: _Stream
     count: int = 0
     first: float | None = None
     last: float | None = None
@@ -49,6 +62,7 @@ class _Metric:
     max_step: int | None = None
     step: int = 0
     time: float = 0.0
+    span: _Span = field(default_factory=lambda: _Span())
 
     def values(self) -> tuple[Any, ...]:
         """Of `_MEASURED`."""
@@ -67,12 +81,21 @@ class _Metric:
 
 
 @dataclass
-class _Stream:
-    id: int
-    next: int
-    samples: float = 0.0
-    """Seen up to the newest step."""
-    step: int = 0
+class _Span:
+    """Points of a metric since its last row of `spans`."""
+
+    point: tuple[Any, ...] = ()
+    """The newest: seq, step, time and value."""
+    min: float | None = None
+    max: float | None = None
+    count: int = 0
+
+    def see(self, *point: Any) -> None:
+        self.point, value = point, point[-1]
+        self.count += 1
+        if value is not None:
+            self.min = value if self.min is None or value < self.min else self.min
+            self.max = value if self.max is None or value > self.max else self.max
 
 
 @dataclass
@@ -89,22 +112,37 @@ class _Run:
 class _Rows:
     """What a group of batches writes."""
 
+    new_streams: dict[tuple[int, str], _Stream] = field(default_factory=dict)
+    """By run and name."""
+    new_metrics: dict[tuple[int, str], _Metric] = field(default_factory=dict)
     records: list[tuple[Any, ...]] = field(default_factory=list)
-    """Values of `_RECORD`."""
+    """Values of `_RECORD`, with the stream itself."""
     points: list[tuple[Any, ...]] = field(default_factory=list)
-    """Values of `_POINT`."""
-    spans: list[tuple[int, int, int]] = field(default_factory=list)
-    """Streams, and the records in them that can be summed up: from, to."""
-    metrics: dict[int, _Metric] = field(default_factory=dict)
-    streams: dict[int, _Stream] = field(default_factory=dict)
+    """Values of `_POINT`, with the metric itself."""
+    spans: list[tuple[Any, ...]] = field(default_factory=list)
+    """Rows of that table, with the metric itself."""
+    unseen: list[tuple[_Stream, int, int]] = field(default_factory=list)
+    """Records whose points the database has to sum up: from, to."""
+    metrics: dict[_Metric, None] = field(default_factory=dict)
+    streams: dict[_Stream, None] = field(default_factory=dict)
     runs: dict[int, _Run] = field(default_factory=dict)
 
 
 _FACTS = ("state", "message", "host", "workers", "epochs", "epochs_done", "samples_per_second", "metrics")
 _TIMES = ("begun", "ended", "updated")
+BEGINNING: dict[str, Any] = {
+    "workers": 0,
+    "epochs": 0,
+    "epochs_done": 0,
+    "samples_per_second": 0.0,
+    "begun": None,
+    "ended": None,
+}
+"""Columns of a run that has told nothing yet."""
 _COLUMNS = [runs.c[name] for name in (*_FACTS, *_TIMES)]
 _MEASURED = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
 _RECORD = ("stream", "seq", "time", "kind", "body")
+_SPAN = ("metric", "span", "seq", "step", "time", "value", "min", "max", "count")
 _POINT = ("metric", "seq", "step", "time", "value")
 
 
@@ -116,9 +154,18 @@ class Book:
         self.records = 0
         self.points = 0
 
-    def forget(self) -> None:
-        """What is remembered may be wrong: a transaction was undone, or a run was changed otherwise."""
-        self._runs.clear()
+    def forget(self, run: int | None = None) -> None:
+        """What is remembered may be wrong: a transaction was undone, or this run was changed otherwise."""
+        if run is None:
+            self._runs.clear()
+        else:
+            self._runs.pop(run, None)
+
+    def begin(self, key: int, facts: Mapping[str, Any]) -> None:
+        """A run was made, with these columns: nothing of it needs to be read."""
+        self._room()
+        known = {**BEGINNING, **facts}
+        self._runs[key] = _Run({name: known[name] for name in (*_FACTS, *_TIMES)}, {}, {})
 
     def take(self, change: Change, batches: Sequence[Batch]) -> list[dict[str, int]]:
         """Write down what is new in several batches; for each, what every stream of its run expects next.
@@ -129,8 +176,6 @@ class Book:
         rows = _Rows()
         known = [self._one(change, batch, rows) for batch in batches]
         self._write(change, rows)
-        self.records += len(rows.records)
-        self.points += len(rows.points)
         return [{name: stream.next for name, stream in run.streams.items()} for run in known]
 
     def _one(self, change: Change, batch: Batch, rows: _Rows) -> _Run:
@@ -139,8 +184,7 @@ class Book:
         for name, found in batch.streams.items():
             stream = run.streams.get(name)
             if stream is None and found:
-                made = change.add(streams, run=batch.run, name=name, next=0)
-                stream = run.streams[name] = _Stream(made, 0)
+                stream = run.streams[name] = rows.new_streams[batch.run, name] = _Stream(0, 0)
             for record in found:
                 assert stream is not None
                 if record["seq"] > stream.next:
@@ -158,18 +202,19 @@ class Book:
         self, change: Change, key: int, run: _Run, name: str, stream: _Stream, record: Record, rows: _Rows
     ) -> None:
         moment = number(record["time"]) or 0.0
-        rows.records.append((stream.id, stream.next, moment, record["kind"], to_json(record)))
+        rows.records.append((stream, stream.next, moment, record["kind"], to_json(record)))
         if record["kind"] == "resume" and name == LEAD:
             self._back(change, key, run, stream, whole(record.get("step"), stream.step), rows)
         if _story(run.facts, name, record):
             change.tell("runs")
         step = whole(record.get("step"), stream.step if name == LEAD else stream.next)
         for metric, value in numbers(name, record, stream.samples):
-            measured = run.metrics.get(metric) or self._metric(change, key, run, stream, metric)
+            measured = run.metrics.get(metric) or _metric(key, run, stream, metric, rows)
             if measured is not None:
                 measured.see(step, moment, value)
-                rows.points.append((measured.id, stream.next, step, moment, value))
-                rows.metrics[measured.id] = measured
+                measured.span.see(stream.next, step, moment, value)
+                rows.points.append((measured, stream.next, step, moment, value))
+                rows.metrics[measured] = None
         if record["kind"] == "step":
             speed = run.metrics.get(SPEED)
             run.facts["samples_per_second"] = speed.last if speed and speed.last is not None else 0.0
@@ -177,64 +222,112 @@ class Book:
         elif record["kind"] in ("start", "resume"):
             stream.samples = 0.0 if record["kind"] == "start" else number(record.get("samples")) or 0.0
         stream.next += 1
-        rows.streams[stream.id] = stream
+        rows.streams[stream] = None
         if stream.next % SPAN == 0:
-            rows.spans.append((stream.id, stream.next - SPAN, stream.next))
-
-    def _metric(self, change: Change, key: int, run: _Run, stream: _Stream, name: str) -> _Metric | None:
-        if len(run.metrics) >= _METRICS:
-            return None
-        number = change.add(summary, run=key, stream=stream.id, name=name, count=0, step=0, time=0.0)
-        run.metrics[name] = _Metric(number, stream.id)
-        return run.metrics[name]
+            _close_spans(run, stream, rows)
 
     def _back(self, change: Change, key: int, run: _Run, stream: _Stream, step: int, rows: _Rows) -> None:
         """A run goes on from a step: what it had done after that step, it does again, so those points go."""
         self._write(change, rows)
-        rows.records, rows.points, rows.spans = [], [], []
-        rows.metrics.clear()
-        own = {name: metric for name, metric in run.metrics.items() if metric.stream == stream.id}
+        stream.whole = stream.next
+        own = {name: metric for name, metric in run.metrics.items() if metric.stream is stream}
         for name, metric in own.items():
             again = points.delete().where(points.c.metric == metric.id, points.c.step > step)
             if change.execute(again).rowcount:
                 change.execute(spans.delete().where(spans.c.metric == metric.id))
-                run.metrics[name] = rows.metrics[metric.id] = _counted_again(change, metric)
+                run.metrics[name] = _counted_again(change, metric)
+                rows.metrics[run.metrics[name]] = None
                 _sum_up(change, points.c.metric == metric.id, 0, stream.next - stream.next % SPAN)
 
     def _load(self, change: Change, key: int) -> _Run:
         row = change.execute(sa.select(*_COLUMNS).where(runs.c.id == key)).mappings().one_or_none()
         if row is None:
             raise missing("run", key)
-        if len(self._runs) >= _REMEMBERED:
-            self._runs.clear()
+        self._room()
         found = change.execute(sa.select(streams).where(streams.c.run == key)).all()
         measured = change.execute(sa.select(summary).where(summary.c.run == key)).mappings().all()
+        known = {each.id: _Stream(each.id, each.next, whole=each.next) for each in found}
         kept = {
-            each["name"]: _Metric(**{name: each[name] for name in ("id", "stream", *_MEASURED)}) for each in measured
+            each["name"]: _Metric(each["id"], known[each["stream"]], **{name: each[name] for name in _MEASURED})
+            for each in measured
         }
-        run = _Run(dict(row), {each.name: _Stream(each.id, each.next) for each in found}, kept)
+        run = _Run(dict(row), {each.name: known[each.id] for each in found}, kept)
         for stream in run.streams.values():
             _remember(change, stream)
         self._runs[key] = run
         return run
 
+    def _room(self) -> None:
+        if len(self._runs) >= _REMEMBERED:
+            self._runs.clear()
+
     def _write(self, change: Change, rows: _Rows) -> None:
-        """All of it, in as few statements as there are tables."""
+        """All of it, in as few statements as there are tables; then there are no more rows."""
+        _number(change, rows)
         if rows.records:
-            many.insert(change.connection, records, _RECORD, rows.records)
+            told = [(stream.id, *rest) for stream, *rest in rows.records]
+            many.insert(change.connection, records, _RECORD, told)
         if rows.points:
-            many.insert(change.connection, points, _POINT, rows.points)
-        for stream, begin, end in rows.spans:
-            own = sa.select(summary.c.id).where(summary.c.stream == stream)
+            told = [(metric.id, *rest) for metric, *rest in rows.points]
+            many.insert(change.connection, points, _POINT, told)
+        if rows.spans:
+            told = [(metric.id, *rest) for metric, *rest in rows.spans]
+            many.insert(change.connection, spans, _SPAN, told)
+        for stream, begin, end in rows.unseen:
+            own = sa.select(summary.c.id).where(summary.c.stream == stream.id)
             _sum_up(change, points.c.metric.in_(own), begin, end)
-        if rows.metrics:
-            measured = [(metric.id, *metric.values()) for metric in rows.metrics.values()]
-            many.update(change.connection, summary, _MEASURED, measured)
-        if rows.streams:
-            many.update(change.connection, streams, ("next",), [(each.id, each.next) for each in rows.streams.values()])
-        if rows.runs:
-            told = [(key, *_row(run.facts)) for key, run in rows.runs.items()]
-            many.update(change.connection, runs, (*_FACTS, *_TIMES), told)
+        _update(change, rows)
+        self.records += len(rows.records)
+        self.points += len(rows.points)
+        vars(rows).update(vars(_Rows()))
+
+
+def _close_spans(run: _Run, stream: _Stream, rows: _Rows) -> None:
+    """A span of a stream's records is whole: a row for each of its metrics."""
+    begin = stream.next - SPAN
+    if stream.whole > begin:
+        rows.unseen.append((stream, begin, stream.next))
+    for metric in run.metrics.values():
+        if metric.stream is stream:
+            if stream.whole <= begin and metric.span.count:
+                extent = (metric.span.min, metric.span.max, metric.span.count)
+                rows.spans.append((metric, begin // SPAN, *metric.span.point, *extent))
+            metric.span = _Span()
+
+
+def _metric(key: int, run: _Run, stream: _Stream, name: str, rows: _Rows) -> _Metric | None:
+    if len(run.metrics) >= _METRICS:
+        return None
+    run.metrics[name] = rows.new_metrics[key, name] = _Metric(0, stream)
+    return run.metrics[name]
+
+
+def _number(change: Change, rows: _Rows) -> None:
+    """Make rows for streams and metrics that are new, which gives them their numbers."""
+    key = ("run", "name")
+    if rows.new_streams:
+        told = [(*who, stream.next) for who, stream in rows.new_streams.items()]
+        for who, number in many.numbered(change.connection, streams, (*key, "next"), told, key=key).items():
+            rows.new_streams[who].id = number
+            rows.streams.pop(rows.new_streams[who], None)
+    if rows.new_metrics:
+        told = [(*who, metric.stream.id, *metric.values()) for who, metric in rows.new_metrics.items()]
+        columns = (*key, "stream", *_MEASURED)
+        for who, number in many.numbered(change.connection, summary, columns, told, key=key).items():
+            rows.new_metrics[who].id = number
+            rows.metrics.pop(rows.new_metrics[who], None)
+
+
+def _update(change: Change, rows: _Rows) -> None:
+    """Rows that were there before."""
+    if rows.metrics:
+        measured = [(metric.id, *metric.values()) for metric in rows.metrics]
+        many.update(change.connection, summary, _MEASURED, measured)
+    if rows.streams:
+        many.update(change.connection, streams, ("next",), [(each.id, each.next) for each in rows.streams])
+    if rows.runs:
+        told = [(key, *_row(run.facts)) for key, run in rows.runs.items()]
+        many.update(change.connection, runs, (*_FACTS, *_TIMES), told)
 
 
 def _row(facts: Mapping[str, Any]) -> list[Any]:

@@ -53,9 +53,11 @@ class ServiceConfig(Section):
     """One server."""
 
     folder: Path = Field(default_factory=default_folder)
-    """Database and artefacts."""
+    """Database, artefacts, logs of jobs."""
     database: str | None = None
     """Default: SQLite in the folder. Or `postgresql://USER@HOST/NAME`."""
+    store: str | None = None
+    """Of artefacts. Default: in the folder. Or any place that `clew.storage` knows: `s3://BUCKET/clew`, `file:///data`."""
     host: str = "127.0.0.1"
     port: int = Field(PORT, ge=0, le=65535)
     """0: any that is free."""

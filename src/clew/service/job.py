@@ -11,7 +11,7 @@ from pydantic_core import from_json, to_json
 from clew.config import Section
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
-Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate"]
+Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench"]
 ACTIVE: tuple[State, ...] = ("claimed", "running")
 """With an agent."""
 ENDS: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
@@ -50,6 +50,8 @@ class Slots(Section):
     memory: Annotated[int, Field(ge=0, le=1 << 60)] = 0
     """Bytes."""
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    site: Line | None = None
+    """Whose scheduler it hands jobs to; None: they run beside it."""
 
 
 class Resources(Section):
@@ -62,9 +64,13 @@ class Resources(Section):
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     wall: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Seconds, enforced."""
+    site: Line | None = None
+    """Where it must run; None: wherever there is room."""
 
     def fits(self, free: Slots) -> bool:
         """Whether there is room."""
+        if self.site not in (None, free.site):
+            return False
         enough = self.cpus <= free.cpus and self.gpus <= free.gpus and self.nodes <= free.nodes
         return enough and (self.memory or 0) <= free.memory
 
@@ -72,11 +78,12 @@ class Resources(Section):
 def left(slots: Slots, taken: Iterable[Resources]) -> Slots:
     """What remains of an agent's slots."""
     used = list(taken)
-    return Slots(
-        cpus=max(slots.cpus - sum(each.cpus for each in used), 0),
-        gpus=max(slots.gpus - sum(each.gpus for each in used), 0),
-        memory=max(slots.memory - sum(each.memory or 0 for each in used), 0),
-        nodes=slots.nodes,
+    return slots.model_copy(
+        update={
+            "cpus": max(slots.cpus - sum(each.cpus for each in used), 0),
+            "gpus": max(slots.gpus - sum(each.gpus for each in used), 0),
+            "memory": max(slots.memory - sum(each.memory or 0 for each in used), 0),
+        }
     )
 
 
@@ -91,7 +98,7 @@ class Submission(Section):
     files: Annotated[dict[FileName, Code], Field(max_length=_FEW)] = {}
     """Python files that the recipe is made of, by name: they travel with the job."""
     arguments: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
-    """More for the command line."""
+    """More for the command line; for bench all of it."""
     of: Id | None = None
     """For evaluate: the job whose run is judged; it goes to the agent that has it."""
     resources: Resources = Resources()
@@ -111,6 +118,9 @@ class Submission(Section):
         if self.kind == "evaluate":
             if self.of is None:
                 raise ValueError("evaluate needs `of`, the job whose run is judged")
+        elif self.kind == "bench":
+            if not self.arguments:
+                raise ValueError("bench needs arguments: the words after `clew bench`")
         elif not isinstance(self.spec.get("recipe"), str):
             raise ValueError("spec needs a recipe (`clew submit` sends the whole document)")
         if self.kind == "tune" and not isinstance(self.spec.get("tune"), dict):
@@ -201,7 +211,8 @@ class Result(Section):
     """How a job is, as its agent tells it."""
 
     attempt: Id
-    state: Literal["running", "ended", "lost"]
+    state: Literal["queued", "running", "ended", "lost"]
+    """`queued`: with a site's scheduler."""
     code: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     reason: Line = ""
     began: float | None = None

@@ -256,4 +256,4 @@ def check_scopes(caller: Caller, asked: Sequence[str]) -> None:
 def record(change: Change, caller: Caller | None, action: str, what: str, **detail: Any) -> None:
     """Write down who did what."""
     who = {"user": caller.user, "token": caller.token, "address": caller.address} if caller else {"address": ""}
-    change.execute(audit.insert().values(time=time.time(), action=action, what=what, detail=detail or None, **who))
+    change.add(audit, time=time.time(), action=action, what=what, detail=detail or None, **who)

@@ -128,11 +128,7 @@ def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
 
     A job that ran before goes back to where its files are, as long as that agent is alive.
     """
-    mine, group = jobs.c.owner == agent["owner"], agent["group"]
-    if group is not None and agent["owner"] in set(change.execute(_belonging(group)).scalars()):
-        mine = mine | ((jobs.c.group == group) & jobs.c.owner.in_(_belonging(group)))
-    able = jobs.c.owner.in_(sa.select(users.c.id).where(users.c.disabled.is_(False)))
-    first = sa.select(*_ROW).where(jobs.c.state == "waiting", mine, able)
+    first = sa.select(*_ROW).where(jobs.c.state == "waiting", _may(change, agent))
     rows = change.execute(first.order_by(jobs.c.priority.desc(), jobs.c.id).limit(_MOST)).all()
     others = {each.agent for each in rows if each.agent not in (None, agent["id"])}
     alive = {
@@ -145,6 +141,15 @@ def _trusted(change: Change, agent: sa.RowMapping, now: float) -> list[Waiting]:
         for each in rows
         if each.agent in (None, agent["id"]) or (each.kind != "evaluate" and each.agent not in alive)
     ]
+
+
+def _may(change: Change, agent: sa.RowMapping) -> sa.ColumnElement[bool]:
+    """Whether an agent may have a job, as things are now."""
+    mine, group = jobs.c.owner == agent["owner"], agent["group"]
+    if group is not None and agent["owner"] in set(change.execute(_belonging(group)).scalars()):
+        mine = mine | ((jobs.c.group == group) & jobs.c.owner.in_(_belonging(group)))
+    able = jobs.c.owner.in_(sa.select(users.c.id).where(users.c.disabled.is_(False)))
+    return sa.and_(mine, able)
 
 
 def _belonging(group: int) -> sa.Select[tuple[int]]:
@@ -173,7 +178,8 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
     """Bring the books and what an agent says it holds together.
 
     Returns:
-        Jobs to hand out again, as the answer that gave them never arrived; and those that are no longer its own.
+        Jobs to hand out again, as the answer that gave them never arrived, if it may still have them; and those that
+        are no longer its own.
     """
     numbers = [each.job for each in held]
     named = ("id", "state", "attempt", "agent", "facts", "begun")
@@ -193,7 +199,20 @@ def compare(change: Change, agent: int, held: Sequence[Held], *, now: float) -> 
     for row in missing:
         if row["state"] == "running":
             _gone(change, row["id"], "its agent knows nothing of it any more", now=now)
-    return [row["id"] for row in missing if row["state"] == "claimed"], foreign
+    return _again(change, agent, [row["id"] for row in missing if row["state"] == "claimed"], now=now), foreign
+
+
+def _again(change: Change, agent: int, claimed: list[int], *, now: float) -> list[int]:
+    """Of jobs that an agent was given and has not got: those it may still have. The others wait for another agent."""
+    if not claimed:
+        return []
+    row = change.execute(sa.select(agents).where(agents.c.id == agent)).mappings().one()
+    trusted = set(change.execute(sa.select(jobs.c.id).where(jobs.c.id.in_(claimed), _may(change, row))).scalars())
+    for job in claimed:
+        if job not in trusted:
+            told = f"agent {row['name']} may not run it any more"
+            _settle(change, job, "waiting", told, {"agent": None, "attempts": jobs.c.attempts + 1}, now=now)
+    return [job for job in claimed if job in trusted]
 
 
 def to_cancel(change: Change, agent: int) -> list[int]:
@@ -216,6 +235,9 @@ def report(change: Change, agent: int, job: int, result: Result, *, now: float |
         return False
     if not _open(row):
         return row["state"] != "waiting" or result.state != "running"  # told before
+    if result.state == "queued":  # with its agent, and not begun
+        _change(change, job, {"reason": result.reason}, now=now)
+        return True
     if row["state"] != "running" and result.state != "lost":
         _running(change, row, row["begun"] or result.began or now, now=now)
     if result.state == "running":

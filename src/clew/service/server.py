@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clew.errors import ConfigError
 from clew.service.agent.beside import beside
@@ -16,11 +18,21 @@ from clew.service.app import create_app
 from clew.service.config import ServiceConfig
 from clew.service.logs import configuration
 from clew.service.service import Service
+from clew.service.shell import WHOLE
 
 _SWITCH = 0.0005
 """Seconds for which a thread may keep Python's lock from the others: the writer must not wait behind requests."""
 _GRACE = 10
 """Seconds that requests have to end once the server is told to stop."""
+
+
+class Stamped(HttpToolsProtocol):
+    """Writes down when the last byte of a request was read: from then on it is the server that takes time."""
+
+    def on_message_complete(self) -> None:
+        """All of a request is here."""
+        self.scope[WHOLE] = time.perf_counter()  # type: ignore[literal-required]
+        super().on_message_complete()
 
 
 class Server(uvicorn.Server):
@@ -60,6 +72,7 @@ def serve(
         ready(service, address, token)
         settings = uvicorn.Config(
             create_app(service),
+            http=Stamped,
             log_config=configuration(log),
             access_log=False,
             timeout_graceful_shutdown=_GRACE,

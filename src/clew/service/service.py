@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
+from clew.files import write_text
 from clew.service.answers import missing
 from clew.service.book import Book
 from clew.service.config import ServiceConfig
@@ -23,6 +26,14 @@ from clew.service.store import Incoming, Store
 from clew.service.writer import Change, Writer
 
 T = TypeVar("T")
+
+
+class Owned(NamedTuple):
+    """Whose a run is."""
+
+    owner: int
+    group: int | None
+    job: int | None
 
 
 @dataclass(frozen=True)
@@ -39,17 +50,20 @@ class Service:
     book: Book
     store: Store
     incoming: Incoming = field(default_factory=Incoming)
-    owners: dict[int, Any] = field(default_factory=dict)
-    """Of the runs that report: owner, group and job."""
+    owners: dict[int, Owned] = field(default_factory=dict)
+    """Of the runs that report."""
 
     @classmethod
     def open(cls, config: ServiceConfig) -> Service:
         """Open or make the database and start its writer.
 
         Raises:
-            ConfigError: see `open_database`.
+            ConfigError: see `open_database` and `Store.claim`.
         """
         config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = Store(config.store or config.folder / "artefacts", config.folder)
+        if config.store is not None:
+            store.claim(_name(config.folder))
         database = open_database(config.url)
         hub = Hub()
         writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)
@@ -57,9 +71,7 @@ class Service:
         writer.undone.append(book.forget)
         writer.start()
         door = Doorman(config.limits.bad_tokens)
-        return cls(
-            config, database, writer, People(database), hub, Meter(), door, book, Store(config.folder / "artefacts")
-        )
+        return cls(config, database, writer, People(database), hub, Meter(), door, book, store)
 
     def close(self) -> None:
         """Write what waits, then give everything back."""
@@ -91,14 +103,23 @@ class Service:
             row = connection.execute(query).one_or_none()
         if row is None or not caller.sees(row):
             raise missing("run", run)
+        self._remember(run, Owned(*row))
+
+    def begin_run(self, change: Change, run: int, facts: Mapping[str, Any]) -> None:
+        """It is being made, with these columns: what it reports needs no look at the database."""
+        self.book.begin(run, facts)
+        owned = Owned(facts["owner"], facts["group"], facts["job"])
+        change.after.append(lambda: self._remember(run, owned))
+
+    def _remember(self, run: int, owned: Owned) -> None:
         if len(self.owners) > 20_000:
             self.owners.clear()
-        self.owners[run] = row
+        self.owners[run] = owned
 
     def forget_run(self, run: int) -> None:
         """It was deleted, or given to others."""
         self.owners.pop(run, None)
-        self.book.forget()
+        self.book.forget(run)
 
     def first_token(self, name: str) -> str | None:
         """Make an administrator of that name and a token, on the first start; None later."""
@@ -124,6 +145,14 @@ class Service:
         with self.database.read() as connection:
             query = sa.select(tokens.c.id).where(tokens.c.revoked.is_(None), tokens.c.kind == "token")
             return connection.execute(query.limit(1)).first() is not None
+
+
+def _name(folder: Path) -> str:
+    """What tells this server from others, for as long as its folder is there."""
+    file = folder / "name.txt"
+    if not file.exists():
+        write_text(file, secrets.token_hex(8))
+    return file.read_text()
 
 
 def _first(change: Change, name: str) -> str | None:

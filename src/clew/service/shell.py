@@ -27,6 +27,8 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 """On every answer, unless the route has set its own."""
+WHOLE = "clew.whole"
+"""In a request's scope: the moment at which its last byte was read, by `time.perf_counter`."""
 
 
 class Shell:
@@ -51,7 +53,7 @@ class Shell:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._dress(MutableHeaders(scope=message), name, time.perf_counter() - begun)
+                self._dress(MutableHeaders(scope=message), name, time.perf_counter() - scope.get(WHOLE, begun))
             await send(message)
 
         try:

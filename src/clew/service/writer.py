@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import queue
 import threading
@@ -34,13 +35,18 @@ class Change:
 
     def add(self, table: sa.Table, **row: Any) -> int:
         """Insert a row; its number."""
-        key = self.execute(table.insert().values(row)).inserted_primary_key
+        key = self.execute(_insert(table), row).inserted_primary_key
         assert key is not None
         return int(key[0])
 
     def tell(self, *topics: str) -> None:
         """Who listens to these is woken once it is committed."""
         self.topics.update(topics)
+
+
+@functools.cache
+def _insert(table: sa.Table) -> sa.Insert:
+    return table.insert()
 
 
 Together = Callable[[Change, Sequence[Any]], Sequence[Any]]

@@ -29,6 +29,9 @@ class Disk:
             stream.seek(start)
             return stream.read(stop - start)
 
+    def remove(self, held: Held) -> None:
+        local(held.location).unlink()
+
     def checks(self, held: Held) -> Mapping[str, str]:
         return {"sha256": sha256(local(held.location))}
 

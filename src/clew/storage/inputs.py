@@ -117,11 +117,24 @@ class Inputs:
             with contextlib.suppress(OSError, ValueError, KeyError):
                 facts, used = json.loads(path.read_text()), path.stat().st_mtime
                 found.append(Copy(path.parent.name, facts["location"], path.parent, facts["bytes"], used))
-        return sorted(found, key=lambda each: each.used)
+        return sorted([*found, *self._cut({each.key for each in found})], key=lambda each: each.used)
 
-    def make_room(self, size: int) -> bool:
-        """Remove the least recently used that nobody holds until `size` more bytes fit; whether they do."""
-        entries, most = self.entries(), self.limit - size
+    def _cut(self, whole: set[str]) -> Iterator[Copy]:
+        """What is left of fetches that did not end: the same one goes on with it, if it comes before room is needed."""
+        for path in self.folder.glob("*/wanted"):
+            if path.parent.name not in whole:
+                with contextlib.suppress(OSError):
+                    files = [each.stat() for each in (path.parent / "data").rglob("*") if each.is_file()]
+                    used = max((each.st_mtime for each in files), default=path.stat().st_mtime)
+                    there = sum(512 * each.st_blocks for each in files)
+                    yield Copy(path.parent.name, f"{path.read_text()} (a part)", path.parent, there, used)
+
+    def make_room(self, size: int, *, beside: str = "") -> bool:
+        """Remove the least recently used that nobody holds until `size` more bytes fit; whether they do.
+
+        `beside` is what the room is for: what is there of it already does not count.
+        """
+        entries, most = [each for each in self.entries() if each.key != beside], self.limit - size
         total = sum(each.bytes for each in entries)
         for each in entries:
             if total > most and self.remove(each.key):
@@ -150,10 +163,11 @@ class Inputs:
         return files
 
     def _fetch(self, key: str, location: str, files: dict[str, Held], size: int, watch: Watch | None) -> bool:
-        if not self.make_room(size):
+        if not self.make_room(size, beside=key):
             return False
         path = self._path(key, location)
         path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / key / "wanted", places.masked(location))
         copy(location, path, watch=watch or (_watches[-1] if _watches else None), replace=True)
         paths = {name: path / name if name else path for name in files}
         facts = {

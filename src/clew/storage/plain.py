@@ -47,6 +47,10 @@ class Plain:
         system, path = self.open(held.location)
         return bytes(system.cat_file(path, start=start, end=stop))
 
+    def remove(self, held: Held) -> None:
+        system, path = self.open(held.location)
+        system.rm_file(path.partition("?")[0])
+
     def checks(self, held: Held) -> Mapping[str, str]:
         return held.checks
 

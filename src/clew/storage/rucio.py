@@ -63,6 +63,9 @@ class Rucio:
         place = held.replicas[-1]
         return stores.find(place).read(Held(place, held.size), start, stop)
 
+    def remove(self, held: Held) -> None:
+        raise DataError(f"{held.location}: Rucio removes files by its rules; end the rule that keeps it")
+
     def checks(self, held: Held) -> Mapping[str, str]:
         return held.checks
 

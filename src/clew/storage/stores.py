@@ -58,6 +58,9 @@ class Store(Protocol):
     def read(self, held: Held, start: int, stop: int) -> bytes:
         """Bytes start to stop."""
 
+    def remove(self, held: Held) -> None:
+        """Take a file away."""
+
     def checks(self, held: Held) -> Mapping[str, str]:
         """The checksums the store knows, by algorithm (sha256, md5, adler32)."""
 

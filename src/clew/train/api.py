@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -288,4 +289,19 @@ def _work(
     from clew.train.strategies import runner
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+    with _reproducible() if config.deterministic else contextlib.nullcontext():
+        runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+
+
+@contextlib.contextmanager
+def _reproducible() -> Iterator[None]:
+    """Only algorithms that give the same bits again; what has none is an error."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

@@ -194,6 +194,8 @@ class TrainConfig(Section):
     """Of the forward pass, by autocast; fp16 scales the loss."""
     compile: bool = False
     """torch.compile the model."""
+    deterministic: bool = False
+    """Use torch's reproducible algorithms alone: the same machine and threads give the same bits. May be slower."""
     loading: LoadingConfig = LoadingConfig()
     seed: int = 0
     order: int | None = None

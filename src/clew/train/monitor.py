@@ -57,6 +57,12 @@ class Monitor:
         return found
 
 
+def tellers(device: int | None) -> list[str]:
+    """The parts of this machine that tell their energy."""
+    found = {"processor (RAPL)": _Package.all(), "device (NVML)": _Device.find(device)}
+    return [name for name, meters in found.items() if list(meters)]
+
+
 class _Package:
     """A processor's own energy counter, in microjoules, which wraps."""
 

@@ -5,6 +5,7 @@ Run as `python -m tests.service.agent.quick SERVER FOLDER NAME CPUS [GROUP]`.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -20,17 +21,19 @@ def code(order: Order, root: AgentFolder) -> tuple[str, ...]:
 
 def main() -> None:
     server, folder, name, cpus, *group = sys.argv[1:]
+    site = os.environ.get("CLEW_TEST_ON")
     agent = make(
         server,
         folder=Path(folder),
         name=name,
         group=group[0] if group else None,
         cpus=int(cpus),
-        gpus=0,
+        gpus=None if site else 0,
         memory=None,
         idle=None,
         tell=lambda text: print(text, flush=True),
         command=code,
+        on=site,
     )
     signal.signal(signal.SIGTERM, lambda *_: agent.stopping.set())
     agent.run()

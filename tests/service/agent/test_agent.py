@@ -48,6 +48,20 @@ def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands)
     assert text == "häuser\n" + "é" * 200_000 + "\n" == "".join(ada.jobs.log(job.id))
     assert kinds(ada, job.id) == ["submitted", "claimed", "running", "done"]
     assert ada.jobs.get(job.id).agent == "a"
+    assert ada._link.call("GET", "/overview")["storage"] == len(text.encode())
+
+
+def test_who_has_no_room_left_gets_the_beginning_of_a_log(
+    somebody: Somebody, hands: Hands, client: httpx.Client
+) -> None:
+    ada = somebody("ada")
+    hands(ada)
+    name = ada.me()["name"]
+    assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1}).status_code == 200
+    code = "import time\nfor _ in range(4):\n    print('a' * 2_000_000, flush=True); time.sleep(0.3)"
+    job = ada.jobs.wait(python(ada, code).id)
+    kept = ada._link.call("GET", "/overview")["storage"]
+    assert job.state == "done" and 100_000 <= kept <= 1_000_000
 
 
 def test_a_failing_job_tells_its_code_and_its_last_words(somebody: Somebody, hands: Hands) -> None:

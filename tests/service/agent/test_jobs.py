@@ -9,10 +9,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 from clew import Client, Dataset
 from clew.errors import ConfigError
+from clew.service.agent.commands import command as agent_command
+from clew.service.agent.finish import finish
+from clew.service.agent.folder import AgentFolder
+from clew.service.job import Order
 from clew.service.submit import submission
 from tests.service.agent.conftest import Hands
 from tests.tune import RECIPE
@@ -98,6 +104,42 @@ def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
     assert {each.name for each in ada.runs.list()} == {"trial-0000", "trial-0001"}
 
 
+def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
+    somebody: Somebody, hands: Hands, tmp_path: Path
+) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(4, 2)\n")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["Y"] = np.eye(4, dtype=np.float32).repeat(25, 0), np.arange(100) % 2
+    words = ("--model", "net.py:build", "--train", "a*.h5", "--features", "X", "--labels", "Y", "--epochs", 1, "--wait")
+    told = command(ada, "submit", *words, "--set", "train.threads=1", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr + told.stdout
+    (job,) = ada.jobs.list()
+    assert job.name == "net" and job.run is not None
+    assert "accuracy" in ada.runs.get(job.run).metrics
+    assert command(ada, "submit", "--train", "a.h5").returncode == 2
+
+
+def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tmp_path: Path) -> None:
+    ada = somebody("ada")
+    given = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
+    job, root = ada.jobs.submit(given), AgentFolder(tmp_path)
+    agent = ada._link.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
+    (told,) = ada._link.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
+    order = Order.model_validate(told)
+    words = agent_command(order, root)[3:]
+    assert (order.job, words[:6]) == (job.id, ("bench", "scale", "tracking", "--dataset", "/data", "--workers"))
+    output = Path(words[-1])
+    assert words[-2] == "--output" and output.is_relative_to(tmp_path)
+    output.mkdir(parents=True)
+    (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
+    for _ in range(2):  # the answer may get lost
+        finish(order, root, ada.server, print)
+    (kept,) = ada._link.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
+    assert kept["document"] == {"speed-up": [1.0, 1.9]} and kept["host"]
+
+
 def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
@@ -136,8 +178,11 @@ def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
         ([], {"dataset": "/data", "name": "a b"}, "name: string should match"),
         ([], {"dataset": "/data", "resources": {"cpus": -1}}, "resources.cpus"),
         ([], {"kind": "evaluate"}, "name the number of the job"),
+        (["a=1"], {"kind": "bench"}, "the words after `clew bench`"),
+        ([], {"plain": {"model": "none.py:build", "train": ["/a"]}}, "none.py:build: no such file"),
+        ([], {"plain": {"model": "net.keras"}}, "name the files to learn from"),
     ],
-    ids=["key", "tune", "prepare", "dataset", "name", "cpus", "evaluate"],
+    ids=["key", "tune", "prepare", "dataset", "name", "cpus", "evaluate", "bench", "file", "files"],
 )
 def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options: dict[str, str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):

@@ -68,3 +68,19 @@ def test_help_is_what_stands_under_the_setting() -> None:
 def test_files_are_not_loaded_as_recipes(tmp_path: object) -> None:
     with pytest.raises(RecipeError, match="no shipped recipe"):
         form.make("/tmp/evil.py", "train")
+
+
+def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_told_apart() -> None:
+    from types import SimpleNamespace
+
+    from clew.service.dashboard.panels import of_learning
+
+    share = SimpleNamespace(min=0.1, max=0.9)
+    known = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
+    found = {each["title"]: each["names"] for each in of_learning(known)}
+    assert {title: len(names) for title, names in found.items()} == {
+        "val/accuracy": 1,
+        "Validation: track, 1 of 2": 5,
+        "Validation: track, 2 of 2": 5,
+    }
+    assert sorted(name for names in found.values() for name in names) == sorted(known)

@@ -69,7 +69,7 @@ class AttentionFlow(nn.Module):
         inputs, bounds = encoded(elements), offsets.tolist()
         stacks: list[list[Tensor]] = []
         for embed, layers in zip(self.embed, self.stacks, strict=True):
-            state, states = embed(inputs), []
+            state, states = embed(inputs).to(inputs.dtype), []  # sums of shortcuts stay in single precision
             for layer in layers:  # type: ignore[attr-defined]
                 state = layer(state, offsets, bounds)
                 states.append(state)

@@ -38,6 +38,8 @@ class _Told:
     """What the server knows of an attempt."""
 
     running: bool = False
+    queued: str | None = None
+    """Why a scheduler has not begun it."""
     log: int | None = None
     """Bytes of it; None before it was asked."""
     finished: bool = False
@@ -181,6 +183,10 @@ class Agent:
         known = self._told.setdefault((job, attempt), _Told())
         try:
             self._ship_log(working, known)
+            if result.state == "queued":
+                if result.reason != known.queued and self._report(job, result):
+                    known.queued = result.reason
+                return
             if result.state == "running":
                 if not known.running:
                     known.running = self._report(job, result)

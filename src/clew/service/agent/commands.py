@@ -9,7 +9,7 @@ from pathlib import Path
 
 from clew.errors import ConfigError, RunError
 from clew.ledger import Run
-from clew.service.agent.folder import AgentFolder
+from clew.service.agent.folder import AgentFolder, JobFolder
 from clew.service.job import Order
 
 CLEW = (sys.executable, "-c", "from clew.cli.main import run; run()")
@@ -22,8 +22,15 @@ def _train(order: Order, root: AgentFolder) -> list[str]:
         return ["train", "--resume", str(run.path)]
     if run.path.exists():
         shutil.rmtree(run.path)  # begun, and nothing kept
+    if order.arguments[:1] == ("--model",):
+        return ["train", *_here(order, folder), "--output", str(run.path)]
     data = _data("--dataset", order)
     return ["train", str(folder.spec_file), *data, "--output", str(run.path), *order.arguments]
+
+
+def _here(order: Order, folder: JobFolder) -> list[str]:
+    """The arguments, with places (`net.py:build`) in files that travelled as places here."""
+    return [str(folder.path / each) if each.partition(":")[0] in order.files else each for each in order.arguments]
 
 
 def _data(option: str, order: Order) -> list[str]:
@@ -60,12 +67,31 @@ def _evaluate(order: Order, root: AgentFolder) -> list[str]:
     return ["evaluate", str(root.job(known.key).output(known.name)), *data, *order.arguments]
 
 
+def _bench(order: Order, root: AgentFolder) -> list[str]:
+    return ["bench", *order.arguments, "--output", str(root.job(order.key).output(order.name))]
+
+
 _KINDS: dict[str, Callable[[Order, AgentFolder], list[str]]] = {
     "train": _train,
     "tune": _tune,
     "prepare": _prepare,
     "evaluate": _evaluate,
+    "bench": _bench,
 }
+
+
+def ranks(order: Order) -> int:
+    """Processes that a scheduler has to start for a job of several nodes; on one, clew starts its own."""
+    needs = order.resources
+    if needs.nodes == 1:
+        return 1
+    if order.kind != "train":
+        return max(needs.cpus, needs.nodes)
+    from clew.config import Document, validate
+    from clew.train.config import TrainConfig
+
+    asked = validate(TrainConfig, Document(order.spec.get("train") or {}, source="train")).processes
+    return asked if asked > 1 else needs.nodes * max(1, needs.gpus // needs.nodes)
 
 
 def command(order: Order, root: AgentFolder) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,8 @@ def finish(order: Order, root: AgentFolder, server: str, tell: Callable[[str], N
         try:
             if order.kind == "prepare":
                 _register(root.job(order.key).output(order.name), order.name, link)
+            if order.kind == "bench":
+                _tell_figures(root.job(order.key).output(order.name), order.name, link)
             for run in _runs(order, root):
                 if order.kind != "tune":
                     _write_report(run)
@@ -47,7 +50,7 @@ def _runs(order: Order, root: AgentFolder) -> Iterator[Run]:
         place = judged.output(known.name) if known is not None else place
     if order.kind == "tune":
         yield from list_runs(place / "trials") if (place / "trials").is_dir() else ()
-    elif (place / "config.yaml").is_file() and order.kind != "prepare":
+    elif (place / "config.yaml").is_file() and order.kind not in ("prepare", "bench"):
         yield Run(place)
 
 
@@ -73,6 +76,15 @@ def _register(folder: Path, name: str, link: Link) -> None:
         manifest = json.loads(file.read_text())
         body = {"key": manifest["key"], "name": name, "location": str(folder), "manifest": manifest}
         link.call("POST", "/datasets", body=body)
+
+
+def _tell_figures(folder: Path, name: str, link: Link) -> None:
+    """What a benchmark wrote right into its folder, as JSON."""
+    found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
+    told = {stem: document for stem, document in found.items() if isinstance(document, dict)}
+    for stem, document in told.items():
+        called = name if len(told) == 1 else f"{name} {stem}"
+        link.call("POST", "/benchmarks", body={"name": called, "host": socket.gethostname(), "document": document})
 
 
 def _push_study(folder: Path, link: Link) -> None:

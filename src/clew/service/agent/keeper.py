@@ -53,6 +53,12 @@ class Task:
     memory: int | None = None
     """Bytes, of all its processes together."""
     grace: float = GRACE
+    cpus: int = 1
+    """This and the next are for a scheduler, which finds the place: altogether."""
+    gpus: int = 0
+    nodes: int = 1
+    ranks: int = 1
+    """Processes that are started together; of one, it starts its own."""
 
     def write(self, file: Path) -> None:
         """For the owner alone: a token is in it."""
@@ -105,18 +111,22 @@ def log_file(folder: Path) -> Path:
 
 def main() -> None:
     """Be the keeper, unless another is."""
-    folder = Path(sys.argv[1])
-    if _claimed(folder):
+    keep(Path(sys.argv[1]), named(os.getpid()))
+
+
+def keep(folder: Path, name: str) -> None:
+    """Be the keeper, known by this name, unless another is."""
+    if _claimed(folder, name):
         task = Task.read(task_file(folder))
         end = Keeper(task, folder).run()
         if folder.is_dir():
             write_text(end_file(folder), json.dumps(dataclasses.asdict(end)))
 
 
-def _claimed(folder: Path) -> bool:
+def _claimed(folder: Path, name: str) -> bool:
     """Whether the job is this process's: one link is made, whoever tries."""
-    own = folder / f".keeper-{os.getpid()}"
-    own.write_text(named(os.getpid()))
+    own = folder / f".keeper-{name}"
+    own.write_text(name)
     try:
         os.link(own, keeper_file(folder))
     except FileExistsError:

@@ -16,8 +16,8 @@ from clew.launch.detached import named_process
 from clew.service.agent import keeper
 from clew.service.agent.keeper import End, Task
 
-State: TypeAlias = Literal["waiting", "running", "ended", "lost"]
-"""`lost`: begun, and gone without a word."""
+State: TypeAlias = Literal["waiting", "queued", "running", "ended", "lost"]
+"""`queued`: a scheduler has it, for as long as it takes; `lost`: begun, and gone without a word."""
 _children: list[subprocess.Popen[bytes]] = []
 """Keepers of this process, to be reaped."""
 
@@ -36,6 +36,8 @@ class Status:
     state: State
     end: End | None = None
     """Where it has ended."""
+    reason: str = ""
+    """Why it is queued, or lost."""
 
 
 class Runner(Protocol):
@@ -44,6 +46,9 @@ class Runner(Protocol):
     An agent that was killed calls `start` again for a folder it may have called it for before, and `poll` with handles
     that an earlier process got. A folder's task must begin once, whatever happens.
     """
+
+    here: bool
+    """Whether tasks run on this machine, which has cores and devices set aside for them."""
 
     def start(self, task: Task, folder: Path) -> str:
         """Begin a task, unless this folder's was begun before; its log goes to `log.txt` there. Returns its handle.
@@ -65,6 +70,8 @@ class Runner(Protocol):
 
 class Local:
     """Processes on this machine, each job under a keeper in a session of its own. A handle is the folder."""
+
+    here = True
 
     def start(self, task: Task, folder: Path) -> str:
         try:

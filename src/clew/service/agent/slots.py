@@ -7,6 +7,8 @@ from collections.abc import Iterable
 import psutil
 
 from clew.launch.launcher import Room
+from clew.launch.site import Site
+from clew.launch.squeue import Nodes
 from clew.service.job import Resources, Slots
 from clew.tune.slots import cores_here, devices_here
 
@@ -17,6 +19,22 @@ def slots_here(*, cpus: int | None = None, gpus: int | None = None, memory: int 
         cpus=len(cores_here()) if cpus is None else cpus,
         gpus=devices_here() if gpus is None else gpus,
         memory=psutil.virtual_memory().total if memory is None else memory,
+    )
+
+
+def slots_at(site: Site, *, cpus: int | None = None, gpus: int | None = None, memory: int | None = None) -> Slots:
+    """What all nodes of a site's partition have together, unless told otherwise.
+
+    Raises:
+        RunError: its scheduler does not answer.
+    """
+    nodes = Nodes.of(site)
+    return Slots(
+        cpus=nodes.cpus if cpus is None else cpus,
+        gpus=nodes.gpus if gpus is None else gpus,
+        memory=nodes.memory if memory is None else memory,
+        nodes=max(nodes.count, 1),
+        site=site.name,
     )
 
 

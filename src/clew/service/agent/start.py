@@ -10,21 +10,26 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from clew.errors import ConfigError
 from clew.files import write_text
+from clew.launch import site as sites
 from clew.ledger.link import Link
 from clew.service.agent import commands
 from clew.service.agent.agent import Agent
 from clew.service.agent.folder import AgentFolder
 from clew.service.agent.messages import Introduction
-from clew.service.agent.slots import slots_here
+from clew.service.agent.runner import Local, Runner
+from clew.service.agent.slots import slots_at, slots_here
 from clew.service.agent.work import Command
 from clew.service.client import credentials
+from clew.service.job import Slots
 from clew.version import __version__
 
 
-def default_folder() -> Path:
-    """`clew/agent` in the user's data folder."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clew" / "agent"
+def default_folder(site: str | None = None) -> Path:
+    """`clew/agent` in the user's data folder; `clew/agent-SITE` for a site's."""
+    name = "agent" if site is None else f"agent-{site}"
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clew" / name
 
 
 def make(
@@ -39,30 +44,48 @@ def make(
     idle: float | None,
     tell: Callable[[str], None],
     command: Command = commands.command,
+    on: str | None = None,
 ) -> Agent:
-    """An agent that is ready to run.
+    """An agent that is ready to run; `on` names the site whose scheduler gets its jobs.
 
     Raises:
-        ConfigError: no server is known.
+        ConfigError: no server or no such site is known.
+        RunError: the site's scheduler does not answer.
     """
     address, token = credentials(server)
-    place = AgentFolder((folder or default_folder()).absolute())
+    runner, slots = _where(on, cpus=cpus, gpus=gpus, memory=memory)
+    place = AgentFolder((folder or default_folder(slots.site)).absolute())
     host = socket.gethostname()
     return Agent(
         Link(address, token, patience=0),
         place,
         Introduction(
-            name=name or re.sub(r"[^A-Za-z0-9_.-]", "-", host)[:80].lstrip("_.-") or "agent",
+            name=name or re.sub(r"[^A-Za-z0-9_.-]", "-", slots.site or host)[:80].lstrip("_.-") or "agent",
             uid=_uid(place),
-            slots=slots_here(cpus=cpus, gpus=gpus, memory=memory),
+            slots=slots,
             group=group,
             host=host,
             version=__version__,
         ),
+        runner=runner,
         idle=idle,
         tell=tell,
         command=command,
     )
+
+
+def _where(on: str | None, *, cpus: int | None, gpus: int | None, memory: int | None) -> tuple[Runner, Slots]:
+    """Who carries jobs out, and how much of it."""
+    if on is None:
+        return Local(), slots_here(cpus=cpus, gpus=gpus, memory=memory)
+    site = sites.load(on)
+    if site.scheduler != "slurm":
+        raise ConfigError(
+            f"{site.name}: an agent hands jobs to Slurm, not to {site.scheduler}; use --on with the verbs"
+        )
+    from clew.service.agent.slurm import AtSlurm
+
+    return AtSlurm(site), slots_at(site, cpus=cpus, gpus=gpus, memory=memory)
 
 
 def _uid(folder: AgentFolder) -> str:

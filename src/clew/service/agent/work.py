@@ -136,7 +136,8 @@ class Work:
 
     def _task(self, working: Working) -> Task:
         order = working.order
-        here = room(order.resources, self._slots, [each.room for each in self._jobs.values() if each is not working])
+        others = [each.room for each in self._jobs.values() if each is not working]
+        here = room(order.resources, self._slots, others) if self._runner.here else Room()
         return Task(
             command=self._command(order, self._root),
             folder=str(working.folder.path),
@@ -146,6 +147,10 @@ class Work:
             wall=order.resources.wall,
             memory=order.resources.memory,
             grace=self._grace,
+            cpus=order.resources.cpus,
+            gpus=order.resources.gpus,
+            nodes=order.resources.nodes,
+            ranks=commands.ranks(order),
         )
 
     def _result(self, working: Working) -> Result | None:
@@ -169,7 +174,9 @@ class Work:
             )
         if status.state == "lost":
             self._runner.kill(working.handle)
-            return Result(attempt=attempt, state="lost", reason="its keeper was killed")
+            return Result(attempt=attempt, state="lost", reason=status.reason or "its keeper was killed")
+        if status.state == "queued":
+            return Result(attempt=attempt, state="queued", reason=status.reason[:1000])
         if status.state == "waiting":
             if time.monotonic() - working.since > _PATIENCE:
                 return Result(

@@ -163,8 +163,7 @@ def list_deeds(service: ServiceOf, caller: Admin, limit: Limit = 100, after: Aft
     """Who did what, newest first."""
     query = sa.select(audit, users.c.name.label("user_name")).outerjoin(users, users.c.id == audit.c.user)
     with service.database.read() as connection:
-        found = page(connection, query, audit.c.id, limit=limit, after=after)
-    return Page(items=[Deed(**row) for row in found.items], next=found.next)
+        return page(connection, query, audit.c.id, lambda row: Deed(**row), limit=limit, after=after)
 
 
 def _member(service: ServiceOf, change: Change, caller: Admin, group: str, name: str, *, inside: bool) -> None:

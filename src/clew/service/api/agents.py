@@ -18,7 +18,8 @@ from clew.service.database.tables import jobs as table
 from clew.service.hub import heard
 from clew.service.job import Result
 from clew.service.people import Caller
-from clew.service.printed import Logs
+from clew.service.printed import LEAST, MOST, Logs
+from clew.service.room import left
 from clew.service.service import Service
 from clew.service.writer import Change
 
@@ -104,7 +105,13 @@ async def append(
 def _append(service: Service, caller: Caller, agent: int, job: int, attempt: int, offset: int, data: bytes) -> int:
     with service.database.read() as connection:
         agents.owned(connection, caller, agent)
-        row = connection.execute(sa.select(table.c.agent, table.c.attempt).where(table.c.id == job)).one_or_none()
+        named = (table.c.agent, table.c.attempt, table.c.owner)
+        row = connection.execute(sa.select(*named).where(table.c.id == job)).one_or_none()
+        full = row is not None and left(connection, row.owner, service.config.limits) <= 0
     if row is None or row.agent != agent or row.attempt != attempt:
         raise RefusedError(409, f"job {job} is not this agent's any more", do="drop it")
-    return Logs(service.config.folder).append(job, attempt, offset, data)
+    logs = Logs(service.config.folder)
+    size = logs.append(job, attempt, offset, data, most=LEAST if full else MOST)
+    counted = table.update().where(table.c.id == job).values(printed=logs.size(job))
+    service.write(lambda change: change.execute(counted) and None)
+    return size

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mimetypes
 import time
+from functools import partial
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import FileResponse
-from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from clew.service.answers import RefusedError, missing
@@ -27,9 +28,11 @@ from clew.service.api.given import (
     one,
     page,
 )
-from clew.service.api.overview import quota, used
 from clew.service.database.tables import artefacts, blobs, runs
 from clew.service.people import Caller, record
+from clew.service.ranged import ranged
+from clew.service.remote.artefacts import ArtefactInfo
+from clew.service.room import full, left
 from clew.service.store import Blob
 from clew.service.writer import Change
 
@@ -45,20 +48,12 @@ _SANDBOX = (
 """A report may draw its plots; it cannot reach the server, its cookie or anything else."""
 
 
-class Artefact(BaseModel):
-    """Something that a run made."""
+class Artefact(ArtefactInfo):
+    """Something that a run made, and whose it is."""
 
-    id: int
     owner: int
     group: int | None
-    run: int | None
     job: int | None
-    name: str
-    kind: str
-    type: str
-    sha256: str
-    bytes: int
-    created: float
 
 
 @router.get("/artefacts")
@@ -70,8 +65,7 @@ def list_all(
     if kind is not None:
         query = query.where(artefacts.c.kind == kind)
     with service.database.read() as connection:
-        found = page(connection, query, artefacts.c.id, limit=limit, after=after)
-    return Page(items=[_shown(row) for row in found.items], next=found.next)
+        return page(connection, query, artefacts.c.id, _shown, limit=limit, after=after)
 
 
 @router.get("/runs/{number}/artefacts")
@@ -82,8 +76,7 @@ def list_artefacts(
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
         query = sa.select(artefacts).where(artefacts.c.run == number)
-        found = page(connection, query, artefacts.c.id, limit=limit, after=after)
-    return Page(items=[_shown(row) for row in found.items], next=found.next)
+        return page(connection, query, artefacts.c.id, _shown, limit=limit, after=after)
 
 
 @router.put(
@@ -113,7 +106,9 @@ async def upload(
 
 
 @router.get("/runs/{number}/artefacts/{name:path}", response_class=FileResponse)
-def download(service: ServiceOf, caller: Watcher, number: Number, name: File, save: bool = False) -> FileResponse:
+def download(
+    service: ServiceOf, caller: Watcher, number: Number, name: File, request: Request, save: bool = False
+) -> Response:
     """The content, whole or by `Range`. Pages and pictures are shown in a sandbox, unless `save` asks for a file."""
     with service.database.read() as connection:
         one(connection, runs, number, caller, "run")
@@ -123,13 +118,12 @@ def download(service: ServiceOf, caller: Watcher, number: Number, name: File, sa
         raise missing("artefact", name)
     shown = row.type in _SHOWN and not save
     headers = {"Content-Security-Policy": _SANDBOX, "ETag": f'"{row.blob}"', "Cache-Control": "private, no-cache"}
-    return FileResponse(
-        service.store.path(row.blob),
-        media_type=row.type,
-        filename=name.rpartition("/")[2],
-        content_disposition_type="inline" if shown else "attachment",
-        headers=headers,
-    )
+    path, way = service.store.path(row.blob), "inline" if shown else "attachment"
+    if path is None:
+        headers["Content-Disposition"] = f"{way}; filename*=utf-8''{quote(name.rpartition('/')[2])}"
+        return ranged(request.headers, partial(service.store.read, row.blob), row.bytes, row.type, headers)
+    filename = name.rpartition("/")[2]
+    return FileResponse(path, media_type=row.type, filename=filename, content_disposition_type=way, headers=headers)
 
 
 @router.delete("/runs/{number}/artefacts/{name:path}", status_code=204)
@@ -151,23 +145,22 @@ def _room(service: ServiceOf, caller: Caller, number: int) -> tuple[int, int]:
     """The run's owner, and how many bytes that person has left."""
     with service.database.read() as connection:
         owner = one(connection, runs, number, caller, "run").owner
-        left = quota(connection, owner, service.config.limits.quota_bytes) - used(connection, owner)
-    if left <= 0:
-        raise RefusedError(413, "the storage quota is used up", do="delete artefacts, or ask an administrator for more")
-    return owner, left
+        room = left(connection, owner, service.config.limits)
+    if room <= 0:
+        raise full()
+    return owner, room
 
 
 def _keep(
     service: ServiceOf, change: Change, caller: Caller, number: int, name: str, kind: str, blob: Blob
 ) -> tuple[bool, Any]:
     run = one(change.connection, runs, number, caller, "run")
-    if not service.store.has(blob.sha256):
+    if not service.store.fresh(blob.sha256):
         raise RefusedError(409, "the content was cleared away meanwhile", do="send it again")
     same = artefacts.c.run == number, artefacts.c.name == name
     before = change.scalar(sa.select(artefacts.c.bytes).where(*same))
-    left = quota(change.connection, run.owner, service.config.limits.quota_bytes) - used(change.connection, run.owner)
-    if blob.bytes - (before or 0) > left:
-        raise RefusedError(413, "the storage quota is used up", do="delete artefacts, or ask an administrator for more")
+    if blob.bytes - (before or 0) > left(change.connection, run.owner, service.config.limits):
+        raise full()
     if change.scalar(sa.select(blobs.c.sha256).where(blobs.c.sha256 == blob.sha256)) is None:
         change.execute(blobs.insert().values(sha256=blob.sha256, bytes=blob.bytes, created=time.time()))
     change.execute(artefacts.delete().where(*same))

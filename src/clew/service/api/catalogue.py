@@ -29,6 +29,7 @@ from clew.service.api.given import (
 )
 from clew.service.database.tables import benchmarks, datasets, runs
 from clew.service.people import record
+from clew.service.remote.datasets import DatasetInfo
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
@@ -45,16 +46,11 @@ class NewDataset(Body):
     group: Name | None = None
 
 
-class DatasetRow(BaseModel):
-    """A dataset."""
+class DatasetRow(DatasetInfo):
+    """A dataset, and whose it is."""
 
-    id: int
     owner: int
     group: int | None
-    key: str
-    name: str
-    location: str
-    created: float
     runs: int = 0
     """How many were trained on it, of those I see."""
 
@@ -108,8 +104,7 @@ def list_datasets(service: ServiceOf, caller: Reader, limit: Limit = 100, after:
     trained = sa.select(sa.func.count()).where(runs.c.dataset == datasets.c.key, seen).scalar_subquery().label("runs")
     with service.database.read() as connection:
         query = sa.select(*columns, trained).where(caller.seen(datasets))
-        found = page(connection, query, datasets.c.id, limit=limit, after=after)
-    return Page(items=[DatasetRow(**row) for row in found.items], next=found.next)
+        return page(connection, query, datasets.c.id, lambda row: DatasetRow(**row), limit=limit, after=after)
 
 
 @router.post("/datasets", status_code=201)
@@ -163,19 +158,21 @@ def list_benchmarks(
     if name is not None:
         query = query.where(benchmarks.c.name == name)
     with service.database.read() as connection:
-        found = page(connection, query, benchmarks.c.id, limit=limit, after=after)
-    return Page(items=[BenchmarkRow(**row) for row in found.items], next=found.next)
+        return page(connection, query, benchmarks.c.id, lambda row: BenchmarkRow(**row), limit=limit, after=after)
 
 
 @router.post("/benchmarks", status_code=201)
 async def add_benchmark(service: ServiceOf, caller: Pusher, body: NewBenchmark) -> BenchmarkRow:
-    """Keep a measurement."""
+    """Keep a measurement. Told twice, it is kept once."""
 
     def work(change: Change) -> Any:
-        group = caller.group(body.group, change.connection)
         facts = body.model_dump(include={"name", "host", "document"})
-        number = change.add(benchmarks, owner=caller.user, group=group, created=time.time(), **facts)
-        record(change, caller, "add benchmark", f"benchmark:{number}", name=body.name)
+        same = [benchmarks.c.owner == caller.user, *(benchmarks.c[name] == value for name, value in facts.items())]
+        number = change.scalar(sa.select(benchmarks.c.id).where(*same))
+        if number is None:
+            group = caller.group(body.group, change.connection)
+            number = change.add(benchmarks, owner=caller.user, group=group, created=time.time(), **facts)
+            record(change, caller, "add benchmark", f"benchmark:{number}", name=body.name)
         return change.execute(sa.select(benchmarks).where(benchmarks.c.id == number)).mappings().one()
 
     return BenchmarkRow(**await service.write_soon(work))

@@ -126,13 +126,20 @@ After = Annotated[int | None, Query(ge=0, le=LARGEST, description="The `next` of
 
 
 def page(
-    connection: sa.Connection, query: sa.Select[Any], key: sa.Column[int], *, limit: int, after: int | None
-) -> Page[dict[str, Any]]:
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    key: sa.Column[int],
+    shown: Callable[[dict[str, Any]], T],
+    *,
+    limit: int,
+    after: int | None,
+) -> Page[T]:
     """Newest first, by a number that only grows."""
     if after is not None:
         query = query.where(key < after)
     rows = [dict(row) for row in connection.execute(query.order_by(key.desc()).limit(limit + 1)).mappings()]
-    return Page(items=rows[:limit], next=rows[limit - 1][key.name] if len(rows) > limit else None)
+    following = rows[limit - 1][key.name] if len(rows) > limit else None
+    return Page(items=[shown(row) for row in rows[:limit]], next=following)
 
 
 def one(connection: sa.Connection, table: sa.Table, number: int, caller: Caller, what: str) -> Any:

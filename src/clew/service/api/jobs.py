@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -71,21 +71,18 @@ def get_job(service: ServiceOf, caller: Reader, job: Number) -> JobDetail:
 @router.post("/jobs/{job}/cancel")
 async def cancel(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Have it end: at once where it waits, soon where it runs."""
-
-    def work(change: Change) -> None:
-        jobs.cancel(change, caller, job)
-        change.after.append(service.people.forget)
-
-    await service.write_soon(work)
-    return await run_in_threadpool(_one, service, caller, job)
+    return await _changed(service, caller, job, jobs.cancel)
 
 
 @router.post("/jobs/{job}/requeue")
 async def requeue(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Put one that ended early back into the queue; it goes on where it stopped."""
+    return await _changed(service, caller, job, jobs.requeue)
 
+
+async def _changed(service: Service, caller: Caller, job: int, act: Callable[[Change, Caller, int], None]) -> JobDetail:
     def work(change: Change) -> None:
-        jobs.requeue(change, caller, job)
+        act(change, caller, job)
         change.after.append(service.people.forget)
 
     await service.write_soon(work)

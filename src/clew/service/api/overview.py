@@ -11,8 +11,9 @@ from pydantic import BaseModel
 
 from clew.service.api.given import PROBLEMS, Reader, ServiceOf
 from clew.service.api.runs import RunRow, listed, rows
-from clew.service.database.tables import agents, artefacts, jobs, runs, users
+from clew.service.database.tables import agents, jobs, runs
 from clew.service.people import Caller
+from clew.service.room import quota, used
 
 router = APIRouter(prefix="/api/v1", tags=["overview"], responses=PROBLEMS)
 _FEW = 20
@@ -62,7 +63,7 @@ class Overview(BaseModel):
     active: list[JobLine]
     agents: list[AgentLine]
     storage: int
-    """Bytes of artefacts that are mine."""
+    """Bytes of artefacts and logs that are mine."""
     quota: int
 
 
@@ -82,20 +83,8 @@ def overview(service: ServiceOf, caller: Reader) -> Overview:
             active=_jobs(connection, caller, "claimed", "running"),
             agents=_agents(connection, caller),
             storage=used(connection, caller.user),
-            quota=quota(connection, caller.user, service.config.limits.quota_bytes),
+            quota=quota(connection, caller.user, service.config.limits),
         )
-
-
-def used(connection: sa.Connection, user: int) -> int:
-    """Bytes of a person's artefacts."""
-    query = sa.select(sa.func.coalesce(sa.func.sum(artefacts.c.bytes), 0)).where(artefacts.c.owner == user)
-    return int(connection.execute(query).scalar_one())
-
-
-def quota(connection: sa.Connection, user: int, otherwise: int) -> int:
-    """Bytes that a person may store."""
-    own = connection.execute(sa.select(users.c.quota_bytes).where(users.c.id == user)).scalar()
-    return otherwise if own is None else int(own)
 
 
 def _counts(connection: sa.Connection, table: sa.Table, caller: Caller) -> dict[str, int]:

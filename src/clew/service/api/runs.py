@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from clew.service.api.given import (
     PROBLEMS,
@@ -28,9 +28,11 @@ from clew.service.api.given import (
     one,
     page,
 )
-from clew.service.book import erase
-from clew.service.database.tables import groups, runs, tags, users
+from clew.service.api.quick import quick
+from clew.service.book import BEGINNING, erase
+from clew.service.database.tables import groups, runs, streams, tags, users
 from clew.service.people import Caller, record
+from clew.service.remote.runs import RunInfo
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
@@ -54,36 +56,14 @@ class NewRun(Body):
     tags: list[Word] = Field(default_factory=list, max_length=50)
 
 
-class RunRow(BaseModel):
+class RunRow(RunInfo):
     """A run in a list."""
 
-    id: int
     owner: int
-    owner_name: str
     group: int | None
-    group_name: str | None
     uid: str
-    name: str
-    recipe: str
-    state: str
-    """As in `clew runs list`: created, running, finished, stopped, failed or interrupted."""
-    message: str
-    host: str
-    dataset: str | None
-    job: int | None
-    study: int | None
-    trial: int | None
     workers: int
-    epochs: int
-    epochs_done: int
-    samples_per_second: float
-    metrics: dict[str, float | None]
-    """Of the newest validation."""
-    created: float
-    begun: float | None
     updated: float
-    ended: float | None
-    tags: list[str] = []
 
 
 class RunFacts(RunRow):
@@ -91,6 +71,13 @@ class RunFacts(RunRow):
 
     config: Document
     environment: Document
+
+
+class MadeRun(RunRow):
+    """A run, and where to go on with its records."""
+
+    next: dict[str, int]
+    """By stream, the `seq` that comes next."""
 
 
 @router.get("")
@@ -115,23 +102,33 @@ def list_runs(
     for word in (search or "").split():
         query = query.where(_has(word))
     with service.database.read() as connection:
-        found = page(connection, query, runs.c.id, limit=limit, after=after)
+        found = page(connection, query, runs.c.id, dict, limit=limit, after=after)
         return Page(items=rows(connection, found.items), next=found.next)
 
 
-@router.post("", status_code=201)
-async def make_run(service: ServiceOf, caller: Pusher, body: NewRun, response: Response) -> RunRow:
+async def make_run(service: ServiceOf, caller: Pusher, body: NewRun) -> Response:
     """Make a run, or find the one that has this `uid` already (200)."""
 
-    def work(change: Change) -> tuple[bool, RunRow]:
-        made, number = _make(change, caller, body)
+    def work(change: Change) -> tuple[bool, MadeRun]:
+        number = _known(change, caller, body)
+        if number is None:
+            return True, _make(service, change, caller, body)
         found = change.execute(listed(caller).where(runs.c.id == number)).mappings().one()
-        return made, rows(change.connection, [dict(found)])[0]
+        row = rows(change.connection, [dict(found)])[0]
+        return False, MadeRun(**row.model_dump(), next=expected(change.connection, number))
 
     made, row = await service.write_soon(work)
-    if not made:
-        response.status_code = 200
-    return row
+    return Response(row.model_dump_json(), 201 if made else 200, media_type="application/json")
+
+
+router.add_api_route(
+    "",
+    make_run,
+    methods=["POST"],
+    status_code=201,
+    response_model=MadeRun,
+    route_class_override=quick(NewRun, "write", "job"),
+)
 
 
 @router.get("/{number}")
@@ -238,20 +235,31 @@ def _has(word: str) -> sa.ColumnElement[bool]:
     return sa.or_(*(place.icontains(word, autoescape=True) for place in places), runs.c.id.in_(tagged))
 
 
-def _make(change: Change, caller: Caller, body: NewRun) -> tuple[bool, int]:
-    """Whether it is new, and its number."""
+def expected(connection: sa.Connection, run: int) -> dict[str, int]:
+    """The streams of a run, and the `seq` that each expects next."""
+    found = connection.execute(sa.select(streams).where(streams.c.run == run).order_by(streams.c.name)).all()
+    return {row.name: row.next for row in found}
+
+
+def _known(change: Change, caller: Caller, body: NewRun) -> int | None:
+    """The run that has this `uid` already."""
     same = sa.select(runs.c.id).where(runs.c.owner == caller.user, runs.c.uid == body.uid)
-    known = change.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
-    if known is not None:
-        return False, int(known)
+    return change.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
+
+
+def _make(service: ServiceOf, change: Change, caller: Caller, body: NewRun) -> MadeRun:
     now = time.time()
     facts = body.model_dump(include={"uid", "name", "recipe", "config", "environment", "dataset", "study", "trial"})
     host = str(body.environment.get("host", ""))[:200].replace("\x00", "")
     facts |= {"owner": caller.user, "group": caller.group(body.group, change.connection), "job": caller.job}
     facts |= {"state": "created", "message": "", "host": host, "metrics": {}, "created": now, "updated": now}
     number = change.add(runs, **facts)
-    if body.tags:
-        change.execute(tags.insert(), [{"run": number, "name": name} for name in sorted(set(body.tags))])
+    named = sorted(set(body.tags))
+    if named:
+        change.execute(tags.insert(), [{"run": number, "name": name} for name in named])
     record(change, caller, "make run", f"run:{number}", name=body.name)
     change.tell("runs")
-    return True, number
+    service.begin_run(change, number, facts)
+    group = facts["group"] and change.scalar(sa.select(groups.c.name).where(groups.c.id == facts["group"]))
+    told: dict[str, Any] = {"id": number, "owner_name": caller.name, "group_name": group, "tags": named, "next": {}}
+    return MadeRun(**BEGINNING, **{name: facts[name] for name in facts.keys() & RunRow.model_fields.keys()}, **told)

@@ -9,5 +9,6 @@ from clew.service.dashboard import compare, data, door, jobs, overview, people, 
 
 def mount(app: FastAPI) -> None:
     """Add the pages. They stand beside the API, and are no part of its schema."""
+    app.state.drawn = studies.Drawn()
     for part in (door, overview, runs, compare, studies, jobs, submit, data, people):
         app.include_router(part.router, include_in_schema=False)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from clew.errors import RunError
 from clew.ledger import timeline as spans
+from clew.service.answers import RefusedError
 from clew.service.database.tables import artefacts
 from clew.service.service import Service
 
@@ -35,10 +36,10 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def content(service: Service, artefact: dict[str, Any]) -> bytes:
-    """What is in it; nothing where retention has taken it away meanwhile."""
+    """What is in it; nothing where retention has taken it away meanwhile, or the store is away."""
     try:
-        return service.store.path(artefact["blob"]).read_bytes()
-    except FileNotFoundError:
+        return service.store.read(artefact["blob"])
+    except (FileNotFoundError, RefusedError):
         return b""
 
 
@@ -78,8 +79,8 @@ def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[st
     for each in stored:
         found = _TRACE.fullmatch(each["name"])
         if found and each["bytes"] <= _LARGEST:
-            with contextlib.suppress(RunError, OSError):  # no trace, or none any more
-                ranks[int(found[1])] = spans.read(service.store.path(each["blob"]))
+            with contextlib.suppress(RunError):  # no trace, or none any more
+                ranks[int(found[1])] = spans.parsed(content(service, each), each["name"])
     if not any(len(each) for each in ranks.values()):
         return []
     drawn = apart(spans.drawn(dict(sorted(ranks.items()))))

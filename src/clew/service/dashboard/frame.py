@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
@@ -40,6 +40,7 @@ async def _viewer(request: Request) -> Caller:
 
 
 Viewer = Annotated[Caller, Depends(_viewer)]
+Phrase = Annotated[str, Query(max_length=200)]
 
 
 def check_origin(request: Request) -> None:

@@ -40,16 +40,25 @@ def of_learning(known: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _families(shares: list[str]) -> Iterator[tuple[str, list[str]]]:
     """All in one plot while it can be read; of more, those that begin with the same word are plotted apart."""
     if len(shares) <= _READABLE:
-        if shares:
-            yield "Validation", shares
+        yield from _shared("Validation", shares)
         return
     words: dict[str, list[str]] = {}
     for name in shares:
         words.setdefault(_last(name).partition("_")[0], []).append(name)
     rest = [name for some in words.values() if len(some) == 1 for name in some]
-    for begin in range(0, len(rest), _READABLE):
-        yield "Validation", rest[begin : begin + _READABLE]
-    yield from ((f"Validation: {word}", some) for word, some in words.items() if len(some) > 1)
+    yield from _shared("Validation", rest)
+    for word, some in words.items():
+        if len(some) > 1:
+            yield from _shared(f"Validation: {word}", some)
+
+
+def _shared(called: str, names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """In as few plots as can be read, evenly."""
+    plots = -(-len(names) // _READABLE)
+    for number in range(plots):
+        some = names[number * len(names) // plots : (number + 1) * len(names) // plots]
+        which = f"{called}, {number + 1} of {plots}" if plots > 1 else called
+        yield (title(some[0])[0] if len(some) == 1 else which), some
 
 
 def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -7,11 +7,12 @@ from typing import Any
 import sqlalchemy as sa
 from fastapi import Request, Response
 
+from clew.service import room
 from clew.service.api import admin
 from clew.service.api import people as api
 from clew.service.dashboard import frame
 from clew.service.dashboard.words import size
-from clew.service.database.tables import artefacts, groups, jobs, runs
+from clew.service.database.tables import groups, jobs, runs
 from clew.service.job import ACTIVE
 from clew.service.people import SCOPES, Caller
 from clew.service.service import Service
@@ -65,10 +66,11 @@ def _taken(connection: sa.Connection) -> dict[int, dict[str, int]]:
     queries = {
         "runs": sa.select(runs.c.owner, count).group_by(runs.c.owner),
         "jobs": sa.select(jobs.c.owner, count).where(active).group_by(jobs.c.owner),
-        "stored": sa.select(artefacts.c.owner, sa.func.sum(artefacts.c.bytes)).group_by(artefacts.c.owner),
     }
     found: dict[int, dict[str, int]] = {}
     for name, query in queries.items():
         for owner, number in connection.execute(query):
             found.setdefault(owner, {})[name] = int(number or 0)
+    for owner, stored in room.taken(connection).items():
+        found.setdefault(owner, {})["stored"] = stored
     return found

@@ -21,17 +21,16 @@ _SHOWN = 2
 """Metrics that get a column."""
 SORTS = ("begun", "name", "loss", "seconds")
 Place = Annotated[int, Query(ge=0, le=10**9)]
-Phrase = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/runs")
 def index(
     request: Request,
     viewer: frame.Viewer,
-    q: Phrase = "",
-    state: Phrase = "",
-    tag: Phrase = "",
-    sort: Phrase = "-begun",
+    q: frame.Phrase = "",
+    state: frame.Phrase = "",
+    tag: frame.Phrase = "",
+    sort: frame.Phrase = "-begun",
     after: Place = 0,
 ) -> Response:
     """Those the viewer sees, searched and sorted."""

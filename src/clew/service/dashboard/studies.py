@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,8 @@ _PAGE = 50
 _DRAWN = 200
 """Trials in parallel coordinates, at most."""
 _LISTED = 1000
+_KEPT = 32
+"""Studies whose figures are kept."""
 After = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 
 
@@ -49,15 +52,43 @@ def study(request: Request, viewer: frame.Viewer, number: Number) -> Response:
     with request.app.state.service.database.read() as connection:
         row = one(connection, studies, number, viewer, "study")
         found = _trials(connection, number)
-    seen = _seen(row, found)
+    best, tiles, figures = request.app.state.drawn.get(row, lambda: _drawn(row, found))
     told = {"id": row.id, "name": row.name, "state": _state(row, found)}
     values: dict[str, Any] = {"study": told, "job": row.job, "trials": [_shown(each) for each in reversed(found)]}
     values["trials"] = values["trials"][:_LISTED]
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
-    values |= {"best": [], "figures": [], "tiles": _tiles(row, found, seen), "facts": _facts(row, found)}
-    if seen is not None:
-        values |= {"best": [each.number for each in seen.best()], "figures": _figures(seen)}
+    values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, found)}
     return frame.page(request, "study.html", "studies", **values)
+
+
+class Drawn:
+    """What was made of studies for their pages: the front, importances and figures take long, and change only when the
+    study does.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[float, Any]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, row: Any, make: Callable[[], Any]) -> Any:
+        """For a study's row; made anew where the study changed since."""
+        updated, found = self._known.get(row.id, (None, None))
+        if updated == row.updated:
+            return found
+        found = make()
+        with self._lock:
+            self._known.pop(row.id, None)
+            self._known[row.id] = row.updated, found
+            for old in list(self._known)[:-_KEPT]:
+                del self._known[old]
+        return found
+
+
+def _drawn(row: Any, found: list[dict[str, Any]]) -> tuple[list[int], list[dict[str, str]], list[dict[str, Any]]]:
+    """The numbers of the best trials, tiles and figures."""
+    seen = _seen(row, found)
+    best = [] if seen is None else seen.best()
+    return [each.number for each in best], _tiles(row, found, seen, best), [] if seen is None else _figures(seen)
 
 
 def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
@@ -66,7 +97,8 @@ def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
 
 
 def _line(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
-    found = _trials(connection, row["id"])
+    query = sa.select(trials.c.state, trials.c["values"]).where(trials.c.study == row["id"]).order_by(trials.c.number)
+    found = [dict(each) for each in connection.execute(query).mappings()]
     goal = (_objectives(row) or [{}])[0]
     first = [each["values"][0] for each in found if each["state"] == "complete" and each["values"]]
     choose = max if goal.get("direction") == "maximize" else min
@@ -192,9 +224,10 @@ def _shade(share: float) -> str:
     return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(low, high, strict=True))
 
 
-def _tiles(row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None) -> list[dict[str, str]]:
+def _tiles(
+    row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None, best: Sequence[Outcome]
+) -> list[dict[str, str]]:
     tiles = []
-    best = seen.best() if seen is not None else []
     if seen is not None and len(best) == 1:
         for goal, value in zip(seen.config.objectives, best[0].values, strict=False):
             tiles.append({"name": f"best {goal.metric}", "value": number(value), "unit": f"trial {best[0].number}"})

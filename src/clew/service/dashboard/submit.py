@@ -42,15 +42,14 @@ _PLACES = {
 """Where a message of the schema belongs that is about a part of it."""
 _LONGEST = 20_000
 """Characters of a field: YAML is read slowly."""
-Phrase = Annotated[str, Query(max_length=200)]
 
 
 @router.get("/submit")
 def ask(
     request: Request,
     viewer: frame.Viewer,
-    kind: Phrase = "train",
-    recipe: Phrase = "tracking",
+    kind: frame.Phrase = "train",
+    recipe: frame.Phrase = "tracking",
     like: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Response:
     """The form, at its defaults or filled in as an earlier run was."""

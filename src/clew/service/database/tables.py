@@ -311,6 +311,7 @@ jobs = sa.Table(
     sa.Column("cancel", sa.Double),  # when it was asked to end
     sa.Column("exit_code", sa.Integer),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("printed", sa.BigInteger, nullable=False, default=0, server_default="0"),  # bytes, over all attempts
     sa.Column("facts", Json),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("claimed", sa.Double),

@@ -21,6 +21,7 @@ class RunInfo(BaseModel):
     name: str
     recipe: str
     state: str
+    """As in `clew runs list`: created, running, finished, stopped, failed or interrupted."""
     message: str
     owner_name: str
     group_name: str | None
@@ -33,10 +34,11 @@ class RunInfo(BaseModel):
     epochs_done: int
     samples_per_second: float
     metrics: dict[str, float | None]
+    """Of the newest validation."""
     created: float
     begun: float | None
     ended: float | None
-    tags: list[str]
+    tags: list[str] = []
 
 
 class Runs:

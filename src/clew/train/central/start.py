@@ -16,7 +16,7 @@ from torch import Tensor
 from clew.comm import Facts, Message, Post
 from clew.comm.tcp import Client, Joint, Server, Token
 from clew.dataset import Dataset
-from clew.errors import LeaseError, LostPeerError, StoppedError
+from clew.errors import ConfigError, LeaseError, LostPeerError, StoppedError
 from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
@@ -229,7 +229,7 @@ def _post(config: TrainConfig, place: Place, roles: Roles, store: Any) -> Post:
 def _over_mpi(config: TrainConfig, place: Place) -> bool:
     if config.central.comm == "tcp":
         return False
-    if config.central.comm == "auto" and not place.launcher.startswith(("mpiexec", "srun")):
+    if config.central.comm == "auto" and not _starts_mpi(place):
         return False
     try:
         from mpi4py import MPI
@@ -237,7 +237,18 @@ def _over_mpi(config: TrainConfig, place: Place) -> bool:
         if config.central.comm == "mpi":
             raise
         return False
-    return bool(MPI.COMM_WORLD.size == place.ranks)
+    there = int(MPI.COMM_WORLD.size)
+    if config.central.comm == "mpi" and there != place.ranks:
+        told = "start them by mpiexec, or by srun with the PMI of the site (`mpi` in its profile)"
+        raise ConfigError(f"train.central.comm is mpi, and MPI knows {there} of {place.ranks} ranks; {told}")
+    return there == place.ranks
+
+
+def _starts_mpi(place: Place) -> bool:
+    """Whether whoever started the ranks gave MPI something to meet by: without it, some libraries end the process."""
+    if place.launcher == "srun":
+        return any(name in os.environ for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))
+    return place.launcher.startswith("mpiexec")
 
 
 def _alone(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: Stop, *, resume: bool) -> str:

@@ -49,6 +49,11 @@ document.addEventListener("click", event => {
 
 document.addEventListener("submit", event => {
   const form = event.target;
+  if (form.dataset.put) {
+    event.preventDefault();
+    const name = new FormData(form).get("name").trim();
+    act(() => send(form.dataset.put + encodeURIComponent(name), { method: "PUT" }), () => location.reload());
+  }
   if (!form.dataset.json) return;
   event.preventDefault();
   const given = new FormData(form), body = {};

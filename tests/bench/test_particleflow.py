@@ -1,0 +1,64 @@
+"""The particle-flow recipe in the workload: the same bits twice, and what changes with the number of threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew import Run, spec
+from clew.bench import asking
+from clew.bench.material import Material, material
+from clew.bench.terms import FIXED, WorkloadConfig
+from tests.train import losses
+
+pytestmark = pytest.mark.timeout(120)
+SMALL = (
+    "model.width=32",
+    "model.distance=16",
+    "model.bin_size=64",
+    "model.identity_width=16",
+    "model.momentum_width=16",
+    "generator.pileup=10",
+)
+TOLERANCE = 0.01
+"""Of losses, between one thread and two."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
+        recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
+        first = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        again = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
+        return first
+
+
+def train(made: Material, output: Path, threads: int) -> Run:
+    chosen = spec.load("particleflow", (*FIXED["particleflow"], *SMALL))
+    settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
+    settings |= {"threads": threads, "deterministic": True}
+    return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
+
+
+def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tmp_path: Path) -> None:
+    one, again, two = (train(made, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
+    first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
+    assert len(first) == 4 and first == second
+    assert third == pytest.approx(first, rel=TOLERANCE)
+    found = asking.flips(two, WorkloadConfig(threads=2))
+    assert found is not None and found["threads"] == [1, 2] and len(found["by_layer"]) == 3
+    assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
+
+
+def test_padding_is_what_bins_have_left(made: Material) -> None:
+    recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
+    found = asking.padding(recipe, made.dataset)
+    lengths = made.dataset.lengths("train", "elements")
+    places = sum(64 * -(-int(n) // 64) for n in lengths)
+    assert found["padding_share"] == pytest.approx(1 - lengths.sum() / places)
+    assert found["padding_share"] <= found["padding_share_of_rectangles"] < 1

@@ -1,0 +1,180 @@
+"""Scaling: shares from a merged timeline, predictions with their error, and a study that is interrupted and goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+from clew import Dataset
+from clew.bench import compare, scale, scale_page, sizes
+from clew.bench.forecast import forecast
+from clew.bench.scale import ScaleConfig, Scaling
+from clew.bench.sizes import Trained
+from clew.errors import ConfigError, RunError
+from clew.ledger.timeline import PHASES, SPAN
+from tests.cli import SCRIPT, clew, done
+from tests.train.conftest import flat_dataset
+
+pytestmark = pytest.mark.timeout(240)
+LINE = str(Path(__file__).parents[1] / "train" / "recipes" / "line.py")
+
+
+def spans(*rows: tuple[str, int, int, int]) -> NDArray[Any]:
+    """Phase, step, start and length in microseconds."""
+    return np.array([(PHASES.index(p), 0, step, 1000 * at, 10 * length) for p, step, at, length in rows], dtype=SPAN)
+
+
+def trained(workers: int, seconds: float, talk: float = 0.0, **more: Any) -> Trained:
+    """Twelve records of a hundred events with a little noise."""
+    rng = np.random.default_rng(workers)
+    noise = 1 + 0.01 * rng.normal(size=12)
+    blocks = [(100, 100 * seconds * n, 0.0, 100 * talk * n) for n in noise.tolist()]
+    return Trained("allreduce", workers, f"runs/{workers}", blocks=blocks, **more)
+
+
+def study(*trainings: Trained, **config: Any) -> Scaling:
+    conditions = {"data": "d", "where": "this machine", "cores": 2, "threads": 1, "when": "now", "cpu": "c"}
+    plain = {"recipe": "r", "weak": False, "batch_size": None, "settings": []}
+    return Scaling({**plain, **config}, conditions, list(trainings))
+
+
+def test_waiting_is_what_passes_until_the_last_rank_has_come() -> None:
+    fast = spans(("forward", 0, 0, 40), ("communicate", 0, 40, 60))
+    slow = spans(("forward", 0, 0, 80), ("communicate", 0, 80, 20))
+    found = sizes.merged({0: fast, 1: slow})
+    assert found["compute"] == pytest.approx(0.6) and found["wait"] == pytest.approx(0.2)
+    assert found["communicate"] == pytest.approx(0.2) and sum(found.values()) == pytest.approx(1)
+
+
+def test_validation_and_checkpoints_are_no_training() -> None:
+    rank = spans(("load", 0, 0, 20), ("forward", 0, 20, 80), ("validate", 0, 100, 300), ("checkpoint", 0, 400, 100))
+    found = sizes.merged({0: rank})
+    assert found["io"] == pytest.approx(0.2) and found["compute"] == pytest.approx(0.8)
+
+
+def test_a_prediction_finds_the_law_that_the_times_follow() -> None:
+    def law(p: int) -> tuple[float, float]:
+        return 1e-3 + 9e-3 / p + 1e-4 * np.log2(p), 1e-4 * np.log2(p)
+
+    found = forecast([trained(p, *law(p)) for p in (1, 2, 4, 8)], [16, 64], weak=False)
+    assert found.form == "tree" and found.fitted_on == [1, 2, 4, 8] and not found.note
+    assert found.serial[1] <= 0.1 <= found.serial[2]
+    for place, p in enumerate((16, 64)):
+        true = 1e-2 / law(p)[0]
+        assert found.speedup_low[place] < true < found.speedup_high[place]
+        assert found.speedup[place] == pytest.approx(true, rel=0.1)
+
+
+def test_one_size_above_one_leaves_the_form_open_and_the_band_wide() -> None:
+    pair = [trained(1, 1e-2), trained(2, 6e-3, 1e-3)]
+    known = forecast([*pair, trained(4, 4e-3, 1.5e-3)], [32], weak=False)
+    open_ = forecast(pair, [32], weak=False)
+    assert "not known" in open_.note and open_.form == "" and known.form
+    assert open_.high[0] - open_.low[0] > 3 * (known.high[0] - known.low[0])
+
+
+def test_oversubscribed_sizes_predict_nothing() -> None:
+    found = forecast([trained(1, 1e-2), trained(2, 9e-3, oversubscribed=True)], [8], weak=False)
+    assert not found.workers and "two are needed" in found.note
+
+
+def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_path: Path) -> None:
+    made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3), trained(4, 6e-3, 2e-3, oversubscribed=True))
+    made.forecasts["allreduce"] = forecast(made.trainings, [8], weak=False)
+    text = scale_page.write(made, tmp_path / "scale.html").read_text()
+    assert "Oversubscribed at 4 workers" in text and "Prediction, not measured" in text
+    drawn = scale_page.speedup(made)["data"]
+    line = next(trace for trace in drawn if trace["name"] == "allreduce, measured")
+    assert line["marker"]["symbol"] == ["circle", "circle", "circle-open"]
+    assert any("prediction (90% band)" in trace["name"] for trace in drawn)
+    assert [row["oversubscribed"] for row in made.rows()] == [False, False, True]
+
+
+def test_a_study_is_read_as_it_was_saved(tmp_path: Path) -> None:
+    made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3))
+    made.save(tmp_path / "scale.json")
+    assert Scaling.load(tmp_path / "scale.json").rows() == made.rows()
+    (tmp_path / "other.json").write_text('{"kind": "workload", "format": 1}')
+    with pytest.raises(ConfigError, match="not a result of clew bench scale"):
+        Scaling.load(tmp_path / "other.json")
+
+
+def test_two_studies_are_compared_with_significance(tmp_path: Path) -> None:
+    for name, seconds in (("a", 1e-2), ("b", 5e-3)):
+        runs = [trained(1, seconds * (1 + 0.01 * seed), seed=seed) for seed in range(3)]
+        study(*runs).save(tmp_path / f"{name}.json")
+    row = compare.compare(tmp_path / "a.json", tmp_path / "b.json").rows[0]
+    assert row.ratio == pytest.approx(2, rel=0.02) and row.p is not None and row.p < 1e-3
+    assert "significant" in done("bench", "compare", tmp_path / "a.json", tmp_path / "b.json")
+
+
+def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
+    study(trained(1, 1e-2)).save(tmp_path / "a.json")
+    study(trained(1, 1e-2), weak=True).save(tmp_path / "b.json")
+    (tmp_path / "c.json").write_text("{}")
+    for other, told in (("b.json", "weak is False"), ("c.json", "neither a scale.json"), ("d.json", "No such file")):
+        outcome = clew("bench", "compare", tmp_path / "a.json", tmp_path / other)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--workers", "1,two"), "whole numbers with commas"),
+        (("--workers", "0"), "workers"),
+        (("--strategy", "allredcue"), "strategies"),
+        (("--limit", "soon"), "--limit"),
+        (("--on", "nowhere"), "no site 'nowhere'"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], told: str, data: Dataset, tmp_path: Path) -> None:
+    outcome = clew("bench", "scale", LINE, "--dataset", data.path, "--output", tmp_path / "s", *words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return flat_dataset(tmp_path_factory.mktemp("flat"))
+
+
+def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
+    output = tmp_path / "scaling"
+    words = ["bench", "scale", LINE, "--dataset", data.path, "--workers", "1,2", "--epochs", "2", "--output", output]
+    words += ["--set", "train.batch_size=20", "--set", "train.monitor_seconds=null"]
+    with subprocess.Popen([str(SCRIPT), *map(str, words)], stderr=subprocess.PIPE, text=True) as process:
+        while not (output / "jobs" / "allreduce-2-0").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+    assert (process.returncode, told.strip()) == (130, "clew: interrupted")
+    assert not [p for p in psutil.process_iter(["cmdline"]) if str(output) in " ".join(p.info["cmdline"] or ())]
+    first = (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns
+    outcome = clew(*map(str, words))
+    assert outcome.code == 0, outcome.err
+    assert (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns == first
+    _look_at(json.loads((output / "scale.json").read_text()))
+    with pytest.raises(RunError, match="other epochs"):
+        scale.study(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
+
+
+def _look_at(found: dict[str, Any]) -> None:
+    one, two = found["sizes"]
+    assert (one["workers"], two["workers"]) == (1, 2) and one["speedup"] == 1
+    assert two["oversubscribed"] == (len(os.sched_getaffinity(0)) < 2)
+    for row in (one, two):
+        assert row["events_per_second"] > 0 and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
+    assert one["shares"]["communicate"] == 0 and two["shares"]["communicate"] + two["shares"]["wait"] > 0
+    losses = [each["judged"][-1][2] for each in found["trainings"]]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+    assert found["trainings"][0]["judged"][-1][1] == 2 * found["conditions"]["events"]["train"]

@@ -1,0 +1,173 @@
+"""The workload: what it leaves, the same bits twice, and memory that is not enough."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import clew as package
+from clew.bench import hepscore, workload
+from clew.bench.attempt import Attempt, Epoch
+from clew.bench.material import material
+from clew.bench.node import Node, Trial
+from clew.bench.outcome import Result, figures, summary
+from clew.bench.terms import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
+from clew.errors import RunError, WorkerError
+from clew.ledger import Run
+from tests.cli import clew
+
+pytestmark = pytest.mark.timeout(240)
+SMALL = str(Path(__file__).parent / "recipes" / "small.py")
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def result(*attempts: Attempt, **config: Any) -> Result:
+    told = {"recipe": SMALL, "name": "small", **config}
+    seen = {"cpu": "c"}
+    return Result(told, seen, {"code": "c", "data": "d", "config": "x", "container": None}, {}, list(attempts))
+
+
+def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> Attempt:
+    metrics: dict[str, float | None] = {"accuracy": accuracy, "accuracy_padded": accuracy + 0.05}
+    epochs = [Epoch(n, s, 100, 0.1 * s, 1.0, metrics, 10.0 * (n + 1)) for n, s in enumerate((50.0, 10.0, 30.0))]
+    return Attempt(seed, copy, "r", "finished", epochs, energy=60.0)
+
+
+def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
+    made = result(attempt(), attempt(copy=1), copies=2, epochs=3)
+    assert made.speeds == [pytest.approx(10.0)]
+    told = summary(made, WorkloadConfig(**made.config))
+    assert told["report"]["wl-scores"] == {"training": 10.0} and told["report"]["wl-stats"]["training"]["count"] == 2
+    extra = told["report"]["training"]
+    assert (extra["mean_throughput"], extra["mean_epoch_time"], extra["num_epochs"]) == (5.0, 20.0, 3)
+    assert extra["first_epoch_left_out"] and extra["throughput_per_epoch"] == [2.0, 10.0, pytest.approx(3.3333)]
+
+
+def test_seeds_show_a_spread_and_a_target_its_time() -> None:
+    found = figures(result(attempt(0, accuracy=0.9), attempt(1, accuracy=0.8), target=0.85, seeds=2))
+    assert found["accuracy"]["accuracy"]["mean"] == pytest.approx(0.85)
+    assert found["accuracy"]["accuracy"]["deviation"] == pytest.approx(0.0707, abs=1e-3)
+    assert found["seconds_to_target"] == 10.0 and found["joules_per_event"] == pytest.approx(0.2)
+    assert found["data_wait_share"] == pytest.approx(0.1) and found["band"] is None
+
+
+def test_the_published_accuracy_counts_for_the_published_data_alone() -> None:
+    published = {**PUBLISHED, "data": ("x.pkl",)}
+    assert WorkloadConfig(**published).band == (PADDED, PUBLISHED_BAND)
+    assert WorkloadConfig(**PUBLISHED).band is None
+    assert WorkloadConfig(data=("x.pkl",)).band is None
+
+
+def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    words = ("--events", "40", "--epochs", "2", "--batch-size", "10", "--copies", "2", "--threads", "1")
+    more = ("--deterministic", "--inference", "--recipe", SMALL, "--output", output)
+    outcome = clew("bench", "particleflow", *words, *more)
+    assert outcome.code == 0, outcome.err
+    assert "first epoch left out" in outcome.out and "comparable only with --data" in outcome.out
+    found = hepscore.read(output / "small_summary.json")
+    assert found.report.log == "ok" and found.report.wl_scores.keys() == {"training", "inference"}
+    assert found.run_info.copies == 2 and found.report.wl_stats["training"].count == 2
+    report = json.loads((output / "report.json").read_text())
+    first, second = report["attempts"]
+    assert len(first["losses"]) == 8 and first["losses"] == second["losses"]
+    assert all(len(report["hashes"][name]) == 64 for name in ("data", "config", "code"))
+    assert report["data"] | {"checksum": ""} == {"synthetic": True, "events": {"train": 40, "val": 4}, "checksum": ""}
+    assert Run.open(output / first["run"]).config().data["train"]["deterministic"] is True
+    assert (output / "report.html").stat().st_size > 1e6
+
+
+def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Path) -> None:
+    config = WorkloadConfig(recipe=SMALL, name="small", events=40, batch_size=4, settings=("fits=2",), threads=1)
+    found = workload.run(config, tmp_path / "out")
+    assert found.status == "out of memory" and found.fits is not None
+    assert (found.fits["largest_that_fits"], found.fits["exact"]) == (2, True)
+    log = hepscore.read(tmp_path / "out" / "small_summary.json").report.log
+    assert log == "out of memory at batch 4; 2 fits"
+    assert "the largest that fits is 2" in (tmp_path / "out" / "report.html").read_text()
+    with pytest.raises(RunError, match="holds a result already"):
+        workload.run(config, tmp_path / "out")
+
+
+def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None:
+    config = WorkloadConfig(recipe=SMALL, name="small", events=40, threads=1, settings=("train.best.metric=nothing",))
+    with pytest.raises(WorkerError, match="nothing"):
+        workload.run(config, tmp_path / "out")
+    assert hepscore.read(tmp_path / "out" / "small_summary.json").report.log.startswith("failed: ")
+
+
+def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    recipe = package.recipe.resolve(SMALL)
+    made = material(recipe, events=40, seed=0, output=tmp_path)
+    model = type(recipe).model
+
+    def watched(self: Any) -> Any:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return model(self)
+
+    monkeypatch.setattr(type(recipe), "model", watched)
+    for wanted in (True, False):
+        package.train(recipe, made.dataset, epochs=1, deterministic=wanted, output=tmp_path / str(wanted))
+    assert seen == [True, False] and not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--precision", "float8"), "precision"),
+        (("--batch-scan", "1,x"), "whole numbers"),
+        (("--target", "1.5"), "target"),
+        (("--set", "model.wdith=3"), "wdith"),
+    ],
+)
+def test_bad_input_is_one_line(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    outcome = clew("bench", "particleflow", "--recipe", SMALL, "--output", tmp_path / "o", *words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+
+
+def test_the_entry_of_the_container_needs_its_folder(tmp_path: Path) -> None:
+    outcome = clew("bench", "hepix", "-W", "--results", tmp_path / "none")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and "-B DIR:/results" in outcome.err
+
+
+def test_the_entry_of_the_container_passes_everything_on(tmp_path: Path) -> None:
+    extra = f"--epochs 1 --batch-size 8 --recipe {SMALL} --set train.monitor_seconds=null"
+    words = ("--copies", "1", "--threads", "1", "--events", "16", "--extra-args", extra)
+    outcome = clew("bench", "hepix", "-W", *words, "--results", tmp_path)
+    assert outcome.code == 0, outcome.err
+    found = hepscore.read(tmp_path / "small_summary.json")
+    extra_figures = (found.report.model_extra or {})["training"]
+    assert (found.run_info.threads_per_copy, found.run_info.events_per_thread) == (1, 16)
+    assert (extra_figures["batch_size_per_device"], extra_figures["num_epochs"]) == (8, 1)
+
+
+def test_the_best_setting_of_a_node_and_its_cost(tmp_path: Path) -> None:
+    node = Node(
+        [Trial(2, 1, 4, "float32", 10.0), Trial(1, 2, 4, "float32", 20.0), Trial(1, 2, 64, "bf16", message="m")]
+    )
+    assert node.best.threads == 1 and node.cost is None
+    node.price_per_hour = 7.2
+    assert node.cost == pytest.approx(100.0)
+    with pytest.raises(WorkerError, match="no setting ran: m"):
+        _ = Node([node.trials[2]]).best
+
+
+def test_a_node_is_scanned(tmp_path: Path) -> None:
+    words = ("--events", "1", "--time", "1s", "--price-per-hour", "1", "--recipe", SMALL, "--output", tmp_path / "n")
+    outcome = clew("bench", "node", *words, "--gpus", "0")
+    assert outcome.code == 0, outcome.err
+    found = json.loads((tmp_path / "n" / "node.json").read_text())
+    speeds = [trial["events_per_second"] for trial in found["trials"]]
+    assert len(speeds) >= 2 and found["best"]["events_per_second"] == max(speeds) > 0
+    assert "run it: clew bench particleflow" in outcome.out and "a million events cost" in outcome.out

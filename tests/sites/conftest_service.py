@@ -1,0 +1,76 @@
+"""A server, and agents on the login node of the private Slurm: lines of Python, or real jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from clew import Client
+from tests.service.agent.conftest import Hand
+from tests.service.conftest import Live
+from tests.sites.cluster import Cluster
+
+Login = Callable[..., Hand]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """A server of these tests' own."""
+    live = Live(tmp_path_factory.mktemp("service") / "service").start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def ada(service: Live) -> Iterator[Client]:
+    """Somebody who may do all."""
+    with Client(service.url, service.token) as client:
+        yield client
+        for job in client.jobs.list(state=["waiting", "claimed", "running"]):
+            client.jobs.cancel(job.id)
+
+
+@pytest.fixture
+def login(site: Cluster, service: Live, ada: Client, tmp_path: Path) -> Iterator[Login]:
+    """Starts an agent of the site `here`; `clew=True`: `clew agent --on here` as people start it."""
+    started: list[Hand] = []
+
+    def start(*, clew: bool = False) -> Hand:
+        folder = tmp_path / "agent"
+        if clew:
+            command = [sys.executable, "-m", "clew", "agent", "--server", service.url, "--folder", str(folder)]
+            command += ["--on", "here", "--name", f"clew-{tmp_path.name[-40:]}"]
+        else:
+            command = [
+                sys.executable,
+                "-m",
+                "tests.service.agent.quick",
+                service.url,
+                str(folder),
+                tmp_path.name[-40:].lstrip("_"),
+                "6",
+            ]
+        started.append(_Hand(command, service.token, folder).start())
+        return started[-1]
+
+    yield start
+    for hand in started:
+        if hand.process is not None and hand.process.poll() is None:
+            hand.end(signal.SIGKILL)
+    site.call("scancel", "--user=root", "--signal=KILL", "--full")
+    site.call("scancel", "--user=root")
+
+
+class _Hand(Hand):
+    """One that hands jobs to Slurm, from any folder."""
+
+    def start(self) -> Hand:
+        root = str(Path(__file__).parents[2])
+        os.environ["CLEW_TEST_ON"] = "here"
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*os.environ.get("PYTHONPATH", "").split(":"), root]))
+        return super().start()

@@ -1,0 +1,195 @@
+"""Jobs of the service on real Slurm, by an agent on the login node: handed in once, watched and named, whoever dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+import stat
+from pathlib import Path
+
+import pytest
+
+from clew import Client, Dataset, Run
+from clew.service.agent import keeper
+from clew.service.agent.slurm import number_file
+from tests.cli import clew, done
+from tests.service.agent.conftest import Hand, python
+from tests.service.conftest import Live
+from tests.sites import long
+from tests.sites.cluster import Cluster
+from tests.sites.conftest_service import Login
+from tests.sites.test_slurm import LINE, SMALL, flat, until
+from tests.train import weights
+
+__all__ = ["flat"]
+
+SLEEPS = "import time; print('begun', flush=True); time.sleep({})"
+
+
+def attempt(hand: Hand, job: int, number: int = 1) -> Path:
+    return next(hand.folder.glob(f"jobs/{job}-*")) / f"attempt-{number}"
+
+
+def state(client: Client, job: int) -> tuple[str, str]:
+    found = client.jobs.get(job)
+    return found.state, found.reason
+
+
+def queue(cluster: Cluster) -> list[str]:
+    """What is in the queue, or was."""
+    return cluster.call("squeue", "-h", "--states=all", "-o", "%A %j %T").splitlines()
+
+
+def names(cluster: Cluster, hand: Hand, job: int) -> list[str]:
+    name = next(line for line in (attempt(hand, job) / "job.sh").read_text().splitlines() if "--job-name=" in line)
+    return [line for line in queue(cluster) if name.partition("=")[2] in line]
+
+
+def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, login: Login) -> None:
+    hand = login()
+    where = "import os; print(os.environ['SLURMD_NODENAME'], len(os.environ['CLEW_TOKEN']), flush=True)"
+    job = python(ada, f"{where}; {SLEEPS.format(1)}", resources={"cpus": 2, "gpus": 1, "memory": 1 << 30, "wall": 90})
+    ended = ada.jobs.wait(job.id, seconds=90)
+    assert ended.state == "done", ended
+    assert [each.kind for each in ada.jobs.history(job.id)] == ["submitted", "claimed", "running", "done"]
+    assert "".join(ada.jobs.log(job.id)).startswith("n") and "begun" in "".join(ada.jobs.log(job.id))
+    folder = attempt(hand, job.id)
+    script, token = (folder / "job.sh").read_text(), json.loads(keeper.task_file(folder).read_text())["environment"]
+    for line in ("--cpus-per-task=2", "--gres=gpu:1", "--mem=1024M", "--time=3", "--nodes=1", "--no-requeue"):
+        assert f"#SBATCH {line}\n" in script
+    assert stat.S_IMODE(keeper.task_file(folder).stat().st_mode) == 0o600
+    number = number_file(folder).read_text()
+    stored = site.call("scontrol", "write", "batch_script", number, "-") + site.call("scontrol", "show", "job", number)
+    assert token["CLEW_TOKEN"] not in script + stored and "clew_" not in script + stored
+    spooled = [file for file in (site.folder / "state").rglob("*") if file.is_file()]
+    own = hand.token.encode()
+    assert spooled and not any(own in file.read_bytes() for file in spooled), "the agent's token went with the job"
+
+
+def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_number_down(
+    site: Cluster, ada: Client, login: Login, tmp_path: Path
+) -> None:
+    hand, mark = login(), tmp_path / "begun"
+    site.call("scontrol", "update", "PartitionName=debug", "State=DOWN")
+    try:
+        job = python(ada, f"open({str(mark)!r}, 'a').write('x')")
+        until(lambda: "the partition is down" in state(ada, job.id)[1])
+        assert state(ada, job.id)[0] == "claimed"
+        hand.end(signal.SIGKILL)
+        folder = attempt(hand, job.id)
+        number_file(folder).unlink()  # as if it had been killed between the two
+        hand.start()
+        until(number_file(folder).exists)
+        assert len(names(site, hand, job.id)) == 1
+        hand.end(signal.SIGKILL)
+        site.call("sbatch", str(folder / "job.sh"))  # one that was on its way meanwhile
+    finally:
+        site.call("scontrol", "update", "PartitionName=debug", "State=UP")
+    until(keeper.end_file(folder).exists)
+    hand.start()
+    assert ada.jobs.wait(job.id, seconds=60).state == "done"
+    until(lambda: all("COMPLETED" in line for line in names(site, hand, job.id)))
+    assert mark.read_text() == "x" and len(names(site, hand, job.id)) == 2
+
+
+def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Client, login: Login) -> None:
+    hand = login()
+    running = python(ada, SLEEPS.format(60), resources={"cpus": 2, "nodes": 1})
+    until(lambda: "begun" in "".join(ada.jobs.log(running.id)))
+    site.call("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 60")  # somebody else's
+    waiting = python(ada, SLEEPS.format(60), resources={"cpus": 4, "nodes": 2})
+    until(lambda: "waiting for" in state(ada, waiting.id)[1])
+    for job in (running, waiting):
+        ada.jobs.cancel(job.id)
+        assert ada.jobs.wait(job.id, seconds=60).state == "cancelled"
+    assert "CANCELLED" in names(site, hand, waiting.id)[0]
+
+
+def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Login) -> None:
+    hand = login()
+    taken = python(ada, SLEEPS.format(60), requeue=3)
+    until(lambda: "begun" in "".join(ada.jobs.log(taken.id)))
+    site.call("scancel", keeper.keeper_file(attempt(hand, taken.id)).read_text())
+    ended = ada.jobs.wait(taken.id, seconds=60)
+    assert (ended.state, ended.reason, ended.attempt) == ("failed", "cancelled at the scheduler", 1)
+    large = python(ada, "pass", resources={"memory": 5000 << 20})
+    ended = ada.jobs.wait(large.id, seconds=60)
+    assert ended.state == "failed" and "Slurm rejected the job: Memory specification" in ended.reason, ended
+    lengthy = ada.jobs.wait(python(ada, "pass", resources={"wall": 7200}).id, seconds=60)
+    assert lengthy.state == "failed" and "here allows 3600" in lengthy.reason
+
+
+@pytest.mark.parametrize("wall", ["10m", pytest.param("12s", marks=long)])
+def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_wall_time(
+    wall: str, site: Cluster, service: Live, ada: Client, login: Login, flat: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = login(clew=True)
+    monkeypatch.setenv("CLEW_SERVER", service.url)
+    monkeypatch.setenv("CLEW_TOKEN", service.token)
+    slow = "slow=0.03" if wall == "10m" else "slow=0.2"
+    many = ("--workers", "2", "--nodes", "2", "--wall", wall, "--requeue", "9", "--on", "here", "--output", wall)
+    words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--set", slow, *many)
+    told = done(*words, "--follow")
+    assert "done" in told
+    (job,) = [each for each in ada.jobs.list() if each.name == wall]
+    assert (job.attempt > 2) == (wall == "12s") and job.state == "done" and job.resources.site == "here"
+    run = next(hand.folder.glob("jobs/*/output/*"))
+    done("train", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--workers", "2", "--output", "whole")
+    two, whole = Run.open(run), weights(Run.open("whole"))
+    assert {stream: (two.last("start", stream) or {})["ranks"] for stream in two.streams()} == {
+        "rank-0": 2,
+        "rank-1": 2,
+    }
+    assert all((tensor == whole[name]).all() for name, tensor in weights(two).items())
+    assert job.run is not None and ada.runs.get(job.run).state == "finished"
+
+
+@long
+@pytest.mark.timeout(300)
+def test_a_job_whose_node_dies_is_named_and_goes_on_where_that_was_asked(
+    site: Cluster, ada: Client, login: Login
+) -> None:
+    hand = login()
+    once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
+    for job in (once, again):
+        until(lambda job=job: "begun" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
+    numbers = [keeper.keeper_file(attempt(hand, job.id)).read_text() for job in (once, again)]
+    nodes = {site.call("squeue", "-h", "-j", number, "-o", "%N").strip() for number in numbers}
+    for node in nodes:
+        site.kill(node)
+    try:
+        ended = ada.jobs.wait(once.id, seconds=120)
+        assert (ended.state, ended.reason) == ("lost", "a node failed under it")
+    finally:
+        for node in nodes:
+            site.start(node)
+    ended = ada.jobs.wait(again.id, seconds=120)
+    assert (ended.state, ended.attempt) == ("done", 2)
+    assert any("a node failed under it" in each.message for each in ada.jobs.history(again.id))
+    until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
+
+
+def test_a_job_for_a_site_waits_for_an_agent_of_that_site(
+    site: Cluster, service: Live, ada: Client, flat: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_SERVER", service.url)
+    monkeypatch.setenv("CLEW_TOKEN", service.token)
+    Path("sites/other.yaml").write_text(Path("sites/here.yaml").read_text())
+    told = done("submit", LINE, "--dataset", str(flat.path), *SMALL, "--on", "other")
+    assert "no agent of other" in told and "clew agent --on other" in told
+    unknown = clew("submit", LINE, "--dataset", str(flat.path), "--on", "elswhere")
+    assert unknown.code == 2 and "no site 'elswhere'" in unknown.err
+
+
+def test_without_a_server_the_site_gets_it_directly(
+    site: Cluster, flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLEW_SERVER", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    told = done(
+        "submit", LINE, "--dataset", str(flat.path), "--epochs", "1", *SMALL, "--output", "runs/direct", "--on", "here"
+    )
+    assert "watch it: " in told and "site follow" in told
+    assert "finished" in done("site", "follow", "runs/direct")
+    outcome = clew("submit", LINE, "--dataset", str(flat.path), "--on", "here", "--group", "trackers")
+    assert outcome.code == 2 and "--group" in outcome.err
