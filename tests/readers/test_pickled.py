@@ -9,9 +9,8 @@ import os
 import pickle
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +25,9 @@ EVENTS = [np.arange(12.0).reshape(4, 3), np.empty((0, 3)), np.ones((2, 3))]
 
 def write(path: Path, what: Any, protocol: int = 4) -> Path:
     data = pickle.dumps(what, protocol=protocol)
-    packs: dict[str, Callable[[bytes], bytes]] = {".bz2": bz2.compress, ".gz": gzip.compress}
-    path.write_bytes(packs.get(path.suffix, bytes)(data))
+    if path.suffix == ".bz2":
+        data = bz2.compress(data)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
@@ -81,7 +81,8 @@ class EvilState:
     """Calls by the way of a state."""
 
     def __reduce__(self) -> Any:
-        made, told, _ = cast(tuple[Any, ...], np.empty(0).__reduce__())
+        reduced: Any = np.empty(0).__reduce__()
+        made, told, _ = reduced
         return made, told, (1, (1,), eval, False, b"x")
 
 

@@ -68,7 +68,7 @@ def test_leptons_are_marked_and_muons_leave_no_energy() -> None:
 def test_helices_end_on_the_calorimeter() -> None:
     random = np.random.default_rng(4)
     many = 2000
-    pt, eta, phi = (random.uniform(low, high, many) for low, high in ((0.05, 5), (-3, 3), (-3.1, 3.1)))
+    pt, eta, phi = (random.uniform(low, high, many) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
     own = Particles(pt, eta, phi, pt, random.choice([-1, 1], many), np.ones(many))
     z = 0.05 * random.standard_normal(many)
     out = detector._propagated(own, z)
