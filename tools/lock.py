@@ -39,7 +39,8 @@ def wanted(asked: list[Requirement]) -> dict[str, str]:
                 continue
             seen.add((name, extra))
             package = found(name)
-            versions[name] = package.version.partition("+")[0]
+            where = f" ; {each.marker}" if each.marker else ""  # of what is asked for here; the rest follows from it
+            versions[name] = package.version.partition("+")[0] + where
             for line in package.requires or ():
                 inner = Requirement(line)
                 if inner.marker is None or inner.marker.evaluate({"extra": extra}):
