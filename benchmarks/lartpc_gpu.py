@@ -12,6 +12,7 @@ PyTorch is tried, at a small image, and nothing is measured against a bar.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -221,6 +222,7 @@ def repeated(pixels: Pixels, batch: int) -> Pixels:
 
 
 if __name__ == "__main__":
+    os.environ["CLEW_TRITON"] = "1"
     parser = options(__doc__, "fewer rounds")
     parser.add_argument("--side", type=int, default=3600, help="rows and columns of an image (default: 3600)")
     parser.add_argument("--frames", help="a file of real frames (tar), to be among the inputs")

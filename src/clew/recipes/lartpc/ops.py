@@ -10,6 +10,7 @@ the first block, on lists of pixels with zero all around, `cells` any later one.
 
 from __future__ import annotations
 
+import os
 from types import ModuleType
 from typing import Any
 
@@ -29,7 +30,8 @@ def maker(tensor: Tensor) -> ModuleType:
         from clew.recipes.lartpc.kernels import processor
 
         return processor
-    if tensor.device.type == "cuda" and tensor.dtype in (torch.bfloat16, torch.float16):
+    asked = os.environ.get("CLEW_TRITON") == "1"  # until they have been measured on a device
+    if asked and tensor.device.type == "cuda" and tensor.dtype in (torch.bfloat16, torch.float16):
         from clew.recipes.lartpc.kernels import device
 
         return device
