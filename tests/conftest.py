@@ -6,6 +6,7 @@ All three are shared: a test that changes files takes a copy (`dataset_copy`, `r
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ EVENTS = 300
 # no test asserts time, and a busy machine may take long over any example
 settings.register_profile("clew", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("clew")
+
+
+# who is started in the background of a shell script is deaf to Ctrl-C, and so are its children
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -87,7 +87,7 @@ def test_the_name_says_who_reads_a_file(location: str, kind: str) -> None:
     assert readers.kind_of(location) == kind
 
 
-@pytest.mark.parametrize("name", ["data", "data.pkl", "archive.tar.gz", ".txt/data"])
+@pytest.mark.parametrize("name", ["data", "data.xls", "archive.tar.gz", ".txt/data"])
 def test_a_name_nobody_knows_is_told(name: str) -> None:
     with pytest.raises(DataError, match=r"no reader takes files of this name; known endings are .*\.txt, .*"):
         readers.read(name)
