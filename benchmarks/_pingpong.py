@@ -12,7 +12,7 @@ from clew.comm.mpi import Mpi, library
 
 SIZE, BLOCK = 1_244_060, 10
 rounds = int(sys.argv[1])
-world, post = MPI.COMM_WORLD, Mpi()
+world, apart, near = MPI.COMM_WORLD, Mpi(share=False), Mpi()
 mine, theirs = torch.ones(SIZE), torch.ones(SIZE)
 sent, room = mine.numpy(), theirs.numpy()
 
@@ -26,7 +26,7 @@ def bare() -> None:
         world.Send(sent, 1)
 
 
-def clew(mine: torch.Tensor = mine, land: torch.Tensor | None = None) -> None:
+def clew(post: Mpi, mine: torch.Tensor, land: torch.Tensor | None = None) -> None:
     if world.rank:
         post.landing = {} if land is None else {0: land}
         post.send(0, "push", {"done": [[1, 1]], "version": 3}, mine, lent=True)
@@ -37,9 +37,14 @@ def clew(mine: torch.Tensor = mine, land: torch.Tensor | None = None) -> None:
         post.send(1, "weights", {"version": 4, "step": 5}, theirs)
 
 
-lent, land = (post.room((torch.float32, SIZE)) for _ in range(2))
+lent, land = (near.room((torch.float32, SIZE)) for _ in range(2))
 times: dict[str, list[float]] = {"bare": [], "clew": [], "seen": [], "again": []}
-works = {"bare": bare, "clew": clew, "seen": lambda: clew(lent, land), "again": bare}
+works = {
+    "bare": bare,
+    "clew": lambda: clew(apart, mine),
+    "seen": lambda: clew(near, lent, land),
+    "again": bare,
+}
 order = np.random.default_rng(1)
 for _ in range(rounds):
     for name in order.permutation(list(works)).tolist():

@@ -45,8 +45,8 @@ def library() -> str:
 class Mpi(Post):
     """The ranks of a communicator. A rank that dies ends the job: that is MPI's way."""
 
-    def __init__(self, communicator: Any = None) -> None:
-        """All ranks make theirs together."""
+    def __init__(self, communicator: Any = None, *, share: bool = True) -> None:
+        """All ranks make theirs together. `share`: what can be seen is not sent; else as if on a host each."""
         super().__init__()
         from mpi4py import MPI
 
@@ -55,7 +55,7 @@ class Mpi(Post):
         self._rooms: dict[int, Tensor] = {}
         """Where each rank's last tensor was put."""
         self._shared, self._bell = Shared(), Bell()
-        self._near = self._neighbours() if possible() else {}
+        self._near = self._neighbours() if share and possible() else {}
         """Processes and bells of the ranks that share memory with this one."""
         self._all_near = len(self._near) == self.ranks - 1
         self._lands: dict[int, tuple[Place, Shape]] = {}
