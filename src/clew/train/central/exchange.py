@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -19,7 +20,7 @@ Ask = Callable[[str, Tensor | None], Tensor]
 nothing is answered."""
 
 
-class Rule:
+class Rule(ABC):
     """A worker's half of a strategy."""
 
     follows: ClassVar[bool] = True
@@ -31,7 +32,6 @@ class Rule:
         self.vector, self.config = vector, config
         self.out = _room(vector, room)
         """What is sent: an update, and the buffers behind it."""
-        self._sent = _room(vector, room) if config.central.overlap else self.out
 
     @property
     def landing(self) -> Tensor | None:
@@ -47,17 +47,9 @@ class Rule:
         """Start from the central weights."""
         self.vector.fill(answer)
 
+    @abstractmethod
     def exchange(self, ask: Ask, facts: dict[str, Any]) -> None:
         """Send, and take the answer."""
-        self.pack(facts)
-        self.incoming(ask("push", self.out))
-
-    def pack(self, facts: dict[str, Any]) -> None:
-        """Write what is to be sent. Where exchanges overlap with work, `incoming` then takes the answer to the one
-        before."""
-        self.out, self._sent = self._sent, self.out
-        self.outgoing(facts)
-        self.vector.write_buffers(self.out)
 
     def state(self) -> dict[str, Tensor]:
         """What this worker has that the masters do not."""
@@ -68,16 +60,35 @@ class Rule:
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
 
+
+class Push(Rule):
+    """One that sends first, and so may be at work while the answer comes."""
+
+    def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
+        super().__init__(vector, config, room)
+        self._sent = _room(vector, room) if config.central.overlap else self.out
+
+    def exchange(self, ask: Ask, facts: dict[str, Any]) -> None:
+        self.pack(facts)
+        self.incoming(ask("push", self.out))
+
+    def pack(self, facts: dict[str, Any]) -> None:
+        """Write what is to be sent. Where exchanges overlap with work, `incoming` then takes the answer to the one
+        before."""
+        self.out, self._sent = self._sent, self.out
+        self.outgoing(facts)
+        self.vector.write_buffers(self.out)
+
+    @abstractmethod
     def outgoing(self, facts: dict[str, Any]) -> None:
         """Write what this worker has to tell."""
-        raise NotImplementedError
 
+    @abstractmethod
     def incoming(self, answer: Tensor) -> None:
         """Take what it is told in return."""
-        raise NotImplementedError
 
 
-class Gradients(Rule):
+class Gradients(Push):
     """The gradient of the last batch; the master's optimiser makes a step of it."""
 
     def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
@@ -101,7 +112,7 @@ class Gradients(Rule):
             self.vector.fill(answer)
 
 
-class Deltas(Rule):
+class Deltas(Push):
     """How far this worker has come since it last told."""
 
     def __init__(self, vector: Vector, config: TrainConfig, room: Room = empty) -> None:
@@ -125,7 +136,7 @@ class Deltas(Rule):
         self._base.copy_(self.vector.flat)
 
 
-class Elastic(Rule):
+class Elastic(Push):
     """This worker's weights; it and the centre pull at each other by the same difference."""
 
     follows = False

@@ -21,7 +21,7 @@ from clew.errors import ConfigError, RunError
 from clew.ledger import Run
 from clew.recipe import Recipe
 from clew.train import judge
-from clew.train.central.exchange import make_rule
+from clew.train.central.exchange import Push, make_rule
 from clew.train.central.holder import finite, sends_gradients
 from clew.train.central.states import from_bytes, to_bytes
 from clew.train.central.vector import Vector, fingerprint
@@ -195,7 +195,7 @@ class Worker:
 
     def _overlapped(self, facts: dict[str, Any]) -> None:
         """Send in a thread; what is taken now is the answer to the exchange before."""
-        assert self._pool is not None
+        assert self._pool is not None and isinstance(self.rule, Push)
         flying, self._flying = self._flying, None
         answer = None if flying is None else flying.result()
         self.rule.pack(facts)
