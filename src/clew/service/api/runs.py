@@ -29,10 +29,11 @@ from clew.service.api.given import (
     page,
 )
 from clew.service.api.quick import quick
-from clew.service.book import BEGINNING, erase
 from clew.service.database.tables import groups, runs, streams, tags, users
 from clew.service.people import Caller, record
+from clew.service.recount import erase
 from clew.service.remote.runs import RunInfo
+from clew.service.story import BEGINNING
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
