@@ -195,10 +195,10 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
 
         def kill() -> None:
             nonlocal kills
-            time.sleep(4)
-            while not over.wait(every):
+            due = time.monotonic() + 4 + every
+            while not over.wait(max(0.0, due - time.monotonic())):
                 live.stop(signal.SIGKILL)
-                kills += 1
+                kills, due = kills + 1, due + every
                 live.start()
 
         killer = threading.Thread(target=kill)
