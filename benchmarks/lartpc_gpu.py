@@ -12,7 +12,6 @@ PyTorch is tried, at a small image, and nothing is measured against a bar.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,9 +42,9 @@ def on(device: torch.device, pixels: Pixels) -> Pixels:
 
 
 def full(events: int, side: int) -> Pixels:
-    """Charge in every pixel."""
-    index = torch.arange(side * side, dtype=torch.int32).repeat(events)
-    return index, torch.rand(len(index)) + 0.1, torch.arange(events + 1) * side * side
+    """Charge in every pixel: whole images, in bf16."""
+    charge = (torch.rand(events * side * side) + 0.1).bfloat16()
+    return torch.empty(0, dtype=torch.int32), charge, torch.arange(events + 1) * side * side
 
 
 def frames(path: str, side: int) -> Pixels:
@@ -148,11 +147,14 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         weight, bias = (each.detach() for each in block.parameters())
         before, fill = fill, ops.background(fill, weight, bias)
         if x is None:
-            y, winner, found = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
+            y, winner, found, _ = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
             exact = portable.image(index, charge.double(), offsets, side, side)
-        else:
+        elif ops.listed(x, weight):
             y, winner, found = ops.cells(x, active, before, fill, weight, bias)
             exact = x.double()
+        else:
+            (y, winner), exact = ops.whole(x, weight, bias), x.double()
+            found = torch.ones(y.shape[:3], dtype=torch.bool, device=y.device)
         z = f.conv2d(exact.permute(0, 3, 1, 2), weight.double(), bias.double(), padding=2)
         best, place = f.max_pool2d(z, 5, return_indices=True)
         true = (place // z.shape[3] % 5 * 5 + place % z.shape[3] % 5).permute(0, 2, 3, 1)
@@ -178,7 +180,9 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         with torch.autocast(device.type, torch.bfloat16):
             loss = f.cross_entropy(look(), label)
         found = torch.autograd.grad(loss, wanted)
-        off[kind] = max(float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True))
+        each = [float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True)]
+        print(kind, " ".join(f"{one:.3g}" for one in each), flush=True)
+        off[kind] = max(each)
         sheet.state(f"{name}: largest error of a gradient, {kind}", off[kind], "of its norm")
     sheet.bar(f"{name}: that of clew over that of plain", off["clew"] / off["plain"], 1.1, "times", lower=True)
 
@@ -222,7 +226,6 @@ def repeated(pixels: Pixels, batch: int) -> Pixels:
 
 
 if __name__ == "__main__":
-    os.environ["CLEW_TRITON"] = "1"
     parser = options(__doc__, "fewer rounds")
     parser.add_argument("--side", type=int, default=3600, help="rows and columns of an image (default: 3600)")
     parser.add_argument("--frames", help="a file of real frames (tar), to be among the inputs")

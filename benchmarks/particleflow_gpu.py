@@ -14,7 +14,6 @@ Without a GPU nothing is measured, but `--tiny` runs everything that is no kerne
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -320,7 +319,6 @@ def _bars(
 
 
 if __name__ == "__main__":
-    os.environ["CLEW_TRITON"] = "1"
     parser = options(__doc__)
     parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU where there is no GPU")
     sys.exit(main(measure, parser))
