@@ -300,7 +300,8 @@ class _Loop:
 
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
-        shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
+        size = -(-self.config.size // self.config.accumulate)  # what fits into memory when learning
+        shares = Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False)
         found = judge.judge_all(self.recipe, self.model, self.held_out, self._beating(shares.epoch(0)), self.device)
         return tally.values(self.strategy.add(found))
 
