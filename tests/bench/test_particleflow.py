@@ -50,8 +50,9 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
-    found = asking.flips(two, WorkloadConfig(threads=2))
-    assert found is not None and found["threads"] == [1, 2] and len(found["by_layer"]) == 3
+    found = asking.agreement(two, WorkloadConfig(threads=2, gpus=0))
+    assert found is not None and found["between"] == ["1 thread", "2 threads"] and len(found["by_layer"]) == 3
+    assert found["accuracy_gap"] <= found["share_told_another_class"] < 0.05
     assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
 
 

@@ -33,7 +33,7 @@ class Result:
     fits: dict[str, Any] | None = None
     """Where it ran out of memory: what was asked for, and the largest batch that fits."""
     bins: dict[str, Any] | None = None
-    """How many elements change their bin with the number of threads."""
+    """How many elements change their bin with the device or the number of threads."""
     power: str = ""
     """Where joules come from, or why there are none."""
     status: str = "running"
@@ -85,6 +85,7 @@ def figures(result: Result) -> dict[str, Any]:
         "joules_per_event": sum(joules) / len(joules) if joules else None,
         "peak_memory_bytes": max((each.memory for each in good if each.memory), default=None),
         "peak_device_memory_bytes": max((each.device_memory for each in good if each.device_memory), default=None),
+        "peak_device_tensors_bytes": max((each.device_tensors for each in good if each.device_tensors), default=None),
         "data_wait_share": _middle([each.wait_share for each in good]),
         "padding_share": result.data.get("padding_share"),
         "comparable_with_published_accuracy": bool(config.data) and _is_published(config),

@@ -24,6 +24,7 @@ FIXED = {
     "particleflow": (
         "generator.kind=parametric",
         "model.kind=graph",
+        "judging.jets=false",
         "train.optimizer.name=adam",
         "train.optimizer.lr=1e-4",
         "train.optimizer.lr_rule=none",
@@ -33,7 +34,7 @@ FIXED = {
     )
 }
 """What a workload is, whatever the recipe's own defaults become: events that need no Pythia, the published network and
-optimiser."""
+optimiser, validations that need no fastjet."""
 
 
 class WorkloadConfig(Section):

@@ -71,6 +71,7 @@ def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> s
         ("J/event", f"{number(found['joules_per_event'])} <small>{escape(result.power)}</small>"),
         ("peak memory", _bytes(found["peak_memory_bytes"])),
         ("peak memory of a device", _bytes(found["peak_device_memory_bytes"])),
+        ("of that the training's tensors", _bytes(found["peak_device_tensors_bytes"])),
         ("waiting for data", _percent(found["data_wait_share"])),
         ("padding", _percent(found["padding_share"])),
     ]
@@ -227,9 +228,12 @@ def more(result: Result) -> str:
         told = result.inference
         rows.append(("inference", f"{number(told['events_per_second'])} events/s at batch {told['batch_size']}"))
     if result.bins:
-        one, many = result.bins["threads"]
-        share = result.bins["share_of_elements_that_flip"]
-        rows.append(("elements in another bin", f"{share:.4%} with {many} threads than with {one}"))
+        (one, other), count = result.bins["between"], f"of {result.bins['elements']:,}"
+        share, told = result.bins["share_of_elements_that_flip"], result.bins["share_told_another_class"]
+        rows.append(("elements in another bin", f"{share:.4%} {count} with {other} than with {one}"))
+        rows.append(
+            ("elements told another class", f"{told:.4%}; the accuracy moves by {result.bins['accuracy_gap']:.4%}")
+        )
     if result.fits:
         tried = ", ".join(f"{t['batch_size']} {'fits' if t['fits'] else 'does not'}" for t in result.fits["tried"])
         rows.append(("batches tried", tried))

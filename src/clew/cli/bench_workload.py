@@ -282,7 +282,8 @@ def _show(found: Result) -> None:
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
     if found.bins:
-        rows.append(("elements in another bin", f"{found.bins['share_of_elements_that_flip']:.4%} over thread counts"))
+        share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
+        rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
     if found.fits:
         best = found.fits["largest_that_fits"]
         rows.append(("out of memory", f"at batch {found.fits['asked']}; largest that fits: {best or 'none'}"))
