@@ -34,7 +34,11 @@ def pack(path: Path, count: int, seed: int) -> None:
     firsts = range(0, count, EVENTS_A_FILE)
     parts = [events._hard(min(EVENTS_A_FILE, count - f), seed, f // EVENTS_A_FILE, config) for f in firsts]
     hard, soft = concat(parts), pool.opened(config.pool, config.energy)
-    arrays = {"gen_met": hard.fixed("gen_met"), "hard": hard.ragged("pt").lengths, "soft": np.diff(soft.offsets)}
+    arrays: dict[str, Any] = {
+        "gen_met": hard.fixed("gen_met"),
+        "hard": hard.ragged("pt").lengths,
+        "soft": np.diff(soft.offsets),
+    }
     for name, own in (("hard", pool.particles(hard)), ("soft", soft.particles)):
         arrays |= {f"{name}_{key}": _halves(values) for key, values in own._asdict().items()}
     held = io.BytesIO()

@@ -6,15 +6,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.outcome import Result, figures
+from clew.bench.outcome import Result, comparable, figures
 from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
-
-_NOT_COMPARABLE = (
-    "Synthetic events: the speed can be compared with published figures, the accuracy cannot. For that, give the "
-    "public Delphes files with --data, and the published configuration: --events 1100 --epochs 5 --batch-size 16."
-)
 
 
 def write(result: Result, path: Path) -> Path:
@@ -52,9 +47,7 @@ def notes(result: Result, config: WorkloadConfig) -> list[str]:
         best = result.fits["largest_that_fits"]
         fits = f"the largest that fits is {best}" if best else "not even one event fits"
         found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fits}.")
-    if not config.data:
-        found.append(_NOT_COMPARABLE)
-    return found
+    return [*found, escape(comparable(config))]
 
 
 def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> str:
