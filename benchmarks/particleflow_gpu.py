@@ -113,8 +113,9 @@ class Training:
 
     def _work(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss = self._losses(self.x, self.y)
-        self.loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._losses(self.x, self.y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.loss = loss.detach()  # what holds on to the graph of another stream cannot be captured
         self.optimizer.step()
 
     def step(self, number: int) -> None:
