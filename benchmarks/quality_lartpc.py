@@ -40,7 +40,7 @@ SEED, PART = 14, 64
 """Of the generator; images that are learned from, or judged, at a time."""
 SPARE = 12.0
 """Seconds to stop in."""
-RULES = {"auto": "learning rate by the square root of the batch", "none": "the same learning rate"}
+RULES = {"auto": "rate by the root of the batch", "none": "the same rate"}
 STUDY = {"all": 0.862, "gamma": 0.98, "e": 0.99, "mu": 0.998, "pi": 0.58, "K": 0.62}
 """Shares that were right there, on other events."""
 
@@ -188,7 +188,13 @@ def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
     for rule, told in RULES.items():
         own = [each for each in found if each["name"].startswith("batch-") and each["rule"] == rule]
         lines = [
-            figure.line(range(1, len(each["losses"]) + 1), each["losses"], f"batch {each['batch']}", colour=place)
+            figure.line(
+                range(1, len(each["losses"]) + 1),
+                each["losses"],
+                f"batch {each['batch']}",
+                colour=place,
+                mode="lines+markers",
+            )
             for place, each in enumerate(own)
         ]
         if lines:

@@ -127,6 +127,6 @@ def test_images_shrunk_to_less_than_the_network_takes_lie_in_a_corner() -> None:
     assert recipe.config.image.seen == (625, 625)
     samples = recipe.prepare(particles(2, side=1300))
     row, column = np.divmod(samples.ragged("index").values, 625)
-    assert 100 < max(row.max(), column.max()) < 325
+    assert 50 < max(row.max(), column.max()) < 325
     network: Any = recipe.model()
     assert (network.height, network.width) == (625, 625)
