@@ -3,8 +3,8 @@
 Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, dense images on the device already.
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
-have it everywhere, so that lists help nothing. `fed` takes each batch from memory, compressed by blosc2, decompressed
-and sent by a thread while the device works. Errors come first: each block against float64 with the same inputs, the
+have it everywhere, so that lists help nothing: whole images are handed over. `fed` is the training of `clew train`,
+kernel by kernel, from images in compressed memory by its own loader. Errors come first: each block against float64 with the same inputs, the
 share of winners that differ, and gradients of the whole network beside those of plain bf16. Without a device only plain
 PyTorch is tried, at a small image, and nothing is measured against a bar.
 """
@@ -111,8 +111,8 @@ def timed(learn: Step, steps: int) -> Callable[[], float]:
     return lambda: seconds(block) / steps
 
 
-def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, rounds: int, rival: bool) -> None:
-    """Images/s of both, and memory of ours."""
+def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, rounds: int, rival: bool) -> float:
+    """Images/s of both, and memory of ours; ours is returned."""
     device, batch = pixels[0].device, len(pixels[2]) - 1
     label = torch.arange(batch, device=device) % 5
     torch.manual_seed(1)
@@ -130,6 +130,7 @@ def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, r
         sheet.state(f"{name}, batch {batch}: {each}", batch / found, "images/s")
     sheet.bar(f"{name}, batch {batch}: clew", batch / times["clew"], bar, "images/s")
     sheet.state(f"{name}, batch {batch}: peak memory of clew", memory, "GiB")
+    return batch / times["clew"]
 
 
 def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
@@ -199,10 +200,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     few = on(device, tracks(2, side, SHARE))
     errors(sheet, "tracks", few, side)
     gradients(sheet, "tracks", few, side)
+    rates = {}
     for batch, bar in BARS.items():
         pixels = on(device, tracks(batch if batch < 8 else 8, side, SHARE, seed=batch))
         pixels = repeated(pixels, batch)
-        contest(sheet, "tracks", pixels, side, bar, rounds=rounds, rival=batch == 16)
+        rates[batch] = contest(sheet, "tracks", pixels, side, bar, rounds=rounds, rival=batch == 16)
         torch.cuda.empty_cache()
     if arguments.frames:
         real = on(device, frames(arguments.frames, side))
@@ -211,7 +213,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         torch.cuda.empty_cache()
     contest(sheet, "dense", on(device, full(16, side)), side, DENSE, rounds=rounds, rival=False)
     torch.cuda.empty_cache()
-    fed(sheet, tracks(8, side, SHARE), side, batch=64, steps=20, learner=learner, captured=captured)
+    fed(sheet, folder / "fed", tracks(8, side, SHARE), side, batch=64, epochs=6, rate=rates[64])
     return {"side": side, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 
