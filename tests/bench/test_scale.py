@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -159,6 +160,7 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
         told = process.communicate(timeout=60)[1]
     assert (process.returncode, told.strip()) == (130, "clew: interrupted")
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(output) in " ".join(p.info["cmdline"] or ())]
+    assert not _of(output)
     first = (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns
     outcome = clew(*map(str, words))
     assert outcome.code == 0, outcome.err
@@ -166,6 +168,16 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
     _look_at(json.loads((output / "scale.json").read_text()))
     with pytest.raises(RunError, match="other epochs"):
         scale.study(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
+
+
+def _of(output: Path) -> list[psutil.Process]:
+    """Processes that write below a folder: those of jobs have the command line of who forked them."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if Path(f"/proc/{process.pid}/fd/1").readlink().is_relative_to(output):
+                found.append(process)
+    return found
 
 
 def _look_at(found: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from clew.launch.launcher import ENDS, Job, Launcher, find
@@ -13,17 +15,36 @@ from clew.launch.ranks import Ranks
 _PAUSE = 0.2
 
 
-def watched(launcher: Launcher, job: Job, told: Callable[[float, str], None]) -> str:
-    """How a job ends; it is ended with the study."""
-    begun = time.monotonic()
+def watched(launcher: Launcher, start: Callable[[], Job], told: Callable[[float, str], None]) -> tuple[Job, str]:
+    """Start a job, and wait for how it ends; it is ended with the study."""
+    job, begun = None, time.monotonic()
     try:
+        with _later():
+            job = start()
         while (state := launcher.state(job)) not in ENDS:
             told(time.monotonic() - begun, state)
             time.sleep(_PAUSE)
     except BaseException:
-        end(launcher, job)
+        if job is not None:
+            end(launcher, job)
         raise
-    return state
+    return job, state
+
+
+@contextlib.contextmanager
+def _later() -> Iterator[None]:
+    """A Ctrl-C is heard at the end of the block: between two ranks, the first would be left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def end(launcher: Launcher, job: Job) -> None:

@@ -295,8 +295,7 @@ class _Place:
         chosen = spec.load(self.config.recipe, [*self.config.settings, *self._settings(trained)]).train
         trained.processes, trained.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(trained)
-        job = launcher.start(self._command(trained, run), folder=jobs)
-        state = watched(launcher, job, told)
+        job, state = watched(launcher, lambda: launcher.start(self._command(trained, run), folder=jobs), told)
         trained.oversubscribed = self._oversubscribed(trained)
         end = run.end() if run.path.exists() else None
         if state != "finished":
