@@ -1,91 +1,99 @@
-"""End to end: batches from compressed memory, decompressed by threads, sent and scattered while the device works."""
+"""End to end: clew's own loader, from compressed memory, feeds the step while the device works."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-import blosc2
 import numpy as np
 import torch
 from _contest import Sheet, seconds
 from _lartpc import Pixels
 
+import clew
+from clew import Dataset, Ragged, Table, spec
+from clew.dataset.batch import Batch
+from clew.dataset.loader import Loader
 from clew.recipes.lartpc.network import ParticleNet
+from clew.train.strategies import make
+from clew.train.supply import make_loader
+
+BATCHES = 4
+"""Different batches in the dataset; they come in another order every time."""
 
 
-def packed(pixels: Pixels) -> list[tuple[bytes, bytes]]:
-    """Every event, compressed."""
+def prepared(pixels: Pixels, side: int, events: int, folder: Path) -> Dataset:
+    """A dataset of so many events, these again and again."""
     index, charge, offsets = (each.numpy() for each in pixels)
-    cuts = itertools.pairwise(offsets.tolist())
-    return [(blosc2.compress2(index[a:b]), blosc2.compress2(charge[a:b])) for a, b in cuts]
+    lists = Ragged(index, offsets)
+    fixed = {"label": np.arange(len(lists)) % 5, "energy": np.ones(len(lists), dtype=np.float32)}
+    whole = Table({**fixed, "index": lists, "charge": lists.share(charge)})
+    whole.take(np.arange(events) % len(lists)).save(folder / "tracks.h5")
+    recipe = spec.load("lartpc", [f"image.rows={side}", f"image.columns={side}"]).recipe
+    where = {"output": str(folder / "data"), "cache": str(folder / "cache"), "split": {"train": 1.0}}
+    return clew.prepare(recipe, input=[str(folder / "tracks.h5")], workers=1, **where)  # type: ignore[arg-type]
 
 
-class Feed:
-    """Two sets of buffers of fixed size; one is filled while the other is learned from."""
+def opened(data: Dataset, side: int, batch: int, device: torch.device) -> Loader:
+    """As `clew train lartpc` opens it."""
+    loaded = spec.load("lartpc", [f"image.rows={side}", f"image.columns={side}", f"train.batch_size={batch}"])
+    strategy = make(loaded.train, rank=0, ranks=1, store=None, device=device)
+    return make_loader(loaded.recipe, loaded.train, data, strategy, device)
 
-    def __init__(self, events: list[tuple[bytes, bytes]], batch: int, room: int) -> None:
-        self.events, self.batch = events, batch
-        self.host = [self._buffers(room, "cpu") for _ in range(2)]
-        self.device = self._buffers(room, "cuda")
-        self.pool = ThreadPoolExecutor(8)
 
-    def _buffers(self, room: int, place: str) -> tuple[Any, ...]:
-        kinds = ((room, torch.int32), (room, torch.float32), (self.batch + 1, torch.int64))
-        made = [torch.zeros(size, dtype=kind, device=place) for size, kind in kinds]
-        return tuple(each.pin_memory() for each in made) if place == "cpu" else tuple(made)
+def endless(loader: Loader) -> Iterator[Batch]:
+    epoch = 0
+    while True:
+        yield from (portion.parts[0] for portion in loader.epoch(epoch))
+        epoch += 1
 
-    def fill(self, turn: int) -> int:
-        """Decompress a batch into the host's buffers of this turn."""
-        index, charge, offsets = self.host[turn % 2]
-        chosen = [self.events[(turn * self.batch + k) % len(self.events)] for k in range(self.batch)]
-        raw = list(self.pool.map(lambda each: (blosc2.decompress2(each[0]), blosc2.decompress2(each[1])), chosen))
-        ends = np.cumsum([0, *(len(each[0]) // 4 for each in raw)])
-        offsets.copy_(torch.from_numpy(ends))
-        for (places, charges), begin, end in zip(raw, ends[:-1], ends[1:], strict=True):
-            index[begin:end] = torch.frombuffer(bytearray(places), dtype=torch.int32)
-            charge[begin:end] = torch.frombuffer(bytearray(charges), dtype=torch.float32)
-        return turn
 
-    def send(self, turn: int) -> None:
-        """Put a filled set where the device learns from."""
-        for to, source in zip(self.device, self.host[turn % 2], strict=True):
-            to.copy_(source, non_blocking=True)
+class Place:
+    """Where the device learns from: of fixed size, as a captured step needs it. Pixels beyond the last offset do not
+    count."""
+
+    def __init__(self, room: int, batch: int, device: torch.device) -> None:
+        kinds = ((room, torch.int32), (room, torch.float32), (batch + 1, torch.int64))
+        self.tensors = tuple(torch.zeros(size, dtype=kind, device=device) for size, kind in kinds)
+
+    def take(self, batch: Batch) -> None:
+        index = batch.ragged("index")
+        for to, source in zip(self.tensors, (index.values, batch["charge"], index.offsets), strict=True):
+            to[: len(source)].copy_(source)
 
 
 def fed(sheet: Sheet, pixels: Pixels, side: int, *, batch: int, steps: int, learner: Any, captured: Any) -> None:
     """The rate from compressed memory against that with the batch in place."""
-    events = packed(pixels)
-    most = int(pixels[2].diff().max())
-    feed, label = Feed(events, batch, most * batch), torch.arange(batch, device="cuda") % 5
-    network = ParticleNet(side, side).cuda()
-    feed.send(feed.fill(0))
-    learn: Callable[[], None] = captured(learner(network, lambda: network(*feed.device), label))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    with tempfile.TemporaryDirectory() as folder:
+        loader = opened(prepared(pixels, side, BATCHES * batch, Path(folder)), side, batch, device)
+    batches, place = endless(loader), Place(int(pixels[2].diff().max()) * batch, batch, device)
+    label = torch.arange(batch, device=device) % 5
+    network = ParticleNet(side, side).to(device)
+    place.take(next(batches))
+    learn: Callable[[], None] = captured(learner(network, lambda: network(*place.tensors), label))
+    settle = torch.cuda.synchronize if device.type == "cuda" else lambda: None
 
     def still() -> None:
         for _ in range(steps):
             learn()
-        torch.cuda.synchronize()
+        settle()
 
     def moving() -> None:
-        with ThreadPoolExecutor(1) as ahead:
-            coming = ahead.submit(feed.fill, 0)
-            for turn in range(steps):
-                feed.send(coming.result())
-                sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                sent.record()
-                sent.synchronize()
-                coming = ahead.submit(feed.fill, turn + 1)
-                learn()
-            coming.result()
-        torch.cuda.synchronize()
+        for _ in range(steps):
+            place.take(next(batches))
+            learn()
+        settle()
 
     still()
     moving()
     rates = [batch * steps / min(seconds(each) for _ in range(3)) for each in (still, moving)]
-    raw = pixels[0].numel() * 8 / sum(len(a) + len(b) for a, b in events)
+    loader.close()
+    facts = loader.store.facts
     sheet.state(f"fed, batch {batch}: from compressed memory", rates[1], "images/s")
-    sheet.state("fed: compression of lists of pixels", raw, "times")
+    sheet.state("fed: compression of lists of pixels", facts["raw_bytes"] / facts["bytes"], "times")
+    sheet.state("fed: taken into memory and compressed", facts["raw_bytes"] / facts["pack_seconds"] / 1e9, "GB/s")
+    sheet.state("fed: decompressed", facts["read_bytes"] / facts["read_seconds"] / 1e9, "GB/s")
     sheet.bar(f"fed, batch {batch}: of the rate with the batch in place", rates[1] / rates[0], 0.9, "")
