@@ -49,8 +49,11 @@ class ParticleNet(nn.Module):
     def _cells(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
         first, *others = (cast("tuple[Tensor, Tensor]", (each.weight, each.bias)) for each in self._convolutions())
         fill = ops.background(None, *first)
-        x, _, active = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
+        x, _, active, _ = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
         for block in others:
+            if not ops.listed(x, block[0]):
+                x = ops.whole(x, *block)[0]
+                continue
             before, fill = fill, ops.background(fill, *block)
             x, _, active = ops.cells(x, active, before, fill, *block)
         found: Tensor = x
