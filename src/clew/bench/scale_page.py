@@ -280,7 +280,8 @@ def _against_workers(made: Scaling, value: Callable[[str, int], float | None], t
     traces = []
     for place, name in enumerate(made.strategies):
         traces += _measured(made, name, place, value)
-    return figure(traces, title=title, x="workers", y=y, showlegend=True, xaxis=_doubling())
+    down: dict[str, Any] = {"rangemode": "tozero"} if y == "seconds" else {}
+    return figure(traces, title=title, x="workers", y=y, showlegend=True, xaxis=_doubling(), yaxis=down)
 
 
 def losses(made: Scaling, axis: int) -> Figure:
