@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -266,7 +265,6 @@ def main() -> int:
     arguments = parser.parse_args()
     given = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
     sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
-    os.environ.setdefault("CLEW_TRITON", "1")
     device = best_device(0).type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)
