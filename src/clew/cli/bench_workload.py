@@ -262,6 +262,7 @@ def _noting() -> Iterator[Any]:
 
 def _show(found: Result) -> None:
     from clew.bench.outcome import figures
+    from clew.bench.surroundings import others
     from clew.bench.terms import ACCURACY, PADDED
 
     told = figures(found)
@@ -280,6 +281,12 @@ def _show(found: Result) -> None:
         took = told["seconds_to_target"]
         rows.append((f"time to {told['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
     rows.append(("J/event", found.power if told["joules_per_event"] is None else f"{told['joules_per_event']:.4g}"))
+    if told["peak_memory_bytes"]:
+        rows.append(("peak memory of a copy", f"{told['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if told["peak_device_tensors_bytes"]:
+        rows.append(("peak memory of tensors", f"{told['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
+    if told["data_wait_share"] is not None:
+        rows.append(("waiting for data", f"{told['data_wait_share']:.1%}"))
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
     if found.bins:
@@ -292,4 +299,6 @@ def _show(found: Result) -> None:
         speed = "out of memory" if not row["fits"] else f"{row['events_per_second'] or 0:,.4g} events/s"
         rows.append((f"batch {row['batch_size_per_device']}", speed))
     console.print(table(("", ""), rows))
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
     console.print(f"[dim]{escape(told['comparable'])}[/]")
