@@ -194,6 +194,7 @@ def node(
       clew bench node --time 5m --gpus 0 --json
     """
     from clew.bench.node import scan
+    from clew.bench.surroundings import others
     from clew.bench.terms import WorkloadConfig
     from clew.config import Document, validate
 
@@ -216,6 +217,10 @@ def node(
         return
     best = found.best
     console.print(f"best: {bold(_setting(best))}, {best.events_per_second:,.3g} events/s")
+    if found.untried:
+        console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
     if found.cost is not None:
         console.print(f"a million events cost {bold(f'{found.cost:,.2f}')} at {price_per_hour:g} an hour")
     devices = [] if config.gpus is None else ["--gpus", str(config.gpus)]
