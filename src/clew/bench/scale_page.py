@@ -11,6 +11,7 @@ from typing import Any
 from clew.bench.forecast import Forecast
 from clew.bench.scale import Scaling
 from clew.bench.sizes import PARTS
+from clew.bench.surroundings import others
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
 
@@ -75,7 +76,8 @@ def _notes(made: Scaling) -> list[str]:
             f"Oversubscribed at {named} workers: they share {what} of this machine. These points show the machine, not "
             "how the training scales; they are marked, and no prediction uses them.",
         )
-    return found
+    told = made.conditions
+    return [*(others(told.get("load_before"), told["cores"]) if told["where"] == "this machine" else ()), *found]
 
 
 def _on_cpu(made: Scaling) -> bool:
