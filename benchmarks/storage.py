@@ -73,7 +73,8 @@ def xrootd() -> dict[str, tuple[Way, Way]]:
     """By clew, and by XRootD's own command."""
 
     def xrdcp(source: str | Path, target: str | Path) -> None:
-        subprocess.run(["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)], check=True)
+        command = ["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)]
+        subprocess.run(command, check=True, capture_output=True)
 
     clew: tuple[Way, Way] = (lambda place, file: _copy(file, place), lambda place, file: _copy(place, file))
     return {"clew": clew, "clew again": clew, "xrdcp": (lambda p, f: xrdcp(f, p), lambda p, f: xrdcp(p, f))}
@@ -104,7 +105,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--xrootd", metavar="URL", help="a folder of an XRootD server, for xrdcp")
     arguments = parser.parse_args()
-    size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 7)
+    size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 5)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         os.environ["CLEW_CACHE"] = str(folder / "cache")
