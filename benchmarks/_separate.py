@@ -1,16 +1,21 @@
 """Small models trained one by one on a device, in every way that is quick: the rivals of packed training.
 
-As a program, it trains for some seconds when it is told to (a line on its input) and prints the number of steps it did.
+As a program (`_separate.py KIND [STREAMS]`) it says when it is ready, trains for some seconds when it is told to (by a
+line on its input) and prints the steps a second it did. A rival is one or several such processes; one that hangs is
+given up.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import select
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,9 +24,10 @@ from torch.nn.functional import cross_entropy
 
 SIZE, FEATURES, CLASSES, WIDTH, LAYERS = 64, 15, 5, 64, 3
 SAMPLES = 16_384
-_SECONDS = 2.0
-_PATIENCE = 40.0
-"""Seconds that processes get altogether."""
+_SECONDS, _START, _HANG = 2.0, 40.0, 15.0
+"""What a rival trains, what it has to begin, and when it is given up after the word."""
+_AHEAD = 3
+"""Orders that wait in a stream at most."""
 Step = Callable[[], None]
 
 
@@ -33,29 +39,35 @@ def network() -> nn.Module:
 
 
 class Data:
-    """Samples on the device, and batches of them in another order every epoch."""
+    """Samples on the device; every model goes through them in an order of its own, another one every epoch."""
 
     def __init__(self, device: torch.device, seed: int = 0) -> None:
         rng = torch.Generator().manual_seed(seed)
         self.x = torch.randn((SAMPLES, FEATURES), generator=rng).to(device)
         self.y = torch.randint(0, CLASSES, (SAMPLES,), generator=rng).to(device)
-        self._device, self._place, self._order = device, SAMPLES, torch.empty(0, dtype=torch.int64)
+        self._device = device
 
-    def numbers(self) -> Tensor:
-        """Of the next batch."""
-        if self._place + SIZE > SAMPLES:
-            self._place, self._order = 0, torch.randperm(SAMPLES, device=self._device)
-        self._place += SIZE
-        return self._order[self._place - SIZE : self._place]
+    def numbers(self, batches: int = 1) -> Callable[[], Tensor]:
+        """What gives the numbers of the next batches, in the stream that asks."""
+        place, order, some = SAMPLES, torch.empty(0, dtype=torch.int64), batches * SIZE
+
+        def following() -> Tensor:
+            nonlocal place, order
+            if place + some > SAMPLES:
+                place, order = 0, torch.randperm(SAMPLES, device=self._device)
+            place += some
+            return order[place - some : place]
+
+        return following
 
 
 def eager(device: torch.device, data: Data) -> Step:
     """A step as anybody would write it, with torch's fused optimiser."""
-    model = network().to(device)
+    model, following = network().to(device), data.numbers()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
     def step() -> None:
-        numbers = data.numbers()
+        numbers = following()
         optimizer.zero_grad(set_to_none=True)
         cross_entropy(model(data.x[numbers]), data.y[numbers]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -63,36 +75,57 @@ def eager(device: torch.device, data: Data) -> Step:
     return step
 
 
-def graphed(device: torch.device, data: Data) -> Step:
-    """The same recorded once, gathering included, and replayed."""
-    model = network().to(device)
+def graphed(device: torch.device, data: Data, stream: Any, steps: int = 1) -> Step:
+    """So many steps of a model recorded once, gathering included, and replayed in a stream. Recorded there too: the
+    memory that cuBLAS works in belongs to a stream, and graphs that share some must not run at the same time."""
+    model, following = network().to(device), data.numbers(steps)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True, capturable=True)
-    chosen = data.numbers().clone()
+    chosen = torch.zeros((steps, SIZE), dtype=torch.int64, device=device)
 
     def work() -> None:
-        optimizer.zero_grad(set_to_none=True)
-        cross_entropy(model(data.x[chosen]), data.y[chosen]).backward()  # type: ignore[no-untyped-call]
-        optimizer.step()
+        for numbers in chosen:
+            optimizer.zero_grad(set_to_none=True)
+            cross_entropy(model(data.x[numbers]), data.y[numbers]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
 
-    aside: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
         for _ in range(3):
             work()
-    torch.cuda.current_stream().wait_stream(aside)
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=stream):
         work()
+    torch.cuda.synchronize()
+    waiting: deque[Any] = deque()
 
     def step(alive: object = work) -> None:  # the graph writes to memory of model and optimiser
-        chosen.copy_(data.numbers())
-        graph.replay()
+        if len(waiting) == _AHEAD:
+            waiting.popleft().synchronize()
+        with torch.cuda.stream(stream):
+            chosen.copy_(following().view_as(chosen))
+            graph.replay()
+            event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            event.record()
+        waiting.append(event)
 
     return step
 
 
+def in_streams(device: torch.device, data: Data, count: int, steps: int) -> Step:
+    """A round of so many recorded models, each in a stream of its own."""
+    streams: list[Any] = [torch.cuda.Stream() for _ in range(count)]  # type: ignore[no-untyped-call]
+    models = [graphed(device, data, stream, steps) for stream in streams]
+
+    def together() -> None:
+        for each in models:
+            each()
+
+    return together
+
+
 def rate(step: Step, seconds: float = _SECONDS) -> float:
-    """Steps a second, when the device has done them."""
+    """Calls a second, when the device has done them."""
     for _ in range(10):
         step()
     torch.accelerator.synchronize()
@@ -101,67 +134,68 @@ def rate(step: Step, seconds: float = _SECONDS) -> float:
         for _ in range(20):
             step()
         done += 20
-        torch.accelerator.synchronize()
+    torch.accelerator.synchronize()
     return done / (time.perf_counter() - begun)
 
 
-def in_streams(device: torch.device, data: Data, count: int) -> float:
-    """Steps a second of so many recorded models, each in a stream of its own."""
-    streams: list[Any] = [torch.cuda.Stream() for _ in range(count)]  # type: ignore[no-untyped-call]
-    steps = []
-    for stream in streams:
-        with torch.cuda.stream(stream):
-            steps.append(graphed(device, data))
+class Rival:
+    """Processes that train the same way, side by side. Once begun, they wait for the word.
 
-    def together() -> None:
-        for stream, step in zip(streams, steps, strict=True):
-            with torch.cuda.stream(stream):
-                step()
+    Raises RuntimeError where one fails or hangs."""
 
-    return count * rate(together)
+    def __init__(self, *kind: str | int, processes: int = 1) -> None:
+        self._command, self._many, self._until = [sys.executable, __file__, *map(str, kind)], processes, 0.0
+        self._processes = list[Any]()
 
+    def begin(self) -> None:
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        pipes["env"] = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}  # streams that do not wait for each other
+        self._until = time.monotonic() + _START
+        self._processes = [subprocess.Popen(self._command, **pipes) for _ in range(self._many)]
 
-def in_processes(kind: str, count: int) -> float:
-    """Steps a second of so many processes together."""
-    command = [sys.executable, __file__, kind]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(count)]
-    watch = threading.Timer(_PATIENCE, _kill, [processes])
-    watch.start()
-    try:
-        for each in processes:
-            _heard(each, "ready")
-        for each in processes:
-            print("go", file=each.stdin, flush=True)
-        return sum(float(each.communicate()[0].strip()) for each in processes)
-    finally:
-        watch.cancel()
-        _kill(processes)
+    def rate(self) -> float:
+        """Steps of a model a second, of all."""
+        try:
+            for each in self._processes:
+                self._heard(each, "begin")
+            self._until = time.monotonic() + _HANG
+            for each in self._processes:
+                print("go", file=each.stdin, flush=True)
+            return sum(float(self._heard(each, "end")) for each in self._processes)
+        finally:
+            self.end()
 
+    def end(self) -> None:
+        for each in self._processes:
+            each.kill()
+        for each in self._processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                each.wait(5)
 
-def _kill(processes: Sequence[Any]) -> None:
-    for each in processes:
-        each.kill()
-        each.wait()
-
-
-def _heard(process: Any, word: str) -> None:
-    line = process.stdout.readline().strip()
-    if line != word:
-        raise RuntimeError(f"a rival's process said {line!r}")
+    def _heard(self, process: Any, what: str) -> str:
+        left = max(0.0, self._until - time.monotonic())
+        if not select.select([process.stdout], [], [], left)[0]:
+            raise RuntimeError(f"hung: it did not {what} in time")
+        line: str = process.stdout.readline().strip()
+        if not line:
+            raise RuntimeError(f"failed before it could {what}, with code {process.wait(5)}")
+        return line
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(kind: str, streams: str = "1") -> None:
+    """`eager`, or the number of steps in a graph."""
     torch.set_num_threads(1)
-    device = torch.device("cuda")
-    step = {"eager": eager, "graphed": graphed}[arguments[0]](device, Data(device))
+    device, count = torch.device("cuda"), int(streams)
+    data = Data(device)
+    steps = 1 if kind == "eager" else int(kind)
+    step = eager(device, data) if kind == "eager" else in_streams(device, data, count, steps)
     for _ in range(10):
         step()
     torch.accelerator.synchronize()
     print("ready", flush=True)
     sys.stdin.readline()
-    print(rate(step), flush=True)
+    print(count * steps * rate(step), flush=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

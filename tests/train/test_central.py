@@ -21,7 +21,7 @@ from clew.train.central.holder import Holder
 from clew.train.config import CENTRAL, TrainConfig
 from tests.train import recipe, validations, weights
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[2]
 SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}, "workers": 2}
@@ -131,7 +131,7 @@ def test_launched_processes_do_the_same(how: str, name: str, data: Dataset, tmp_
         "mpiexec": [str(BIN / "mpiexec"), "-n", "3", sys.executable, "-m", "tests.train.central_driver"],
     }[how]
     command = [*starter, str(data.path), str(tmp_path), name]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, env={**os.environ})
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, env={**os.environ})
     assert done.returncode == 0, done.stdout + done.stderr
     check(Run.open(tmp_path / "run"), data)
 

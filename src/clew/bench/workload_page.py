@@ -6,15 +6,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.outcome import Result, figures
+from clew.bench.outcome import Result, comparable, figures
 from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
-
-_NOT_COMPARABLE = (
-    "Synthetic events: the speed can be compared with published figures, the accuracy cannot. For that, give the "
-    "public Delphes files with --data, and the published configuration: --events 1100 --epochs 5 --batch-size 16."
-)
 
 
 def write(result: Result, path: Path) -> Path:
@@ -52,9 +47,7 @@ def notes(result: Result, config: WorkloadConfig) -> list[str]:
         best = result.fits["largest_that_fits"]
         fits = f"the largest that fits is {best}" if best else "not even one event fits"
         found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fits}.")
-    if not config.data:
-        found.append(_NOT_COMPARABLE)
-    return found
+    return [*found, escape(comparable(config))]
 
 
 def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> str:
@@ -71,6 +64,7 @@ def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> s
         ("J/event", f"{number(found['joules_per_event'])} <small>{escape(result.power)}</small>"),
         ("peak memory", _bytes(found["peak_memory_bytes"])),
         ("peak memory of a device", _bytes(found["peak_device_memory_bytes"])),
+        ("of that the training's tensors", _bytes(found["peak_device_tensors_bytes"])),
         ("waiting for data", _percent(found["data_wait_share"])),
         ("padding", _percent(found["padding_share"])),
     ]
@@ -227,9 +221,12 @@ def more(result: Result) -> str:
         told = result.inference
         rows.append(("inference", f"{number(told['events_per_second'])} events/s at batch {told['batch_size']}"))
     if result.bins:
-        one, many = result.bins["threads"]
-        share = result.bins["share_of_elements_that_flip"]
-        rows.append(("elements in another bin", f"{share:.4%} with {many} threads than with {one}"))
+        (one, other), count = result.bins["between"], f"of {result.bins['elements']:,}"
+        share, told = result.bins["share_of_elements_that_flip"], result.bins["share_told_another_class"]
+        rows.append(("elements in another bin", f"{share:.4%} {count} with {other} than with {one}"))
+        rows.append(
+            ("elements told another class", f"{told:.4%}; the accuracy moves by {result.bins['accuracy_gap']:.4%}")
+        )
     if result.fits:
         tried = ", ".join(f"{t['batch_size']} {'fits' if t['fits'] else 'does not'}" for t in result.fits["tried"])
         rows.append(("batches tried", tried))

@@ -27,7 +27,7 @@ def particleflow(
     output: Annotated[
         Path | None, typer.Option(help="A folder for summary, report and runs (default: the next under bench/).")
     ] = None,
-    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more is made to validate on.")] = 32,
+    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more are to validate on.")] = 32,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over them; the first is left out of speeds.")] = 2,
     batch_size: Annotated[int, typer.Option(min=1, help="For each device.")] = 4,
     gpus: Annotated[
@@ -45,7 +45,8 @@ def particleflow(
     inference: Annotated[bool, typer.Option("--inference", help="Measure inference as well.")] = False,
     batch_scan: Annotated[str, typer.Option(help="Batch sizes to try besides, with commas: 1,2,4,8.")] = "",
     data: Annotated[
-        list[str] | None, typer.Option(metavar="FILES", help="Events in the place of synthetic ones. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="FILES", help="The first events of these in the place of synthetic ones. Repeatable."),
     ] = None,
     settings: Settings = None,
     recipe: Recipe = "particleflow",
@@ -282,7 +283,8 @@ def _show(found: Result) -> None:
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
     if found.bins:
-        rows.append(("elements in another bin", f"{found.bins['share_of_elements_that_flip']:.4%} over thread counts"))
+        share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
+        rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
     if found.fits:
         best = found.fits["largest_that_fits"]
         rows.append(("out of memory", f"at batch {found.fits['asked']}; largest that fits: {best or 'none'}"))
@@ -290,7 +292,4 @@ def _show(found: Result) -> None:
         speed = "out of memory" if not row["fits"] else f"{row['events_per_second'] or 0:,.4g} events/s"
         rows.append((f"batch {row['batch_size_per_device']}", speed))
     console.print(table(("", ""), rows))
-    if not found.config["data"]:
-        console.print(
-            "[dim]synthetic events: the published accuracy is comparable only with --data and Delphes files[/]"
-        )
+    console.print(f"[dim]{escape(told['comparable'])}[/]")

@@ -14,7 +14,7 @@ from clew.files import write_text
 from clew.launch.lease import Lease
 
 if TYPE_CHECKING:
-    from clew.train.packed.loop import Lane
+    from clew.train.packed.lane import Lane
 
 
 def run(file: Path) -> None:

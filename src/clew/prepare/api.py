@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -14,22 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from clew import storage
-from clew.config import Document, to_data, validate
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
 from clew.errors import DataError, RecipeError
 from clew.launch.worker import check_not_inside
 from clew.prepare.assemble import Assembly
-from clew.prepare.cache import Cache
 from clew.prepare.config import PrepareConfig
 from clew.prepare.executors import Queue, factory, rank
-from clew.prepare.inputs import Beside, Hashes, Source, find
-from clew.prepare.keys import Parts, differences, key_of, stage_parts
+from clew.prepare.inputs import Source
+from clew.prepare.plan import Plan
 from clew.prepare.stages import none_left
-from clew.prepare.work import Job, Part, Unit, located, measure, run_unit, stage_keys
-from clew.readers import Pieces, Reader
-from clew.recipe import TYPED_IN, Recipe, resolve
-from clew.transforms import Fitted, Transform, fit
+from clew.prepare.work import Job, Part, Unit, measure, run_unit, stage_keys
+from clew.recipe import TYPED_IN, Recipe
+from clew.transforms import Fitted, Transform
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def prepare(
     check_not_inside("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
-    plan = _Plan(recipe, config, settings, verify=verify)
+    plan = Plan(recipe, config, settings, verify=verify)
     if storage.is_url(plan.config.output):
         return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
     output = storage.local(plan.config.output)
@@ -91,7 +87,7 @@ def prepare(
     return Dataset(output)
 
 
-def _to_store(plan: _Plan, *, replace: bool, **options: Any) -> Dataset:
+def _to_store(plan: Plan, *, replace: bool, **options: Any) -> Dataset:
     """Make a dataset beside the cache, and put it into a store; one that is there already is not made again.
 
     Raises:
@@ -132,7 +128,7 @@ def fill(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, 
     it. Whoever comes late finds less to do, and one that dies leaves its share to the others.
     """
     check_not_inside("clew.prepare")
-    plan = _Plan(recipe, config, {})
+    plan = Plan(recipe, config, {})
     with Queue(*factory(plan.config.executor, _workers(plan))) as queue:
         if not queue.serves:
             units = plan.units()
@@ -141,10 +137,10 @@ def fill(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, 
 
 def key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
     """The identity of the dataset that `prepare` would make; only inputs whose hash is unknown are read."""
-    return _Plan(recipe, config, settings).key
+    return Plan(recipe, config, settings).key
 
 
-def _workers(plan: _Plan) -> int | None:
+def _workers(plan: Plan) -> int | None:
     """How many were asked for; a recipe that other processes cannot load is prepared in this one.
 
     Raises:
@@ -186,7 +182,7 @@ def _usable(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
 
 def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> Explanation:
     """What `prepare` would find cached, and why it would not; nothing is read but inputs whose hash is unknown."""
-    plan = _Plan(recipe, config, settings)
+    plan = Plan(recipe, config, settings)
     output = plan.config.output
     state = "not there"
     if storage.is_url(output):
@@ -202,123 +198,8 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     return Explanation(state, counts, plan.reasons(parts))
 
 
-class _Plan:
-    """What is to be made from what; knows the dataset's key before any event is read."""
-
-    def __init__(
-        self,
-        recipe: str | Recipe | type[Recipe],
-        config: PrepareConfig | None,
-        settings: dict[str, Any],
-        *,
-        verify: bool = False,
-    ) -> None:
-        self.recipe = resolve(recipe)
-        below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
-        self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
-        self.cache = Cache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
-        hashes = Hashes(self.cache, trust=not verify)
-        self.sources = find(self.config.input, hashes, self._beside)
-        self.readers = self._readers()
-        self.identity = self._identity()
-        self.key = key_of(self.identity)
-
-    def _identity(self) -> Parts:
-        """Everything the dataset depends on."""
-        config, inputs = self.config, [source.sha256 for source in self.sources]
-        if isinstance(config.input, dict):
-            chosen: Parts = {"split": {source.sha256: source.split for source in self.sources}}
-        else:
-            chosen = {"split": config.shares, "split_by": config.split_by or "event", "seed": config.seed}
-        chosen["shard_mb"] = config.shard_mb
-        return {"inputs": inputs, "dataset": chosen, **self.parts(self.recipe.transforms())}
-
-    def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
-        """What each stage depends on."""
-        return stage_parts(self.recipe, transforms, self.readers)
-
-    def units(self) -> list[Unit]:
-        """The pieces of all files."""
-        found = []
-        for source in self.sources:
-            try:
-                pieces = self.recipe.read(source.location)
-                if isinstance(pieces, Pieces):
-                    names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
-                elif isinstance(pieces, Sequence):
-                    names = [f"piece {number}" for number in range(len(pieces))]
-                else:
-                    found.append(Unit(source, None, source.location, source.bytes))
-                    continue
-                share = source.bytes // max(len(names), 1)
-                if len(names) == 1:
-                    found.append(Unit(source, 0, source.location, share))
-                else:
-                    found += [Unit(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)]
-            except DataError as error:
-                raise DataError(located(error, source.location)) from error
-        return found
-
-    def fitted_before(self) -> list[Transform]:
-        """The transforms, with the numbers they were last fitted to where nothing has changed since."""
-        saved = self.cache.note(f"fit-{self._fit_key()}")
-        asked = list(self.recipe.transforms())
-        return [type(t).model_validate(s) for t, s in zip(asked, saved, strict=True)] if saved else asked
-
-    def fitted(self, measured: Callable[[Fitted, Sequence[Transform]], list[Any]]) -> list[Transform]:
-        """The transforms with their numbers filled in, from the cache or from a pass over the events."""
-        done = self.fitted_before()
-        if any(isinstance(t, Fitted) and t.needs_fit for t in done):
-            done = fit(done, lambda: (), measured)
-            self.cache.take_note(f"fit-{self._fit_key()}", [to_data(transform) for transform in done])
-        return done
-
-    def reasons(self, parts: dict[str, Parts]) -> dict[str, list[str]]:
-        """Against the last preparation into the same place: what changed, stage by stage."""
-        before = self.cache.note(self._note())
-        if before is None:
-            return {stage: ["nothing was prepared into this place before"] for stage in ("inputs", *parts)}
-        old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
-        gone = len(old - new.keys())
-        changed = [
-            f"{storage.masked(location)} is new or changed" for digest, location in new.items() if digest not in old
-        ]
-        changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
-        split = self._changes(before["dataset"])
-        return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}
-
-    def _changes(self, before: Parts) -> list[str]:
-        """Of how events are split and stored; files by their names, those that are gone were told of already."""
-        lines = differences(before, self.identity["dataset"])
-        for source in self.sources:
-            lines = [line.replace(source.sha256, source.location) for line in lines]
-        return [line for line in lines if not re.match(r"split\.[0-9a-f]{64}:", line)]
-
-    def remember(self, parts: dict[str, Parts]) -> None:
-        """For the next `explain`."""
-        self.cache.take_note(self._note(), {**self.identity, **parts})
-
-    def _fit_key(self) -> str:
-        return key_of([self.identity["inputs"], self.identity["read"], self.identity["transforms"]])
-
-    def _note(self) -> str:
-        return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
-
-    def _beside(self, location: str) -> Beside:
-        pieces = self.recipe.read(location)
-        if not isinstance(pieces, Pieces):
-            return Beside()
-        return Beside(pieces.reader.companions(location), pieces.reader.beside(location))
-
-    def _readers(self) -> list[Reader]:
-        """The readers in use, each once."""
-        found = [self.recipe.read(source.location) for source in self.sources]
-        used = {pieces.reader.model_dump_json(): pieces.reader for pieces in found if isinstance(pieces, Pieces)}
-        return list(used.values())
-
-
 def _pieces(
-    plan: _Plan, queue: Queue, units: Sequence[Unit], progress: Callable[[Progress], None], *, first: int = 0
+    plan: Plan, queue: Queue, units: Sequence[Unit], progress: Callable[[Progress], None], *, first: int = 0
 ) -> tuple[list[Transform], list[list[Part]]]:
     """All pieces through all stages, beginning at the `first`: the transforms as they were fitted, and what came of
     each piece, in their own order (sums must not depend on where one began)."""
@@ -342,7 +223,7 @@ def _pieces(
     return transforms, results
 
 
-def _run(plan: _Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
+def _run(plan: Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
     config, units = plan.config, plan.units()
     transforms, results = _pieces(plan, queue, units, progress)
     with Assembly(plan.recipe, config, plan.cache) as assembly:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -20,15 +18,13 @@ from clew.errors import LeaseError, StoppedError
 from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
-from clew.ledger.listeners import listeners
-from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
 from clew.train import checkpoint, finder, judge
 from clew.train.config import TrainConfig
 from clew.train.control import Schedule, Verdict
 from clew.train.engine import Engine
 from clew.train.meter import Meter, save_portion
-from clew.train.monitor import Monitor
+from clew.train.rank import monitored, on_record
 from clew.train.stop import Stop
 from clew.train.strategies import Strategy, make
 from clew.train.supply import best_device, make_loader, training_columns
@@ -60,36 +56,20 @@ def run_rank(
 
     Raises whatever stops it, after writing the end down.
     """
-    limit = config.time_limit_minutes
-    with run.writer(f"rank-{place.rank}") as writer, contextlib.ExitStack() as stack:
-        for each in listeners(config.writers, run) if place.rank == 0 else ():
-            stack.callback(each.close)
-            writer.listeners.append(each.see)
-        writer.write(
-            "start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks
-        )
-        try:
-            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
-                device = best_device(place.local_rank)
-                strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
-                config = _sized(run, recipe, config, strategy, writer, device)
-                with (
-                    contextlib.closing(_Loop(run, recipe, config, strategy, writer, stop, device)) as loop,
-                    monitored(run, config, place, device),
-                ):
-                    loop.rehearse()
-                    if resume:
-                        loop.restore()
-                    loop.train()
-                strategy.close()
-        except LeaseError:
-            raise  # the records are another's now
-        except BaseException as error:
-            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **told, cpu=time.process_time())
-            raise
-        writer.write("end", status="finished", message=loop.over, cpu=time.process_time())
+    with on_record(run, config, place, lease) as rank:
+        device = best_device(place.local_rank)
+        strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
+        config = _sized(run, recipe, config, strategy, rank.writer, device)
+        with (
+            contextlib.closing(_Loop(run, recipe, config, strategy, rank.writer, rank.stop, device)) as loop,
+            monitored(run, config, place, device),
+        ):
+            loop.rehearse()
+            if resume:
+                loop.restore()
+            loop.train()
+        strategy.close()
+        rank.over = loop.over
 
 
 def _sized(
@@ -108,15 +88,6 @@ def _sized(
     if strategy.rank == 0:
         run.settle(batch_size=size)
     return config.model_copy(update={"batch_size": size})
-
-
-def monitored(
-    run: Run, config: TrainConfig, place: Place, device: torch.device
-) -> contextlib.AbstractContextManager[Any]:
-    if config.monitor_seconds is None:
-        return contextlib.nullcontext()
-    number = None if device.type == "cpu" else device.index
-    return Monitor(run, place.rank, first=place.local_rank == 0, device=number, period=config.monitor_seconds)
 
 
 class _Loop:
@@ -300,7 +271,8 @@ class _Loop:
 
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
-        shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
+        size = -(-self.config.size // self.config.accumulate)  # what fits into memory when learning
+        shares = Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False)
         found = judge.judge_all(self.recipe, self.model, self.held_out, self._beating(shares.epoch(0)), self.device)
         return tally.values(self.strategy.add(found))
 

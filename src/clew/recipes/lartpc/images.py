@@ -88,12 +88,13 @@ def _number(events: Table, place: int) -> int:
     return int(events.fixed(EVENT)[place]) if EVENT in events else place
 
 
-def shrunk(events: Table, size: Size, by: int) -> Table:
-    """Images of `by` times fewer wires and ticks (rounded up): the charges of each square added up."""
+def shrunk(events: Table, size: Size, by: int, *, within: Size | None = None) -> Table:
+    """Images of `by` times fewer wires and ticks (rounded up), the charges of each square added up; they lie in the
+    first corner of images of the size `within`, where that is given."""
     if by == 1:
         return events
     index, charge = events.ragged(INDEX), events.ragged(CHARGE)
-    rows, columns = -(-size[0] // by), -(-size[1] // by)
+    rows, columns = within or (-(-size[0] // by), -(-size[1] // by))
     wire, tick = np.divmod(index.values.astype(np.int64), size[1])
     key = index.events * (rows * columns) + wire // by * columns + tick // by
     cells, where = np.unique(key, return_inverse=True)

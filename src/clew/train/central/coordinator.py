@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -14,57 +13,20 @@ from clew.errors import LeaseError, LostPeerError, RunError, StoppedError
 from clew.train.central.book import Book
 from clew.train.central.holder import Holder, sound
 from clew.train.central.leases import Leases
+from clew.train.central.members import Cluster, Member, Members
 from clew.train.central.others import Others
 from clew.train.central.states import from_bytes, to_bytes
 from clew.train.central.vector import Vector, fingerprint
-from clew.train.central.worker import Part
 from clew.train.config import TrainConfig
 from clew.train.stop import Stop
 from clew.version import __version__
 
 ROUNDS = ("diloco", "backup")
 """Strategies in which the master waits for updates of several workers before it answers."""
-_TICK, _STATES, _FAREWELL = 0.1, 5.0, 30.0
-"""Seconds: between two looks around, for workers to send their states, and to say good-bye."""
-
-
-@dataclass
-class Member:
-    """A worker that is there."""
-
-    host: str = ""
-    batches: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-    wait: float = 0.0
-    communicate: float = 0.0
-    idle: bool = True
-    state: Tensor | None = None
-    asked: bool = False
-    """Whether its state is wanted."""
-    restore: Tensor | None = None
-    """A state it should go on from."""
-    bad: int = 0
-    """Updates that were not finite."""
-
-    def facts(self) -> dict[str, Any]:
-        """For the records."""
-        times = {"seconds": self.seconds, "wait": self.wait, "communicate": self.communicate}
-        return {"host": self.host, "batches": self.batches, "samples": self.samples} | {
-            name: round(value, 3) for name, value in times.items()
-        }
-
-
-@dataclass
-class Cluster:
-    """Who takes part besides the coordinator."""
-
-    own: Part
-    """The coordinator's part of the weights."""
-    workers: int = 0
-    """How many will come for sure; they are waited for at the end, so that nobody speaks to an empty room."""
-    shards: list[Part] = field(default_factory=list)
-    heads: list[int] = field(default_factory=list)
+_TICK, _STATES = 0.1, 5.0
+"""Seconds: between two looks around, and for workers to send their states."""
+_FAREWELL, _TEAM = 30.0, 600.0
+"""Seconds to say good-bye: for whoever is there, and for those of a fixed team, of which one may begin late."""
 
 
 class Coordinator:
@@ -95,15 +57,12 @@ class Coordinator:
             least=central.every(config.strategy),
             patience=central.lease_seconds,
         )
-        self.members: dict[int, Member] = {}
-        self.lost: dict[int, Member] = {}
+        self.members = Members()
         self.finished = False
         self._enough = False
         """Whether those that must be there before the first batch were."""
         self._round: dict[int, Message] = {}
         self._held: list[Message] = []
-        self._versions: dict[int, int] = {}
-        """Which version of the weights each worker computes with."""
         self.others = Others(post, cluster.shards, cluster.heads, self._take_from_head)
         self._states: list[Tensor] = []
         self._saving: float | None = None
@@ -150,8 +109,10 @@ class Coordinator:
 
     def tick(self) -> None:
         """Look around: who is gone, what is due."""
-        self._looked = time.monotonic()
-        for peer in self._silent():
+        before, self._looked = self._looked, time.monotonic()
+        heard = getattr(self.post, "heard", {})
+        away = self._looked - before  # signs of life that came meanwhile may not have been read yet
+        for peer in self.members.silent(heard, self.book.silence + away) if heard else ():
             self._lose(peer, "no sign of life")
         for peer in self.leases.expired():
             self._lose(peer, f"no progress in {self.config.central.lease_seconds:g} s")
@@ -165,7 +126,7 @@ class Coordinator:
             self._stopping, self._saving = True, self._want_states()
         elif self._saving is None and self.book.save_due():
             self._saving = self._want_states()
-        if self._saving is not None and (self._looked > self._saving or self._all_states()):
+        if self._saving is not None and (self._looked > self._saving or self.members.answered):
             self._save()
         self._maybe_end()
 
@@ -214,7 +175,7 @@ class Coordinator:
         member = self.members[message.peer]
         assert message.tensor is not None
         member.state, member.asked = message.tensor.clone(), False
-        if self._saving is not None and self._all_states():
+        if self._saving is not None and self.members.answered:
             self._save()  # at once: of a single worker the state is then of the same moment as the weights
         self._answer(message.peer, "told", self._told(message.peer))
 
@@ -238,6 +199,7 @@ class Coordinator:
     def _on_bye(self, message: Message) -> None:
         self._told_apart[0] += int(message.facts["sent"])
         self._told_apart[1] += int(message.facts["received"])
+        self._answer(message.peer, "bye", {})
         self._lose(message.peer, "")
 
     def _current(self, message: Message) -> bool:
@@ -279,7 +241,8 @@ class Coordinator:
         self._give(peer, {**self._told(peer), "void": True})
 
     def _give(self, peer: int, facts: dict[str, Any]) -> None:
-        self._versions[peer] = self.holder.version
+        if peer in self.members:
+            self.members[peer].version = self.holder.version
         own = self.holder.values
         sent = own if self.config.central.transfer == "float32" else own.bfloat16()
         self._answer(peer, "weights", {**facts, "version": self.holder.version}, sent)
@@ -291,8 +254,8 @@ class Coordinator:
             return False
         waiting = {message.peer for message in self._held} | {peer}
         bound = max(bound, len(self.members) - 1)
-        working = [p for p, member in self.members.items() if not member.idle and p not in waiting]
-        return any(self.holder.version + len(self._held) - self._versions.get(p, 0) >= bound for p in working)
+        newest = self.holder.version + len(self._held)
+        return any(newest - self.members[p].version >= bound for p in self.members.busy() if p not in waiting)
 
     def _release(self) -> None:
         held, self._held = self._held, []
@@ -301,7 +264,7 @@ class Coordinator:
 
     def _close_round(self) -> None:
         """Take the mean of a round's updates once enough are there."""
-        busy = [peer for peer, member in self.members.items() if not member.idle]
+        busy = self.members.busy()
         need = len(busy) if self.config.strategy == "diloco" else -(-len(busy) * self.config.central.quorum // 1)
         if not self._round or len(self._round) < need:
             return
@@ -330,15 +293,12 @@ class Coordinator:
 
     def _report(self, message: Message) -> bool:
         """Count what a worker has done; False if its lease was not its any more."""
-        facts, member = message.facts, self.members[message.peer]
+        facts = message.facts
         if not all(self.leases.holds(lease, message.peer) for lease, _ in facts["done"]):
             return False
         for lease, count in facts["done"]:
             self.leases.finish(lease, count)
-            member.batches += count
-        member.samples += facts["samples"]
-        member.seconds, member.wait = member.seconds + facts["seconds"], member.wait + facts["wait"]
-        member.communicate += facts["communicate"]
+        self.members[message.peer].add(facts)
         self.book.add(facts)
         while self.book.epochs < self.leases.epochs_done:
             self.book.epoch_over(self._gathered(), self.leases.done, self._facts())
@@ -374,17 +334,10 @@ class Coordinator:
         self._enough = self._enough or len(self.members) >= self.config.central.wait_for or self.leases.done > 0
         return self._enough and (self.leases.done >= self.config.central.warmup or peer == min(self.members))
 
-    def _silent(self) -> list[int]:
-        heard: dict[int, float] | None = getattr(self.post, "heard", None)
-        if heard is None:
-            return []
-        return [peer for peer in self.members if time.monotonic() - heard.get(peer, 0.0) > self.book.silence]
-
     def _lose(self, peer: int, why: str) -> None:
-        member = self.members.pop(peer, None)
+        member = self.members.leave(peer)
         if member is None:
             return
-        self.lost[peer] = member
         back = self.leases.give_back(peer)
         self.book.left(peer)
         self._round.pop(peer, None)
@@ -409,9 +362,8 @@ class Coordinator:
 
     def _facts(self) -> dict[str, Any]:
         """How the workers are doing, for the records."""
-        members = {**self.lost, **self.members}
         return {
-            "workers": {str(peer): member.facts() for peer, member in sorted(members.items())},
+            "workers": self.members.facts(),
             "staleness": {str(age): count for age, count in sorted(self.holder.staleness.items())},
             "bytes": self.post.bytes,
             "returned": self.leases.returned,
@@ -419,23 +371,18 @@ class Coordinator:
         }
 
     def _want_states(self) -> float:
-        for member in self.members.values():
-            member.asked = True
+        self.members.want_states()
         return time.monotonic() + _STATES
-
-    def _all_states(self) -> bool:
-        return not any(member.asked for member in self.members.values())
 
     def _save(self) -> None:
         self._saving = None
         self.vector.fill(self._gathered())
-        states = [member.state for member in self.members.values() if member.state is not None]
         optimizers = [to_bytes(self.holder.optimizer.state_dict()), *self.others.states()]
         self.book.save(
             self.leases.done,
             {
                 "model": self.book.model.state_dict(),
-                "workers": states,
+                "workers": self.members.states(),
                 "masters": optimizers,
                 "leases": self.leases.state(),
                 "version": self.holder.version,
@@ -470,15 +417,9 @@ class Coordinator:
             return
         now = time.monotonic()
         if self._farewell is None:
-            self._farewell = now + _FAREWELL
-        missing = len(self.members) or len(self.lost) < self.cluster.workers
+            self._farewell = now + (_TEAM if self.cluster.workers else _FAREWELL)
+        missing = len(self.members) or len(self.members.lost) < self.cluster.workers
         if not missing or now > self._farewell:
             self.others.end()
             self.book.close(self.leases.done, self._facts(), self.members)
             self.finished = True
-
-
-def split(length: int, masters: Sequence[int]) -> list[Part]:
-    """Equal parts of a vector for these masters."""
-    edges = [length * place // len(masters) for place in range(len(masters) + 1)]
-    return [Part(peer, edges[place], edges[place + 1]) for place, peer in enumerate(masters)]

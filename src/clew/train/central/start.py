@@ -16,21 +16,20 @@ from torch import Tensor
 from clew.comm import Facts, Message, Post
 from clew.comm.tcp import Client, Joint, Server, Token
 from clew.dataset import Dataset
-from clew.errors import ConfigError, LeaseError, LostPeerError, StoppedError
+from clew.errors import ConfigError, LostPeerError
 from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run, Writer
-from clew.ledger.listeners import listeners
-from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
 from clew.train import finder
 from clew.train.central.book import Book
-from clew.train.central.coordinator import Cluster, Coordinator, split
+from clew.train.central.coordinator import Coordinator
 from clew.train.central.holders import Head, Shard
+from clew.train.central.members import Cluster, split
 from clew.train.central.vector import Vector
 from clew.train.central.worker import COORDINATOR, Part, Worker, introduce
 from clew.train.config import TrainConfig
-from clew.train.loop import monitored
+from clew.train.rank import Rank, monitored, on_record
 from clew.train.stop import Stop
 from clew.train.supply import best_device, make_sampler, training_columns
 
@@ -71,27 +70,10 @@ def run_rank(
 
     Raises whatever stops it, after writing the end down.
     """
-    limit = config.time_limit_minutes
-    with run.writer(f"rank-{place.rank}") as writer, contextlib.ExitStack() as stack:
-        for each in listeners(config.writers, run) if place.rank == 0 else ():
-            stack.callback(each.close)
-            writer.listeners.append(each.see)
-        facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
-        writer.write("start", schema=SCHEMA, **facts)
-        try:
-            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
-                config = _sized(run, recipe, config, place, store, writer)
-                device = best_device(place.local_rank)
-                with monitored(run, config, place, device):
-                    message = _play(run, recipe, config, place, store, writer, stop, resume=resume)
-        except LeaseError:
-            raise  # the records are another's now
-        except BaseException as error:
-            status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **told, cpu=time.process_time())
-            raise
-        writer.write("end", status="finished", message=message, cpu=time.process_time())
+    with on_record(run, config, place, lease) as rank:
+        config = _sized(run, recipe, config, place, store, rank.writer)
+        with monitored(run, config, place, best_device(place.local_rank)):
+            rank.over = _play(run, recipe, config, place, store, rank, resume=resume)
 
 
 def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer) -> TrainConfig:
@@ -112,10 +94,9 @@ def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: A
     return config.model_copy(update={"batch_size": size})
 
 
-def _play(
-    run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer, stop: Stop, *, resume: bool
-) -> str:
+def _play(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, rank: Rank, *, resume: bool) -> str:
     """This rank's part; why the training ended before its last epoch, if it did."""
+    writer, stop = rank.writer, rank.stop
     if config.central.listen:
         from clew.train.central.elastic import listen
 

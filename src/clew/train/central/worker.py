@@ -17,7 +17,7 @@ from clew.comm import Message, Post
 from clew.dataset import Dataset
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Disk, Memory, Store
-from clew.errors import ConfigError, RunError
+from clew.errors import ConfigError, LostPeerError, RunError
 from clew.ledger import Run
 from clew.recipe import Recipe
 from clew.train import judge
@@ -35,8 +35,8 @@ from clew.train.trace import COMMUNICATE, LOAD, READ, VALIDATE, Trace
 from clew.version import __version__
 
 COORDINATOR = 0
-_IDLE = 0.1
-"""Seconds between two questions of a worker that has nothing to do."""
+_IDLE, _FAREWELL = 0.1, 30.0
+"""Seconds: between two questions of a worker that has nothing to do; for an answer to its good-bye."""
 
 
 class Part(NamedTuple):
@@ -145,7 +145,7 @@ class Worker:
         """Make sure that there is a lease; or do what else is asked for until there is one. False at the end."""
         while not self._leases or self.facts.get("end"):
             if self.facts.get("end"):
-                self.post.send(COORDINATOR, "bye", {"sent": self.post.sent + 1, "received": self.post.received})
+                self._leave()
                 return False
             if self._flying is not None:
                 self._land()
@@ -162,6 +162,12 @@ class Worker:
             if self._leases and self.rule.follows and self.facts["version"] != self._versions.get(COORDINATOR):
                 self._restart()
         return True
+
+    def _leave(self) -> None:
+        """Say good-bye, and wait until it is heard: who goes at once may go before its last words."""
+        self.post.send(COORDINATOR, "bye", {"sent": self.post.sent + 1, "received": self.post.received + 1})
+        with contextlib.suppress(LostPeerError):
+            self.post.receive(_FAREWELL)
 
     def _due(self, *, last: bool) -> bool:
         """Whether it is time to exchange: after so many batches, or when nothing is left to do for now."""

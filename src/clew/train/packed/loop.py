@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,16 +17,12 @@ from clew.dataset import Dataset
 from clew.dataset.batch import to_batch
 from clew.dataset.store import Disk, Memory, Store
 from clew.errors import ClewError
-from clew.launch.lease import Lease
-from clew.ledger import Run, Writer
-from clew.ledger.records import SCHEMA
-from clew.recipe import Recipe
 from clew.train import checkpoint
-from clew.train.config import TrainConfig
 from clew.train.control import Schedule, Verdict
-from clew.train.engine import make_optimizer
 from clew.train.meter import Bad, save_portion
+from clew.train.packed import states
 from clew.train.packed.judge import judge_all
+from clew.train.packed.lane import FAILED, FINISHED, LOST, STOPPED, Lane
 from clew.train.packed.replay import replayed
 from clew.train.packed.step import PackEngine, Plan, Told
 from clew.train.packed.supply import Portion, Supply
@@ -41,47 +34,10 @@ _LISTEN = 0.1
 """Seconds between two looks at what is said."""
 _AHEAD = 256
 """Steps that are planned at a time."""
-FINISHED, STOPPED, FAILED, LOST = 0, 75, 1, 3
-"""How a model's training ends, as an exit code."""
 
 
 class RefusedError(Exception):
     """A pack cannot be trained as one; says why."""
-
-
-@dataclass(eq=False)
-class Lane:
-    """One model of a pack: the run it is recorded in, and what it is trained with."""
-
-    run: Run
-    recipe: Recipe
-    config: TrainConfig
-    lease: Lease | None = None
-    state: dict[str, Any] | None = None
-    """What to go on from."""
-    code: int | None = None
-    """How it ended."""
-    message: str = ""
-    cpu: float = 0.0
-    writer: Writer = field(init=False)
-    verdict: Verdict = field(init=False)
-    schedule: Schedule = field(init=False)
-    over: str = ""
-    """Why its training ends before the last epoch."""
-
-    def begin(self) -> None:
-        """From here on, records are written."""
-        self.writer = self.run.writer("rank-0")
-        self.writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=0, ranks=1)
-
-    def end(self, code: int, message: str = "", error: str = "") -> None:
-        """Write the last record; not where another has the run by now."""
-        self.code, self.message = code, message
-        status = {FINISHED: "finished", STOPPED: "stopped", FAILED: "failed"}.get(code)
-        if status is not None:
-            told = {"error": error} if error else {}
-            self.writer.write("end", status=status, message=message, **told, cpu=self.cpu)
-        self.writer.close()
 
 
 class PackLoop:
@@ -156,8 +112,7 @@ class PackLoop:
             state = lane.state
             if state is None:
                 return
-            self.engine.stack.fill(row, state["model"])
-            self._fill_optimizer(row, state["optimizers"]["loss"])
+            states.fill(self.engine, row, state)
             self.step, self.epoch, self.place, self.seen = state["place"]
             self.spent = state["spent"]
             lane.verdict.restore(state["verdict"])
@@ -389,42 +344,13 @@ class PackLoop:
         """A state to go on from, in a pack or alone."""
         lane = self.lanes[row]
         self._weights(row)
-        buffers = {name: each[row].cpu().clone() for name, each in self.engine.stack.fixed.items()}
         state = {
-            "ranks": [{"random": torch.get_rng_state(), "buffers": buffers}],
-            "model": {n: t.detach().cpu().clone() for n, t in self.engine.stack.state_dict(row).items()},
-            "optimizers": {"loss": self._optimizer_state(row)},
-            "scaler": None,
-            "average": None,
+            **states.take(self.engine, row, lane.config, self.step),
             "place": [self.step, self.epoch, self.place, self.seen],
             "spent": self.spent + time.monotonic() - self.begun,
             "over": lane.over,
-            "pending": [],
             "verdict": lane.verdict.state(),
         }
         path = checkpoint.save_state(lane.run, self.step, state, keep=lane.config.keep_checkpoints)
         facts = {"epoch": self.epoch, "step": self.step}
         lane.writer.write("checkpoint", **facts, file=f"checkpoints/{path.name}")
-
-    def _optimizer_state(self, row: int) -> dict[str, Any]:
-        """As torch's own optimiser would give it."""
-        rows, stack = self.engine.optimizer, self.engine.stack
-        weights = [nn.Parameter(each.detach().cpu().clone()) for each in stack.split(stack.weights[row])]
-        made = make_optimizer(weights, self.lanes[row].config)
-        names = ("momentum_buffer",) if rows.name == "sgd" else ("exp_avg", "exp_avg_sq")
-        for name, table in zip(names, rows.state, strict=False):
-            for weight, own in zip(weights, stack.split(table[row].detach().cpu().clone()), strict=True):
-                made.state[weight][name] = own
-        if rows.name != "sgd":
-            for weight in weights:
-                made.state[weight]["step"] = torch.tensor(float(self.step))
-        return made.state_dict()
-
-    def _fill_optimizer(self, row: int, state: dict[str, Any]) -> None:
-        rows, stack = self.engine.optimizer, self.engine.stack
-        names = ("momentum_buffer",) if rows.name == "sgd" else ("exp_avg", "exp_avg_sq")
-        for name, table in zip(names, rows.state, strict=False):
-            for place, own in enumerate(stack.split(table[row])):
-                found = state["state"].get(place, {}).get(name)
-                if found is not None:
-                    own.copy_(found)

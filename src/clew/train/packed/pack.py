@@ -23,7 +23,8 @@ from clew.train.api import document
 from clew.train.config import TrainConfig
 from clew.train.loop import run_rank
 from clew.train.packed import group, stack
-from clew.train.packed.loop import FAILED, FINISHED, LOST, STOPPED, Lane, PackLoop, RefusedError
+from clew.train.packed.lane import FAILED, FINISHED, LOST, STOPPED, Lane
+from clew.train.packed.loop import PackLoop, RefusedError
 from clew.train.stop import Stop
 from clew.train.supply import best_device
 

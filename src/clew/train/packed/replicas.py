@@ -23,7 +23,7 @@ from clew.ledger.records import SCHEMA
 from clew.recipe import Recipe
 from clew.train.config import TrainConfig
 from clew.train.packed import group, pack
-from clew.train.packed.loop import LOST, STOPPED, Lane
+from clew.train.packed.lane import LOST, STOPPED, Lane
 from clew.train.stop import Stop
 from clew.train.supply import best_device
 
