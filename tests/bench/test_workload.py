@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -49,6 +53,32 @@ def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
     extra = told["report"]["training"]
     assert (extra["mean_throughput"], extra["mean_epoch_time"], extra["num_epochs"]) == (5.0, 20.0, 3)
     assert extra["first_epoch_left_out"] and extra["throughput_per_epoch"] == [2.0, 10.0, pytest.approx(3.3333)]
+
+
+def test_a_result_that_is_not_complete_says_so() -> None:
+    made = result(attempt(), epochs=5)
+    assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "unfinished: 3 of 5 epochs"
+    made.status = "finished"  # fewer steps were asked for
+    assert summary(made, WorkloadConfig(**made.config))["report"]["log"] == "ok"
+
+
+def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
+    script = f"""
+import subprocess, sys, time
+from clew.bench.jobs import guarded
+from clew.launch.launcher import Job
+job = subprocess.Popen(["sleep", "100"], start_new_session=True)
+print(job.pid, flush=True)
+with guarded([Job("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
+    time.sleep(100)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        job = psutil.Process(int(starter.stdout.readline()))
+        time.sleep(0.5)
+        starter.kill()
+    gone, _ = psutil.wait_procs([job], timeout=20)
+    assert gone == [job] or job.status() == psutil.STATUS_ZOMBIE
 
 
 def test_seeds_show_a_spread_and_a_target_its_time() -> None:
@@ -176,10 +206,10 @@ def test_the_best_setting_of_a_node_and_its_cost(tmp_path: Path) -> None:
 
 
 def test_a_node_is_scanned(tmp_path: Path) -> None:
-    words = ("--events", "1", "--time", "1s", "--price-per-hour", "1", "--recipe", SMALL, "--output", tmp_path / "n")
+    words = ("--events", "1", "--time", "12s", "--price-per-hour", "1", "--recipe", SMALL, "--output", tmp_path / "n")
     outcome = clew("bench", "node", *words, "--gpus", "0")
     assert outcome.code == 0, outcome.err
     found = json.loads((tmp_path / "n" / "node.json").read_text())
     speeds = [trial["events_per_second"] for trial in found["trials"]]
-    assert len(speeds) >= 2 and found["best"]["events_per_second"] == max(speeds) > 0
+    assert len(speeds) + len(found["untried"]) >= 2 and found["best"]["events_per_second"] == max(speeds) > 0
     assert "run it: clew bench particleflow" in outcome.out and "a million events cost" in outcome.out

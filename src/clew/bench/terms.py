@@ -17,9 +17,9 @@ PUBLISHED = {"events": 1100, "epochs": 5, "batch_size": 16}
 PUBLISHED_BAND = (0.955, 0.960)
 """Of the accuracy with padding counted, after the published configuration on the public Delphes files: 0.9576 to
 0.9579 were published, give or take what seeds do."""
-BANDS: dict[tuple[int, int, int], tuple[float, float]] = {(32, 2, 4): (0.79, 0.88)}
-"""Of the accuracy without padding on synthetic events, by events, epochs and batch size. Seeds 0, 1 and 2 gave 0.842,
-0.826 and 0.840 on 2 threads: five times their deviation around the mean."""
+BANDS: dict[tuple[int, int, int], tuple[float, float]] = {(32, 2, 4): (0.76, 0.90)}
+"""Of the accuracy without padding on synthetic events, by events, epochs and batch size. From seeds 1 to 4 (0.826,
+0.840, 0.842, 0.819 on 2 threads), none of which is the default: where another lies in 99 of 100 cases (Student's t)."""
 _PICKLES = (".pkl.bz2", ".pkl")
 FIXED = {
     "particleflow": (

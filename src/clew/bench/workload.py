@@ -16,7 +16,7 @@ from clew import spec
 from clew.bench import attempt as attempts
 from clew.bench import hepscore
 from clew.bench.attempt import Attempt
-from clew.bench.jobs import end, here
+from clew.bench.jobs import end, guarded, here
 from clew.bench.material import Material, material
 from clew.bench.outcome import Result, summary
 from clew.bench.surroundings import data_facts, environment, hashes, power
@@ -148,7 +148,8 @@ class Bench:
                 jobs[each.copy] = launcher.start(
                     self._command(each, batch_size, steps), folder=self._folder(each), room=self._room(each.copy)
                 )
-            self._watch(launcher, made, jobs, title, publish)
+            with guarded(list(jobs.values())):
+                self._watch(launcher, made, jobs, title, publish)
         except BaseException:
             for job in jobs.values():
                 end(launcher, job)

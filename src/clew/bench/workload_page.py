@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.bench.outcome import Result, comparable, figures
+from clew.bench.surroundings import others
 from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
@@ -47,7 +48,8 @@ def notes(result: Result, config: WorkloadConfig) -> list[str]:
         best = result.fits["largest_that_fits"]
         fits = f"the largest that fits is {best}" if best else "not even one event fits"
         found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fits}.")
-    return [*found, escape(comparable(config))]
+    seen = result.environment
+    return [*others(seen.get("load_before"), seen.get("cores_allowed")), *found, escape(comparable(config))]
 
 
 def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> str:
@@ -62,7 +64,7 @@ def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> s
         ("pass band", _band(found)),
         ("time to target", _target(found)),
         ("J/event", f"{number(found['joules_per_event'])} <small>{escape(result.power)}</small>"),
-        ("peak memory", _bytes(found["peak_memory_bytes"])),
+        ("peak memory of a copy", _bytes(found["peak_memory_bytes"])),
         ("peak memory of a device", _bytes(found["peak_device_memory_bytes"])),
         ("of that the training's tensors", _bytes(found["peak_device_tensors_bytes"])),
         ("waiting for data", _percent(found["data_wait_share"])),
@@ -75,7 +77,7 @@ def _accuracy(found: dict[str, Any], name: str) -> str:
     told = found["accuracy"][name]
     if told is None:
         return "–"
-    spread = f" ± {told['deviation']:.4f} over {told['n']}" if told["deviation"] is not None else ""
+    spread = f" ± {told['deviation']:.4f} over {told['n']} seeds" if told["deviation"] is not None else ""
     return f"{told['mean']:.4f}<small>{spread}</small>"
 
 
@@ -125,14 +127,14 @@ def drawn(result: Result) -> list[Figure]:
             }
         }
         speed.append(line(x, [epoch.speed for epoch in each.epochs], title, colour=colour, mode="lines+markers", **own))
-        for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")):
+        for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")) if not each.copy else ():
             known = [
                 (n, epoch.metrics[name]) for n, epoch in zip(x, each.epochs, strict=True) if epoch.metrics.get(name)
             ]
             if known:
                 style: dict[str, Any] = {"line": {"color": COLOURS[colour], "width": 2, "dash": dash}}
                 ends, values = zip(*known, strict=True)
-                called = f"{title}{', padding counted' if name == PADDED else ''}"
+                called = f"seed {each.seed}{', padding counted' if name == PADDED else ''}"
                 accuracy.append(line(ends, values, called, mode="lines+markers", **style))
     whole: dict[str, Any] = {"dtick": 1} if len(result.good[0].epochs) < 12 else {}
     made = [

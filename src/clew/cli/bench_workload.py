@@ -194,6 +194,7 @@ def node(
       clew bench node --time 5m --gpus 0 --json
     """
     from clew.bench.node import scan
+    from clew.bench.surroundings import others
     from clew.bench.terms import WorkloadConfig
     from clew.config import Document, validate
 
@@ -216,6 +217,10 @@ def node(
         return
     best = found.best
     console.print(f"best: {bold(_setting(best))}, {best.events_per_second:,.3g} events/s")
+    if found.untried:
+        console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
     if found.cost is not None:
         console.print(f"a million events cost {bold(f'{found.cost:,.2f}')} at {price_per_hour:g} an hour")
     devices = [] if config.gpus is None else ["--gpus", str(config.gpus)]
@@ -262,6 +267,7 @@ def _noting() -> Iterator[Any]:
 
 def _show(found: Result) -> None:
     from clew.bench.outcome import figures
+    from clew.bench.surroundings import others
     from clew.bench.terms import ACCURACY, PADDED
 
     told = figures(found)
@@ -280,6 +286,12 @@ def _show(found: Result) -> None:
         took = told["seconds_to_target"]
         rows.append((f"time to {told['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
     rows.append(("J/event", found.power if told["joules_per_event"] is None else f"{told['joules_per_event']:.4g}"))
+    if told["peak_memory_bytes"]:
+        rows.append(("peak memory of a copy", f"{told['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if told["peak_device_tensors_bytes"]:
+        rows.append(("peak memory of tensors", f"{told['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
+    if told["data_wait_share"] is not None:
+        rows.append(("waiting for data", f"{told['data_wait_share']:.1%}"))
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
     if found.bins:
@@ -292,4 +304,6 @@ def _show(found: Result) -> None:
         speed = "out of memory" if not row["fits"] else f"{row['events_per_second'] or 0:,.4g} events/s"
         rows.append((f"batch {row['batch_size_per_device']}", speed))
     console.print(table(("", ""), rows))
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
     console.print(f"[dim]{escape(told['comparable'])}[/]")

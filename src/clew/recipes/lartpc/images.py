@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew import Ragged, Table
 from clew.errors import DataError
-from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, SHAPE, VERTEX
+from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SHAPE, VERTEX
 
 Size = tuple[int, int]
 
@@ -36,7 +36,7 @@ def checked(events: Table, size: Size, *, most: int | None = None) -> Table:
 
     Raises:
         DataError: one has another size, pixels outside or out of order, charge that is not a number or not above 0, no
-            pixels at all, or more than `most`; the line names the event.
+            pixels at all, or more than `most`, or a label that is none; the line names the event.
     """
     index, charge = events.ragged(INDEX), events.ragged(CHARGE)
     _check_shape(events, size)
@@ -63,7 +63,18 @@ def checked(events: Table, size: Size, *, most: int | None = None) -> Table:
             f"event {_number(events, at)}: {lengths[at]:,} pixels have charge, more than the {most:,} that fit; raise "
             "image.most, or the threshold that the image was made with"
         )
+    _check_labels(events)
     return events
+
+
+def _check_labels(events: Table) -> None:
+    if LABEL not in events:
+        return
+    label = events.fixed(LABEL)
+    bad = np.flatnonzero((label < 0) | (label >= len(CLASSES)))
+    if len(bad):
+        known = ", ".join(f"{place} {name}" for place, name in enumerate(CLASSES))
+        raise DataError(f"event {_number(events, int(bad[0]))}: label {label[bad[0]]}; labels are {known}")
 
 
 def _check_shape(events: Table, size: Size) -> None:
