@@ -139,16 +139,19 @@ def rate(step: Step, seconds: float = _SECONDS) -> float:
 
 
 class Rival:
-    """Processes that train the same way, side by side. They are begun at once and wait for the word.
+    """Processes that train the same way, side by side. Once begun, they wait for the word.
 
     Raises RuntimeError where one fails or hangs."""
 
     def __init__(self, *kind: str | int, processes: int = 1) -> None:
-        command = [sys.executable, __file__, *map(str, kind)]
+        self._command, self._many, self._until = [sys.executable, __file__, *map(str, kind)], processes, 0.0
+        self._processes = list[Any]()
+
+    def begin(self) -> None:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         pipes["env"] = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": "32"}  # streams that do not wait for each other
         self._until = time.monotonic() + _START
-        self._processes = [subprocess.Popen(command, **pipes) for _ in range(processes)]
+        self._processes = [subprocess.Popen(self._command, **pipes) for _ in range(self._many)]
 
     def rate(self) -> float:
         """Steps of a model a second, of all."""

@@ -3,16 +3,15 @@
 Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, dense images on the device already.
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
-have it everywhere, so that lists help nothing. `fed` takes each batch from memory, compressed by blosc2, decompressed
-and sent by a thread while the device works. Errors come first: each block against float64 with the same inputs, the
-share of winners that differ, and gradients of the whole network beside those of plain bf16. Without a device only plain
-PyTorch is tried, at a small image, and nothing is measured against a bar.
+have it everywhere, so that lists help nothing: whole images are handed over. `fed` is the training of `clew train`,
+kernel by kernel, from images in compressed memory by its own loader. Errors come first: each block against float64 with
+the same inputs, the share of winners that differ, and gradients of the whole network beside those of plain bf16.
+Without a device only plain PyTorch is tried, at a small image, and nothing is measured against a bar.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,9 +42,9 @@ def on(device: torch.device, pixels: Pixels) -> Pixels:
 
 
 def full(events: int, side: int) -> Pixels:
-    """Charge in every pixel."""
-    index = torch.arange(side * side, dtype=torch.int32).repeat(events)
-    return index, torch.rand(len(index)) + 0.1, torch.arange(events + 1) * side * side
+    """Charge in every pixel: whole images, in bf16."""
+    charge = (torch.rand(events * side * side) + 0.1).bfloat16()
+    return torch.empty(0, dtype=torch.int32), charge, torch.arange(events + 1) * side * side
 
 
 def frames(path: str, side: int) -> Pixels:
@@ -112,8 +111,8 @@ def timed(learn: Step, steps: int) -> Callable[[], float]:
     return lambda: seconds(block) / steps
 
 
-def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, rounds: int, rival: bool) -> None:
-    """Images/s of both, and memory of ours."""
+def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, rounds: int, rival: bool) -> float:
+    """Images/s of both, and memory of ours; ours is returned."""
     device, batch = pixels[0].device, len(pixels[2]) - 1
     label = torch.arange(batch, device=device) % 5
     torch.manual_seed(1)
@@ -131,6 +130,7 @@ def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, r
         sheet.state(f"{name}, batch {batch}: {each}", batch / found, "images/s")
     sheet.bar(f"{name}, batch {batch}: clew", batch / times["clew"], bar, "images/s")
     sheet.state(f"{name}, batch {batch}: peak memory of clew", memory, "GiB")
+    return batch / times["clew"]
 
 
 def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
@@ -148,11 +148,14 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         weight, bias = (each.detach() for each in block.parameters())
         before, fill = fill, ops.background(fill, weight, bias)
         if x is None:
-            y, winner, found = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
+            y, winner, found, _ = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
             exact = portable.image(index, charge.double(), offsets, side, side)
-        else:
+        elif ops.listed(x, weight):
             y, winner, found = ops.cells(x, active, before, fill, weight, bias)
             exact = x.double()
+        else:
+            (y, winner), exact = ops.whole(x, weight, bias), x.double()
+            found = torch.ones(y.shape[:3], dtype=torch.bool, device=y.device)
         z = f.conv2d(exact.permute(0, 3, 1, 2), weight.double(), bias.double(), padding=2)
         best, place = f.max_pool2d(z, 5, return_indices=True)
         true = (place // z.shape[3] % 5 * 5 + place % z.shape[3] % 5).permute(0, 2, 3, 1)
@@ -178,7 +181,9 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         with torch.autocast(device.type, torch.bfloat16):
             loss = f.cross_entropy(look(), label)
         found = torch.autograd.grad(loss, wanted)
-        off[kind] = max(float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True))
+        each = [float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True)]
+        print(kind, " ".join(f"{one:.3g}" for one in each), flush=True)
+        off[kind] = max(each)
         sheet.state(f"{name}: largest error of a gradient, {kind}", off[kind], "of its norm")
     sheet.bar(f"{name}: that of clew over that of plain", off["clew"] / off["plain"], 1.1, "times", lower=True)
 
@@ -195,10 +200,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     few = on(device, tracks(2, side, SHARE))
     errors(sheet, "tracks", few, side)
     gradients(sheet, "tracks", few, side)
+    rates = {}
     for batch, bar in BARS.items():
         pixels = on(device, tracks(batch if batch < 8 else 8, side, SHARE, seed=batch))
         pixels = repeated(pixels, batch)
-        contest(sheet, "tracks", pixels, side, bar, rounds=rounds, rival=batch == 16)
+        rates[batch] = contest(sheet, "tracks", pixels, side, bar, rounds=rounds, rival=batch == 16)
         torch.cuda.empty_cache()
     if arguments.frames:
         real = on(device, frames(arguments.frames, side))
@@ -207,7 +213,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         torch.cuda.empty_cache()
     contest(sheet, "dense", on(device, full(16, side)), side, DENSE, rounds=rounds, rival=False)
     torch.cuda.empty_cache()
-    fed(sheet, tracks(8, side, SHARE), side, batch=64, steps=20, learner=learner, captured=captured)
+    fed(sheet, folder / "fed", tracks(8, side, SHARE), side, batch=64, epochs=6, rate=rates[64])
     return {"side": side, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 
@@ -222,7 +228,6 @@ def repeated(pixels: Pixels, batch: int) -> Pixels:
 
 
 if __name__ == "__main__":
-    os.environ["CLEW_TRITON"] = "1"
     parser = options(__doc__, "fewer rounds")
     parser.add_argument("--side", type=int, default=3600, help="rows and columns of an image (default: 3600)")
     parser.add_argument("--frames", help="a file of real frames (tar), to be among the inputs")

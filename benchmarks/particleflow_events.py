@@ -105,7 +105,7 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
 def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str, str]) -> None:
     """Shares of events by how many they have of something."""
     most, least = (of([of(values) for values in every.values()]) for of in (max, min))
-    edges = np.arange(most + 2) - 0.5 if most < 60 else np.linspace(0.97 * least, 1.03 * most, 30)
+    edges = np.arange(most + 2) - 0.5 if most < 60 else np.linspace(0.97 * least, 1.03 * most, 22).round() - 0.5
     for label, values in every.items():
         share = np.histogram(values, edges)[0] / len(values)
         axis.stairs(share, edges, color=colours[label], label=f"{label}: {values.mean():,.1f}", linewidth=1.5)
@@ -117,7 +117,8 @@ def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str
         axis.axvspan(*RANGES[name], color="black", alpha=0.06, label="published range")
     axis.set_xlabel(name if name == "elements" else f"{name}s")
     axis.set_ylabel("share of events")
-    axis.legend(fontsize=8)
+    axis.set_ylim(0, 1.45 * axis.get_ylim()[1])
+    axis.legend(fontsize=8, ncols=2, loc="upper center")
 
 
 def _per_event(made: Table, name: str) -> Any:

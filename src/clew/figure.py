@@ -17,6 +17,9 @@ Figure: TypeAlias = dict[str, Any]
 # Okabe and Ito's palette: told apart with every kind of colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
 
+_BELOW = {"xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
+"""Of a legend: at the bottom, where it takes its room from the axes instead of covering their titles."""
+
 
 def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str = "", **layout: Any) -> Figure:
     """A figure from plotly traces, with clew's axes and a title; `layout` is merged in last."""
@@ -26,8 +29,8 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
         "xaxis": {**axis, "title": {"text": x}},
         "yaxis": {**axis, "title": {"text": y}},
         "colorway": list(COLOURS),
-        "margin": {"l": 64, "r": 20, "t": 44, "b": 100},
-        "legend": {"orientation": "h", "x": 0, "y": -0.28, "yanchor": "top", "font": {"size": 12}},
+        "margin": {"l": 64, "r": 20, "t": 44, "b": 64},
+        "legend": {"orientation": "h", "x": 0, "font": {"size": 12}, **_BELOW},
     }
     for key in ("xaxis", "yaxis"):
         if layout.get(key, {}).get("type") == "log":

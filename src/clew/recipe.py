@@ -73,6 +73,10 @@ class Recipe:
     events_a_file: ClassVar[int] = 256
     """Of the files that `generate` writes, or a multiple."""
 
+    at_once: ClassVar[int] = 256
+    """Samples that are judged or predicted at once where a run's own batches are smaller: nothing is learned from them,
+    so only speed decides. Fewer where one sample is large."""
+
     location: ClassVar[str] = ""
     """Where `find` found the class: its name, or its file. Set by clew."""
 

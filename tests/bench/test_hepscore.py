@@ -99,15 +99,24 @@ def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
 
 
 def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path: Path) -> None:
-    def epochs(values: list[float], batch: int = 4) -> dict[str, Any]:
-        return {"throughput_per_epoch": values, "batch_size_per_device": batch}
+    def measured(seeds: list[float], batch: int) -> dict[str, Any]:
+        epochs = [1.0, *(seeds[0] * factor for factor in (0.99, 1.0, 1.01))]
+        return {"throughput_per_epoch": epochs, "throughput_per_seed": seeds, "batch_size_per_device": batch}
 
     a = tmp_path / "a" / "particleflow_summary.json"
-    for name, values, batch in (("a", [1.0, 2.0, 2.02, 1.98], 4), ("b", [1.0, 4.0, 4.02, 3.98], 4), ("c", [1.0], 8)):
+    cases = {"a": ([2.0, 2.02, 1.98], 4), "b": ([4.0, 4.02, 3.98], 4), "c": ([4.0], 4), "d": ([1.0], 8)}
+    for name, (seeds, batch) in cases.items():
         path = tmp_path / name / "particleflow_summary.json"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps(summary(values[-1], training=epochs(values, batch))))
+        path.write_text(json.dumps(summary(seeds[0], training=measured(seeds, batch))))
     found = compare.compare(a, tmp_path / "b" / a.name).rows[0]
-    assert found.ratio == pytest.approx(3.98 / 1.98) and found.p is not None and found.p < 0.01
+    assert (found.ratio, found.n) == (2.0, (3, 3)) and found.p is not None and found.p < 0.01
+    alone = compare.compare(a, tmp_path / "c" / a.name).rows[0]  # its epochs are no repeats
+    assert alone.p is None and alone.told == "no repeats, nobody can say; epochs of a training scatter by 1.0%"
     with pytest.raises(ConfigError, match=r"batch_size_per_device is 4 in .* and 8 in"):
-        compare.compare(a, tmp_path / "c" / a.name)
+        compare.compare(a, tmp_path / "d" / a.name)
+
+
+def test_many_rows_ask_more_of_each() -> None:
+    rows = [compare.Row("", 1.0, 2.0, p) for p in (0.03, None, 0.01, 0.04)]
+    assert [row.p for row in compare._corrected(rows)] == [0.06, None, 0.03, 0.06]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
-from clew import Run, spec
+from clew import Dataset, Run, spec
 from clew.bench import asking
 from clew.bench.material import Material, material
 from clew.bench.terms import FIXED, WorkloadConfig
+from clew.recipes.particleflow import events
+from clew.recipes.particleflow.events import Generator
+from tests.cli import clew as shell
+from tests.recipes.particleflow.test_reading import write_delphes
 from tests.train import losses
 
 pytestmark = pytest.mark.timeout(120)
@@ -50,8 +55,9 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
-    found = asking.flips(two, WorkloadConfig(threads=2))
-    assert found is not None and found["threads"] == [1, 2] and len(found["by_layer"]) == 3
+    found = asking.agreement(two, WorkloadConfig(threads=2, gpus=0))
+    assert found is not None and found["between"] == ["1 thread", "2 threads"] and len(found["by_layer"]) == 3
+    assert found["accuracy_gap"] <= found["share_told_another_class"] < 0.05
     assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
 
 
@@ -62,3 +68,33 @@ def test_padding_is_what_bins_have_left(made: Material) -> None:
     places = sum(64 * -(-int(n) // 64) for n in lengths)
     assert found["padding_share"] == pytest.approx(1 - lengths.sum() / places)
     assert found["padding_share"] <= found["padding_share_of_rectangles"] < 1
+
+
+def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
+    tables = [events.make(count, 1, place, Generator(kind="parametric", pileup=4)) for place, count in ((0, 6), (1, 8))]
+    for name, table in zip(("a.pkl", "b.pkl.bz2"), tables, strict=True):
+        write_delphes(tmp_path / name, table)
+    settings = [word for one in SMALL for word in ("--set", one)]
+    words: list[str | Path] = [
+        "--data",
+        tmp_path / "*.pkl*",
+        "--epochs",
+        "1",
+        "--threads",
+        "1",
+        "--gpus",
+        "0",
+        *settings,
+    ]
+    outcome = shell("bench", "particleflow", *words, "--events", "7", "--output", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert report["data"]["synthetic"] is False and report["data"]["events"] == {"train": 7, "val": 4}
+    assert "not comparable with the published one" in report["figures"]["comparable"]
+    prepared = Dataset(tmp_path / "out" / "dataset")
+    first, second = (table.ragged("elements").lengths.tolist() for table in tables)
+    assert sorted(prepared.lengths("train", "elements").tolist()) == sorted([*first, second[0]])
+    outcome = shell("bench", "particleflow", *words, "--events", "12", "--output", tmp_path / "more")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert "--data holds 14 events, and 12 to learn from and 4 to validate on are needed" in outcome.err

@@ -174,7 +174,9 @@ def _look_at(found: dict[str, Any]) -> None:
     assert two["oversubscribed"] == (len(os.sched_getaffinity(0)) < 2)
     for row in (one, two):
         assert row["events_per_second"] > 0 and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
+        assert row["filling_seconds"] > 0
     assert one["shares"]["communicate"] == 0 and two["shares"]["communicate"] + two["shares"]["wait"] > 0
     losses = [each["judged"][-1][2] for each in found["trainings"]]
+    assert [one["loss"], two["loss"]] == losses
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
     assert found["trainings"][0]["judged"][-1][1] == 2 * found["conditions"]["events"]["train"]

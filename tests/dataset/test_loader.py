@@ -125,6 +125,29 @@ def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: Keep,
     assert sorted(seen) == list(range(300))
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    windowed = store(data, "compressed")
+    monkeypatch.setattr("clew.dataset.store._CHUNK", 1)
+    sampler = Sampler(300, 16, 1, ranks - 1, ranks, window=3, streamed=True)
+    alone = store(data, "compressed", sampler.block)
+    assert alone.singly and not windowed.singly
+    loader = Loader(alone, sampler, None, CPU, parts=2, ahead=1)
+    read: list[tuple[int, int]] = []
+    loader.on_read = lambda begun, ended: read.append((begun, ended))
+    portions = list(loader.epoch(1))
+    assert [p.numbers.tolist() for p in portions] == [own.tolist() for own in sampler.epoch(1)]
+    assert len(read) == len(portions)
+    memory = store(data, "memory")
+    for portion in portions:
+        for part, numbers in zip(portion.parts, np.array_split(portion.numbers, 2), strict=True):
+            assert part.counts == bool(len(numbers))
+            wanted = to_batch(memory.read(numbers if len(numbers) else np.arange(2)))
+            for name in wanted.columns:
+                assert torch.equal(part[name], wanted[name])
+    assert [p.numbers.tolist() for p in loader.epoch(1, 2, 4)] == [p.numbers.tolist() for p in portions[2:4]]
+
+
 @pytest.mark.parametrize("keep", ["memory", "disk"])
 def test_an_epoch_can_be_taken_up_at_any_batch(data: Dataset, keep: Keep) -> None:
     sampler = Sampler(300, 16, 1, window=3, streamed=keep != "memory")

@@ -112,8 +112,8 @@ def test_sums_are_those_of_the_points_that_count(service: Service) -> None:
 def test_a_deleted_run_leaves_nothing(tmp_path: Path) -> None:
     import sqlalchemy as sa
 
-    from clew.service.book import erase
     from clew.service.database.tables import points, records, spans
+    from clew.service.recount import erase
 
     opened = Service.open(ServiceConfig(folder=tmp_path / "erased"))
     opened.write(_make)

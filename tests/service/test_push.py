@@ -95,6 +95,15 @@ def test_pushing_again_sends_nothing_even_from_a_copy(link: Link, run: Run, run_
     assert first.number == second.number
 
 
+def test_tags_and_group_reach_a_run_that_the_server_had_already(client: httpx.Client, link: Link, run: Run) -> None:
+    client.post("/api/v1/groups", json={"name": "pushers"})
+    for tags, group in ((("one",), None), (("two",), "pushers"), ((), None)):
+        pusher = Pusher(run, link, group, tags)
+        pusher.push()
+    row = client.get(f"/api/v1/runs/{pusher.number}").json()
+    assert {"one", "two"} <= {*row["tags"]} and row["group_name"] == "pushers"
+
+
 def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Link, run_copy: Run) -> None:
     with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
         lines = file.read().splitlines(keepends=True)

@@ -81,6 +81,22 @@ def test_many_senders_of_the_same_store_it_once(client: httpx.Client, run: int) 
     assert loss(client, run)["count"] == 49
 
 
+_WORDS = {"quotes": 'a "b" \\ c', "braces": "{1,NULL}", "null": "NULL", "empty": "", "space": " ", "odd": "ü\n\t'%s"}
+
+
+@pytest.mark.parametrize("words", _WORDS.values(), ids=_WORDS.keys())
+def test_words_are_kept_as_they_are(client: httpx.Client, words: str, request: pytest.FixtureRequest) -> None:
+    run = make(client, request.node.callspec.id)
+    name = f"{words}/auc"
+    validation = {"seq": 1, "time": 1001.0, "kind": "validation", "epoch": 0, "step": 1, "metrics": {name: 0.5}}
+    end = {"seq": 2, "time": 1002.0, "kind": "end", "status": "failed", "message": words}
+    send(client, run, start(), validation, end)
+    row = client.get(f"/api/v1/runs/{run}").json()
+    assert (row["message"], row["metrics"]) == (words, {name: 0.5})
+    assert client.get(f"/api/v1/runs/{run}/records").json()["items"][1:] == [validation, end]
+    assert [each["name"] for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]] == [f"val/{name}"]
+
+
 def test_the_row_of_a_run_follows_its_records(client: httpx.Client, run: int) -> None:
     validation = {"seq": 2, "time": 1002.0, "kind": "validation", "epoch": 0, "step": 1, "seconds": 1.0}
     send(client, run, start(ranks=4), step(1, 1), {**validation, "metrics": {"auc": 0.9, "bad": None}})

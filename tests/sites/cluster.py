@@ -34,17 +34,20 @@ SlurmctldLogFile={folder}/log/slurmctld.log
 SlurmdLogFile={folder}/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 AccountingStorageType=accounting_storage/none
 GresTypes=gpu
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=2000
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_interval=1,sched_min_interval=100000,batch_sched_delay=0
 ReturnToService=2
 SlurmctldTimeout=60
-SlurmdTimeout={silence}
-MinJobAge=600
+SlurmdTimeout=8
+MinJobAge={memory}
 MaxJobCount={most}
 KillWait=5
 MpiDefault=none
@@ -69,9 +72,10 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 class Cluster:
     """Use as a context. Its commands find it by $SLURM_CONF."""
 
-    def __init__(self, folder: Path, *, most: int = 1000, silence: int = 8) -> None:
+    def __init__(self, folder: Path, *, most: int = 1000, memory: int = 600) -> None:
+        """It knows at most so many jobs, and those that have ended for so many seconds."""
         self.folder, self.conf = folder, folder / "slurm.conf"
-        self._most, self._silence = most, silence
+        self._most, self._memory = most, memory
 
     def __enter__(self) -> Cluster:
         for name in ("state", "spool", "log", "munge", *(f"tmp/{node}" for node in NODES)):
@@ -126,7 +130,7 @@ class Cluster:
     def _write(self) -> None:
         host, ports = socket.gethostname().partition(".")[0], _free_ports(1 + len(NODES))
         nodes = [_NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
-        told = {"host": host, "folder": self.folder, "control": ports[0], "most": self._most, "silence": self._silence}
+        told = {"host": host, "folder": self.folder, "control": ports[0], "most": self._most, "memory": self._memory}
         self.conf.write_text(_CONF.format(**told, nodes="\n".join(nodes)))
         for number in (0, 1):
             os.mknod(self.folder / f"gpu{number}", 0o20666, os.makedev(1, 3))

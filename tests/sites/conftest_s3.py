@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -62,10 +63,10 @@ def _answers(url: str) -> bool:
     return True
 
 
-@pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
-    weed, folder = _weed(), tmp_path_factory.mktemp("seaweed")
+@contextlib.contextmanager
+def serving(folder: Path, *, volume_megabytes: int = 64) -> Iterator[S3]:
+    """One whose data lie in a folder, at most 50 volumes of them."""
+    weed = _weed()
     full, reading = ["Admin", "Read", "Write", "List", "Tagging"], ["Read:shared", "List:shared"]
     identities = [
         {"name": "writer", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": full},
@@ -76,7 +77,7 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     master, volume, filer, s3 = free_ports(4)
     command = [weed, "server", f"-dir={folder}/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer"]
     command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
-    command += ["-master.volumeSizeLimitMB=64", "-volume.max=50"]
+    command += [f"-master.volumeSizeLimitMB={volume_megabytes}", "-volume.max=50"]
     disks = Server(command, folder / "disks.log", lambda: answers(filer))
     gateway = [weed, "s3", f"-filer=127.0.0.1:{filer}", "-ip.bind=127.0.0.1", f"-port={s3}"]
     url = f"http://127.0.0.1:{s3}"
@@ -88,6 +89,13 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     finally:
         server.stop()
         disks.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    pytest.importorskip("s3fs", reason="s3fs is not installed (extra s3)")
+    with serving(tmp_path_factory.mktemp("seaweed")) as made:
+        yield made
 
 
 @pytest.fixture

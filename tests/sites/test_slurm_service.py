@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from clew import Client, Dataset, Run
+from clew.config import to_yaml
 from clew.service.agent import keeper
 from clew.service.agent.slurm import number_file
 from tests.cli import clew, done
@@ -20,6 +21,7 @@ from tests.sites.cluster import Cluster
 from tests.sites.conftest_service import Login
 from tests.sites.test_slurm import LINE, SMALL, flat, until
 from tests.train import weights
+from tests.tune import template
 
 __all__ = ["flat"]
 
@@ -193,3 +195,21 @@ def test_without_a_server_the_site_gets_it_directly(
     assert "finished" in done("site", "follow", "runs/direct")
     outcome = clew("submit", LINE, "--dataset", str(flat.path), "--on", "here", "--group", "trackers")
     assert outcome.code == 2 and "--group" in outcome.err
+
+
+@long
+@pytest.mark.timeout(300)
+def test_an_asynchronous_training_and_a_study_of_six_are_watched(
+    site: Cluster, service: Live, ada: Client, login: Login, flat: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    login(clew=True)
+    monkeypatch.setenv("CLEW_SERVER", service.url)
+    monkeypatch.setenv("CLEW_TOKEN", service.token)
+    parts = ("--set", "train.strategy=downpour", "--workers", "2", "--nodes", "3", "--output", "apart")
+    done("submit", LINE, "--dataset", str(flat.path), "--epochs", "2", *SMALL, *parts, "--on", "here", "--follow")
+    data = template(flat, tune={"trials": 6, "parallel": 2}, train={"epochs": 1}).data
+    Path("six.yaml").write_text(to_yaml(data))
+    done("submit", "six.yaml", "--kind", "tune", "--output", "six", "--on", "here", "--follow")
+    jobs = {each.name: each for each in ada.jobs.list() if each.name in ("apart", "six")}
+    assert {each.state for each in jobs.values()} == {"done"} and len(jobs) == 2
+    assert jobs["apart"].run is not None and ada.runs.get(jobs["apart"].run).state == "finished"

@@ -1,4 +1,4 @@
-"""What a trained model of a workload is asked: how fast it answers, and whether its bins depend on threads."""
+"""What a trained model of a workload is asked: how fast it answers, and whether that depends on device and threads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from clew.bench.terms import WorkloadConfig, devices, threads
 from clew.dataset import Dataset
-from clew.dataset.batch import to_batch
+from clew.dataset.batch import Batch, to_batch
 from clew.ledger import Run
 from clew.recipe import Recipe
 from clew.train import checkpoint
@@ -22,6 +22,8 @@ from clew.train.supply import best_device
 
 _LEAST = 3.0
 """Seconds that inference is measured at least."""
+_EVENTS = 8
+"""Of validation, on which agreement is looked at."""
 
 
 def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
     asked = Inference(recipe, _model(run, recipe), device, config.batch_size)
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
     batches = asked.portion(samples).batches
-    with _threads(threads(config) * config.copies), torch.inference_mode():
+    with _threads(threads(config) * config.copies), torch.inference_mode(), _autocast(device, config.precision):
         asked.outputs(batches[0])
         events, begun, seconds = 0, time.perf_counter(), 0.0
         while seconds < _LEAST:
@@ -47,31 +49,45 @@ def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
         "events": events,
         "seconds": seconds,
         "batch_size": config.batch_size,
-        "precision": "float32",
+        "precision": config.precision,
         "device": str(device),
     }
 
 
-def flips(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
-    """The share of elements that are in another bin with one thread than with several; None where there are no bins."""
+def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
+    """How far one thread and what was measured on (the device, or several threads) agree on the trained model.
+
+    The share of elements that are in another bin, and of those that are told another class, over a few validation
+    events; None where the network has no bins.
+    """
     recipe, _ = recipe_of(run)
     model: Any = _model(run, recipe).eval()
     if not hasattr(model, "bins"):
         return None
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
-    elements = to_batch(samples, recipe.columns).ragged("elements")
-    many = max(2, threads(config))
-    found = {}
-    for count in (1, many):
-        with _threads(count):
-            found[count] = model.bins(elements.values, elements.offsets)
-    moved = (found[1] != found[many]).double().mean(dim=(1, 2))
+    batch = to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
+    device, many = best_device(0) if devices(config) else torch.device("cpu"), max(2, threads(config))
+    (bins, told), (others, otherwise) = _binned(model, batch, "cpu", 1), _binned(model, batch, device, many)
+    moved = (bins != others).double().mean(dim=(1, 2))
+    true = batch["targets"][:, 0].long()
+    accuracies = [float((each == true).double().mean()) for each in (told, otherwise)]
     return {
-        "threads": [1, many],
+        "between": ["1 thread", str(device) if device.type != "cpu" else f"{many} threads"],
         "share_of_elements_that_flip": float(moved.mean()),
         "by_layer": [float(each) for each in moved],
-        "elements": int(found[1].shape[-1]),
+        "share_told_another_class": float((told != otherwise).double().mean()),
+        "accuracy_gap": abs(accuracies[0] - accuracies[1]),
+        "elements": int(bins.shape[-1]),
     }
+
+
+def _binned(model: Any, batch: Batch, device: torch.device | str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The bins and the classes of all elements, as computed there."""
+    elements, model = batch.to(torch.device(device)).ragged("elements"), model.to(device)
+    with _threads(count), torch.inference_mode():
+        bins = model.bins(elements.values, elements.offsets)
+        told = model(elements.values, elements.offsets)["class"].argmax(dim=1)
+    return bins.cpu(), told.cpu()
 
 
 def padding(recipe: Recipe, dataset: Dataset) -> dict[str, float]:
@@ -93,6 +109,12 @@ def _model(run: Run, recipe: Recipe) -> torch.nn.Module:
     model = recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     return model
+
+
+def _autocast(device: torch.device, precision: str) -> torch.autocast:
+    """As in training."""
+    dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+    return torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
 @contextmanager

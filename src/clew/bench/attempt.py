@@ -59,7 +59,9 @@ class Attempt:
     memory: float | None = None
     """Peak bytes of all ranks on the host."""
     device_memory: float | None = None
-    """Peak bytes on the device."""
+    """Peak bytes on the device, whoever has them."""
+    device_tensors: float | None = None
+    """Peak bytes of the training's own tensors on a device."""
     energy: float | None = None
     """Joules of the whole training, where the hardware tells."""
     message: str = ""
@@ -111,8 +113,11 @@ def read(attempt: Attempt, run: Run) -> None:
     judged = {record["epoch"]: record for record in history if record["kind"] == "validation"}
     attempt.epochs = [_epoch(steps, number, judged[number], float(plan["time"])) for number in sorted(judged)]
     attempt.memory = usage.peak_memory(run)
-    device = [r["device_memory"] for s in run.streams("usage") for r in run.records(s, "usage") if "device_memory" in r]
-    attempt.device_memory = max(device, default=None)
+    told = [record for stream in run.streams("usage") for record in run.records(stream, "usage")]
+    attempt.device_memory, attempt.device_tensors = (
+        max((record[key] for record in told if key in record), default=None)
+        for key in ("device_memory", "device_tensors")
+    )
     joules = usage.energy(run)
     attempt.energy = joules(history[-1]["time"] + 60) if joules else None
 

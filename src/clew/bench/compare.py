@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+import statistics
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,12 @@ class Row:
     a: float
     b: float
     p: float | None = None
-    """Chance of so large a difference where there is none (Welch's test); None without repeats."""
+    """Chance of so large a difference where there is none: Welch's test over trainings (parts of one training are no
+    repeats), by Holm's rule for the number of rows; None where one of both has a single training."""
+    n: tuple[int, int] = (1, 1)
+    """Trainings of both."""
+    within: float | None = None
+    """How far epochs of a training differ, the larger of both: the deviation over the mean; None where not known."""
 
     @property
     def ratio(self) -> float:
@@ -36,7 +42,8 @@ class Row:
     def told(self) -> str:
         """Whether the difference means something."""
         if self.p is None:
-            return "no repeats"
+            inside = f"; epochs of a training scatter by {self.within:.1%}" if self.within is not None else ""
+            return f"no repeats, nobody can say{inside}"
         return f"p = {self.p:.2g}{', significant' if self.p < _SURE else ', within the noise'}"
 
 
@@ -63,7 +70,21 @@ def compare(first: Path, second: Path) -> Compared:
     kinds = [_kind(path) for path in (first, second)]
     if kinds[0] != kinds[1]:
         raise ConfigError(f"{first} is {_A[kinds[0]]}, {second} {_A[kinds[1]]}: they cannot be compared")
-    return _studies(first, second) if kinds[0] == KIND else _summaries(first, second)
+    found = _studies(first, second) if kinds[0] == KIND else _summaries(first, second)
+    found.rows = _corrected(found.rows)
+    if any(row.p is not None for row in found.rows):
+        found.notes.append("trainings of one result ran one after the other: p knows no difference of days or machines")
+    return found
+
+
+def _corrected(rows: list[Row]) -> list[Row]:
+    """Chances for all rows together, by Holm: the smallest times their number, the next times one less, and so on."""
+    order = sorted((row.p, place) for place, row in enumerate(rows) if row.p is not None)
+    made, most = list(rows), 0.0
+    for rank, (p, place) in enumerate(order):
+        most = max(most, min(1.0, p * (len(order) - rank)))
+        made[place] = replace(rows[place], p=most)
+    return made
 
 
 _A = {KIND: "a scaling study", "summary": "a workload's summary"}
@@ -113,8 +134,10 @@ def _summaries(first: Path, second: Path) -> Compared:
     found = Compared(names[0])
     for score in (name for name in a.report.wl_scores if name in b.report.wl_scores):
         values = (a.report.wl_scores[score], b.report.wl_scores[score])
-        repeats = [each.get("throughput_per_epoch", [])[1:] if score == "training" else [] for each in own]
-        found.rows.append(Row(f"{score}, events/s", *values, _welch(*repeats)))
+        repeats = [each.get("throughput_per_seed", []) if score == "training" else [] for each in own]
+        epochs = [each.get("throughput_per_epoch", [])[1:] if score == "training" else [] for each in own]
+        counts = (max(1, len(repeats[0])), max(1, len(repeats[1])))
+        found.rows.append(Row(f"{score}, events/s", *values, _welch(*repeats), counts, _scatter(epochs)))
     found.notes += [] if a.app.bmk_checksum == b.app.bmk_checksum else ["not the same code of clew"]
     for key in ("copies", "threads_per_copy"):
         pair = [getattr(each.run_info, key) for each in (a, b)]
@@ -127,7 +150,12 @@ def _training(summary: hepscore.Summary) -> dict[str, Any]:
 
 
 def _row(name: str, a: list[float], b: list[float]) -> Row:
-    return Row(name, sum(a) / len(a), sum(b) / len(b), _welch(a, b))
+    return Row(name, sum(a) / len(a), sum(b) / len(b), _welch(a, b), (len(a), len(b)))
+
+
+def _scatter(epochs: list[list[float]]) -> float | None:
+    found = [statistics.stdev(each) / max(statistics.fmean(each), 1e-9) for each in epochs if len(each) > 1]
+    return max(found, default=None)
 
 
 def _welch(a: list[float], b: list[float]) -> float | None:

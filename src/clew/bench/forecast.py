@@ -70,6 +70,8 @@ def forecast(trainings: Sequence[Trained], wanted: Sequence[int], *, weak: bool,
         times, _, part = _fit(sample, asked, weak, chosen)
         draws.append(times)
         serials.append(part)
+    if not told:
+        middle = np.median(draws, axis=0)  # no form fits better than another: none is put first
     speeds = 1 / np.array([middle, *draws])
     made = Forecast(workers=[int(p) for p in targets], form=form if told else "", fitted_on=sizes)
     made.note = "" if told else _UNTOLD
@@ -84,7 +86,8 @@ def forecast(trainings: Sequence[Trained], wanted: Sequence[int], *, weak: bool,
 def _band(values: NDArray[Any]) -> tuple[list[float], list[float], list[float]]:
     """The fit and the edges of refits, at the sizes behind the first."""
     low, high = np.quantile(values[1:, 1:], _edges(), axis=0)
-    return _plain(values[0, 1:]), _plain(low), _plain(high)
+    middle = values[0, 1:]
+    return _plain(middle), _plain(np.minimum(low, middle)), _plain(np.maximum(high, middle))
 
 
 def _edges() -> list[float]:

@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from clew.launch.launcher import ENDS, Job, Launcher, find
 from clew.launch.ranks import Ranks
 
 _PAUSE = 0.2
+_HERE = ("local", "warm", "ranks")
+"""Launchers whose jobs are named by the processes that lead their groups."""
 
 
 def watched(launcher: Launcher, job: Job, told: Callable[[float, str], None]) -> str:
     """How a job ends; it is ended with the study."""
     begun = time.monotonic()
     try:
-        while (state := launcher.state(job)) not in ENDS:
-            told(time.monotonic() - begun, state)
-            time.sleep(_PAUSE)
+        with guarded([job]):
+            while (state := launcher.state(job)) not in ENDS:
+                told(time.monotonic() - begun, state)
+                time.sleep(_PAUSE)
     except BaseException:
         end(launcher, job)
         raise
     return state
+
+
+@contextlib.contextmanager
+def guarded(jobs: Sequence[Job]) -> Iterator[None]:
+    """Jobs of this machine, which outlive who started them, end within the block also when this process is killed."""
+    own = [name for job in jobs if job.launcher in _HERE for name in job.id.split(",")]
+    groups = " ".join(f"-{name.partition(':')[0]}" for name in own)
+    script = f"read said || kill -KILL {groups}" if own else "read said"
+    with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True) as guard:
+        try:
+            yield
+        finally:
+            guard.communicate(b"over\n")
 
 
 def end(launcher: Launcher, job: Job) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clew import prepare
+from clew import Table, prepare, storage
 from clew.config import to_data
 from clew.dataset import Dataset
+from clew.errors import DataError
 from clew.prepare.generate import generate
 from clew.recipe import Recipe
 from clew.storage.notes import cache_folder
@@ -40,11 +41,14 @@ def material(
     output: Path,
     told: Callable[[str], None] = lambda note: None,
 ) -> Material:
-    """The dataset for so many events to learn from; `data` names files to use in their place, all of them."""
+    """The dataset for so many events to learn from and a tenth more to validate on, made, or the first of those in the
+    files that `data` names.
+
+    Raises:
+        DataError: the files hold too few, or something else.
+    """
     if data:
-        told("preparing the files of --data")
-        shares = {"train": 1 / (1 + HELD_OUT), "val": 1 - 1 / (1 + HELD_OUT)}
-        made = prepare(recipe, input=list(data), output=str(output / "dataset"), split=shares, replace=True)
+        made = _given(recipe, events, data, output, told)
         return Material(made, False, checksum(made))
     folder = cache_folder() / "bench" / _key(recipe, events, seed)
     dataset = folder / "dataset"
@@ -54,8 +58,49 @@ def material(
     return Material(found, True, checksum(found))
 
 
+def _held_out(events: int) -> int:
+    return max(_FEWEST, round(HELD_OUT * events))
+
+
+def _given(recipe: Recipe, events: int, data: Sequence[str], output: Path, told: Callable[[str], None]) -> Dataset:
+    """The first events of these files, file after file."""
+    folder, wanted = output / "events", {"train": events, "val": _held_out(events)}
+    shutil.rmtree(folder, ignore_errors=True)
+    told(f"reading {sum(wanted.values()):,} events")
+    files = {one: storage.expand(one) for one in data}
+    for one in (one for one, own in files.items() if not own):
+        raise DataError(f"--data {one}: no such file")
+    found = _dealt((piece for own in files.values() for file in own for piece in recipe.read(file)), wanted, folder)
+    if found < sum(wanted.values()):
+        need = f"{events:,} to learn from and {wanted['val']:,} to validate on"
+        raise DataError(f"--data holds {found:,} events, and {need} are needed; give more files, or fewer --events")
+    told("preparing them")
+    inputs = {name: [str(folder / name)] for name in wanted}
+    made = prepare(recipe, input=inputs, output=str(output / "dataset"), replace=True)
+    shutil.rmtree(folder)
+    return made
+
+
+def _dealt(pieces: Iterable[Table], wanted: dict[str, int], folder: Path) -> int:
+    """Write the first so many of the events of each split; how many there were, up to all that are wanted."""
+    left, done, number = dict(wanted), 0, 0
+    for piece in pieces:
+        place = 0
+        while place < len(piece) and any(left.values()):
+            split = next(name for name, count in left.items() if count)
+            own = piece.slice(place, min(len(piece), place + left[split]))
+            path = folder / split / f"{number:05d}.h5"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            own.save(path)
+            left[split] -= len(own)
+            place, done, number = place + len(own), done + len(own), number + 1
+        if not any(left.values()):
+            break
+    return done
+
+
 def _make(recipe: Recipe, events: int, seed: int, folder: Path, told: Callable[[str], None]) -> None:
-    count, done = max(_FEWEST, round(HELD_OUT * events)), 0
+    count, done = _held_out(events), 0
 
     def wrote(path: Path, number: int) -> None:
         nonlocal done

@@ -12,7 +12,7 @@ from typing import Any
 from clew.bench import hepscore
 from clew.bench.attempt import Attempt, spread
 from clew.bench.surroundings import containment, named_devices
-from clew.bench.terms import ACCURACY, KIND, PADDED, PUBLISHED, WorkloadConfig, devices, threads
+from clew.bench.terms import ACCURACY, KIND, PADDED, WorkloadConfig, devices, threads
 from clew.files import write_text
 from clew.ledger.environment import capture
 from clew.version import __version__
@@ -33,7 +33,7 @@ class Result:
     fits: dict[str, Any] | None = None
     """Where it ran out of memory: what was asked for, and the largest batch that fits."""
     bins: dict[str, Any] | None = None
-    """How many elements change their bin with the number of threads."""
+    """How many elements change their bin with the device or the number of threads."""
     power: str = ""
     """Where joules come from, or why there are none."""
     status: str = "running"
@@ -69,7 +69,8 @@ def figures(result: Result) -> dict[str, Any]:
     config = WorkloadConfig(**result.config)
     band, good = config.band, result.good
     target = config.target or (band[1][0] if band and band[0] == ACCURACY else None)
-    accuracy = {name: spread([v for each in good if (v := each.last(name)) is not None]) for name in (ACCURACY, PADDED)}
+    firsts = [result.of(seed)[0] for seed in result.seeds]  # copies of a seed have the same weights
+    accuracy = {name: spread([v for a in firsts if (v := a.last(name)) is not None]) for name in (ACCURACY, PADDED)}
     told = accuracy[band[0]] if band else None
     judged = told["mean"] if told else None
     joules = [each.joules_per_event for each in good if each.joules_per_event is not None]
@@ -85,14 +86,22 @@ def figures(result: Result) -> dict[str, Any]:
         "joules_per_event": sum(joules) / len(joules) if joules else None,
         "peak_memory_bytes": max((each.memory for each in good if each.memory), default=None),
         "peak_device_memory_bytes": max((each.device_memory for each in good if each.device_memory), default=None),
+        "peak_device_tensors_bytes": max((each.device_tensors for each in good if each.device_tensors), default=None),
         "data_wait_share": _middle([each.wait_share for each in good]),
         "padding_share": result.data.get("padding_share"),
-        "comparable_with_published_accuracy": bool(config.data) and _is_published(config),
+        "comparable_with_published_accuracy": config.comparable is None,
+        "comparable": comparable(config),
     }
 
 
-def _is_published(config: WorkloadConfig) -> bool:
-    return all(getattr(config, name) == value for name, value in PUBLISHED.items())
+def comparable(config: WorkloadConfig) -> str:
+    """What of this result may be laid beside the published one, in words."""
+    if config.comparable is None:
+        return (
+            "Accuracy with padding counted: comparable with the published 0.9576 to 0.9579, if these files are the "
+            "public ones, which clew cannot check. Without padding: nothing was published."
+        )
+    return f"Accuracy: not comparable with the published one ({config.comparable})."
 
 
 def _middle(values: list[float]) -> float | None:
@@ -120,7 +129,7 @@ def summary(result: Result, config: WorkloadConfig) -> dict[str, Any]:
             "wl-scores": scores,
             "wl-stats": stats,
             "log": _log(result),
-            "training": _training(good[0], config) if good else {},
+            "training": _training(good[0], config) | {"throughput_per_seed": _rounded(result.speeds)} if good else {},
         },
         "app": {
             "version": f"clew {__version__}",
@@ -140,7 +149,20 @@ def _log(result: Result) -> str:
     failed = next((each.message for each in result.attempts if each.message), "")
     if failed:
         return f"failed: {failed}"
-    return "ok" if result.good else "no epoch is finished yet"
+    if not result.good:
+        return "no epoch is finished yet"
+    done, wanted = sum(len(each.epochs) for each in result.good), _wanted(result)
+    return f"unfinished: {done} of {wanted} epochs" if result.status == "running" and done < wanted else "ok"
+
+
+def _wanted(result: Result) -> int:
+    """Epochs of all copies and seeds together."""
+    config = WorkloadConfig(**result.config)
+    return config.epochs * config.copies * config.seeds
+
+
+def _rounded(values: list[float]) -> list[float]:
+    return [round(value, 4) for value in values]
 
 
 def _training(first: Attempt, config: WorkloadConfig) -> dict[str, Any]:
@@ -152,7 +174,7 @@ def _training(first: Attempt, config: WorkloadConfig) -> dict[str, Any]:
         "mean_throughput": round(first.events_per_second, 4),
         "mean_epoch_time": round(mean, 4),
         "num_epochs": len(epochs),
-        "epoch_times": [round(epoch.seconds, 4) for epoch in epochs],
+        "epoch_times": _rounded([epoch.seconds for epoch in epochs]),
         "train_time": round(sum(epoch.seconds for epoch in epochs), 4),
         "GPU": named_devices(config)[0] if devices(config) else "",
         "CPU": capture()["cpu"],
@@ -161,6 +183,6 @@ def _training(first: Attempt, config: WorkloadConfig) -> dict[str, Any]:
         "batch_size_total": total,
         "steps_per_epoch": math.ceil(epochs[0].events / total),
         "events_per_epoch": epochs[0].events,
-        "throughput_per_epoch": [round(epoch.speed, 4) for epoch in epochs],
+        "throughput_per_epoch": _rounded([epoch.speed for epoch in epochs]),
         "first_epoch_left_out": len(epochs) > 1,
     }

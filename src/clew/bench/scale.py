@@ -119,6 +119,16 @@ class Scaling:
         found = [getattr(each, part)[key] for each in self.of(strategy, workers) if key in getattr(each, part)]
         return sum(found) / len(found) if found else None
 
+    def filling(self, strategy: str, workers: int) -> float | None:
+        """Seconds until all ranks had their samples in memory, the mean over trainings."""
+        found = [each.filling for each in self.of(strategy, workers) if each.filling is not None]
+        return sum(found) / len(found) if found else None
+
+    def loss(self, strategy: str, workers: int) -> float | None:
+        """Of the last validation, the mean over trainings."""
+        found = [each.judged[-1][2] for each in self.of(strategy, workers) if each.judged]
+        return sum(found) / len(found) if found else None
+
     def oversubscribed(self, strategy: str, workers: int) -> bool:
         """Whether a size had less than a core, or a device, for each rank."""
         return any(each.oversubscribed for each in self.of(strategy, workers))
@@ -138,7 +148,9 @@ class Scaling:
             "each": [round(each.events_per_second, 3) for each in self.of(name, workers)],
             "speedup": round(speedup, 4),
             "efficiency": round(speedup / workers, 4),
+            "filling_seconds": self.filling(name, workers),
             "loading_seconds_per_1000_events": self.mean(name, workers, "loading", "mean"),
+            "loss": self.loss(name, workers),
             "shares": {part: self.mean(name, workers, "shares", part) for part in sizes.PARTS},
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from clew.bench.forecast import Forecast
 from clew.bench.scale import Scaling
 from clew.bench.sizes import PARTS
+from clew.bench.surroundings import others
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
 
@@ -42,9 +44,11 @@ def write(made: Scaling, path: Path) -> Path:
     drawn = [speedup(made), efficiency(made), speed(made)] if any(map(made.sizes, made.strategies)) else []
     page.section("Measured", sizes(made), drawn)
     page.section(
-        "Where the time went", _SHARES + parts(made), [*(shares(made, name) for name in made.strategies), loading(made)]
+        "Where the time went",
+        _SHARES + parts(made),
+        [*(shares(made, name) for name in made.strategies), loading(made), filling(made)],
     )
-    page.section("Loss", _losses_told(made), [losses(made, 0), losses(made, 1)])
+    page.section("Loss", _losses_told(made), [losses(made, 0), losses(made, 1), last_losses(made)])
     page.section("Prediction, not measured", "".join(predicted(made, name) for name in made.strategies))
     page.section("Conditions", table((), [(escape(k), escape(str(v))) for k, v in {**told, **_asked(made)}.items()]))
     return page.write(path)
@@ -72,7 +76,8 @@ def _notes(made: Scaling) -> list[str]:
             f"Oversubscribed at {named} workers: they share {what} of this machine. These points show the machine, not "
             "how the training scales; they are marked, and no prediction uses them.",
         )
-    return found
+    told = made.conditions
+    return [*(others(told.get("load_before"), told["cores"]) if told["where"] == "this machine" else ()), *found]
 
 
 def _on_cpu(made: Scaling) -> bool:
@@ -131,13 +136,18 @@ def speedup(made: Scaling) -> Figure:
         traces += _measured(made, name, place, made.speedup)
     return figure(
         traces,
-        title="Speed-up",
+        title=f"Speed-up, {_devices(made)}",
         x="workers",
         y="times",
         showlegend=True,
         xaxis=_doubling(),
         yaxis=_doubling() | {"range": _reach(made, ends[1])},
     )
+
+
+def _devices(made: Scaling) -> str:
+    kinds = {each.device.split(":")[0] for each in made.trainings if each.device}
+    return " and ".join(sorted("processors" if kind == "cpu" else kind for kind in kinds)) or "unknown device"
 
 
 def _reach(made: Scaling, most: int) -> list[float]:
@@ -256,6 +266,24 @@ def loading(made: Scaling) -> Figure:
         xaxis=_doubling(),
         yaxis={"rangemode": "tozero"},
     )
+
+
+def filling(made: Scaling) -> Figure:
+    """How long it takes until every rank has its samples in memory."""
+    return _against_workers(made, made.filling, "Taking samples into memory, the slowest rank", "seconds")
+
+
+def last_losses(made: Scaling) -> Figure:
+    """The loss that each size ends with."""
+    return _against_workers(made, made.loss, "Loss at the end, validation", "loss")
+
+
+def _against_workers(made: Scaling, value: Callable[[str, int], float | None], title: str, y: str) -> Figure:
+    traces = []
+    for place, name in enumerate(made.strategies):
+        traces += _measured(made, name, place, value)
+    down: dict[str, Any] = {"rangemode": "tozero"} if y == "seconds" else {}
+    return figure(traces, title=title, x="workers", y=y, showlegend=True, xaxis=_doubling(), yaxis=down)
 
 
 def losses(made: Scaling, axis: int) -> Figure:

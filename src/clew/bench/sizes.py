@@ -45,6 +45,8 @@ class Trained:
     """Of the time of all ranks while they train: `PARTS`."""
     loading: dict[str, float] = field(default_factory=dict)
     """Seconds in which ranks waited for data, for every thousand events of a rank: mean and most over ranks."""
+    filling: float | None = None
+    """Seconds until the slowest rank had its samples in memory."""
     curve: list[tuple[float, int, float]] = field(default_factory=list)
     """Seconds, samples, training loss."""
     judged: list[tuple[float, int, float]] = field(default_factory=list)
@@ -76,6 +78,8 @@ def read(trained: Trained, run: Run) -> None:
     trained.blocks = [(n, *(round(s[key], 6) for key in ("seconds", "wait", "communicate"))) for n, s in warm]
     trained.shares = _shares(run, first)
     trained.loading = _loading(run)
+    plans = [record for stream in run.streams() for record in run.records(stream, kind="plan")]
+    trained.filling = max((record["filling"] for record in plans if "filling" in record), default=None)
     begun = float(plan["time"])
     trained.curve = _thin([(round(s["time"] - begun, 3), s["samples"], _loss(s["loss"])) for s in steps])
     seen = {s["step"]: s["samples"] for s in steps}

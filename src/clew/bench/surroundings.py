@@ -9,6 +9,8 @@ import platform
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import clew
 from clew import spec
 from clew.bench.material import Material, code
@@ -76,4 +78,12 @@ def environment() -> dict[str, Any]:
         "machine": platform.machine(),
         "torch_build": torch.__version__,
         "threads_there": os.cpu_count(),
+        "load_before": round(psutil.getloadavg()[0], 2),
     }
+
+
+def others(load: float | None, cores: int | None) -> list[str]:
+    """A warning where others were at work on this machine before a measurement began."""
+    if load is None or not cores or load <= cores / 4:
+        return []
+    return [f"Others were at work here: a load of {load:.1f} on {cores} cores before it began. Figures show that too."]

@@ -17,13 +17,15 @@ PUBLISHED = {"events": 1100, "epochs": 5, "batch_size": 16}
 PUBLISHED_BAND = (0.955, 0.960)
 """Of the accuracy with padding counted, after the published configuration on the public Delphes files: 0.9576 to
 0.9579 were published, give or take what seeds do."""
-BANDS: dict[tuple[int, int, int], tuple[float, float]] = {(32, 2, 4): (0.79, 0.88)}
-"""Of the accuracy without padding on synthetic events, by events, epochs and batch size. Seeds 0, 1 and 2 gave 0.842,
-0.826 and 0.840 on 2 threads: five times their deviation around the mean."""
+BANDS: dict[tuple[int, int, int], tuple[float, float]] = {(32, 2, 4): (0.76, 0.90)}
+"""Of the accuracy without padding on synthetic events, by events, epochs and batch size. From seeds 1 to 4 (0.826,
+0.840, 0.842, 0.819 on 2 threads), none of which is the default: where another lies in 99 of 100 cases (Student's t)."""
+_PICKLES = (".pkl.bz2", ".pkl")
 FIXED = {
     "particleflow": (
         "generator.kind=parametric",
         "model.kind=graph",
+        "judging.jets=false",
         "train.optimizer.name=adam",
         "train.optimizer.lr=1e-4",
         "train.optimizer.lr_rule=none",
@@ -33,7 +35,7 @@ FIXED = {
     )
 }
 """What a workload is, whatever the recipe's own defaults become: events that need no Pythia, the published network and
-optimiser."""
+optimiser, validations that need no fastjet."""
 
 
 class WorkloadConfig(Section):
@@ -71,11 +73,24 @@ class WorkloadConfig(Section):
         return (*FIXED.get(self.recipe, ()), *self.settings)
 
     @property
+    def comparable(self) -> str | None:
+        """Why the accuracy is not comparable with the published one; None where it is."""
+        if not self.data:
+            return "events are synthetic; give the public Delphes files with --data"
+        if not all(each.endswith(_PICKLES) for each in self.data):
+            return f"the public Delphes files are named with --data '*{_PICKLES[0]}'"
+        if self.settings:
+            return "settings of the recipe were changed"
+        if any(getattr(self, name) != value for name, value in PUBLISHED.items()):
+            return "it was published for --events 1100 --epochs 5 --batch-size 16"
+        return None
+
+    @property
     def band(self) -> tuple[str, tuple[float, float]] | None:
         """Metric and range within which a sound run ends; None where none is known."""
         shape = (self.events, self.epochs, self.batch_size)
         if self.data:
-            return (PADDED, PUBLISHED_BAND) if shape == tuple(PUBLISHED.values()) else None
+            return (PADDED, PUBLISHED_BAND) if self.comparable is None else None
         known = BANDS.get(shape) if not self.settings and self.recipe == "particleflow" else None
         return (ACCURACY, known) if known else None
 

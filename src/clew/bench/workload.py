@@ -16,7 +16,7 @@ from clew import spec
 from clew.bench import attempt as attempts
 from clew.bench import hepscore
 from clew.bench.attempt import Attempt
-from clew.bench.jobs import end, here
+from clew.bench.jobs import end, guarded, here
 from clew.bench.material import Material, material
 from clew.bench.outcome import Result, summary
 from clew.bench.surroundings import data_facts, environment, hashes, power
@@ -80,13 +80,15 @@ class Bench:
         return all(not each.message for each in made)
 
     def scan(self, batch_size: int, count: int) -> None:
-        """One more batch size and number of devices, with a training of its own."""
-        made = [
-            Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
-            for copy in range(self.config.copies)
-        ]
-        own = replace(self, config=self.config.model_copy(update={"gpus": count}))
-        own.run(made, batch_size, f"batch {batch_size}{f' on {count} devices' if count else ''}")
+        """One more batch size and number of devices, with a training of its own where there was none."""
+        made = self.result.of(self.config.seed)
+        if (batch_size, count) != (self.config.batch_size, devices(self.config)):
+            made = [
+                Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
+                for copy in range(self.config.copies)
+            ]
+            own = replace(self, config=self.config.model_copy(update={"gpus": count}))
+            own.run(made, batch_size, f"batch {batch_size}{f' on {count} devices' if count else ''}")
         good = [each for each in made if each.epochs and not each.message]
         self.result.scan.append(
             {
@@ -124,8 +126,8 @@ class Bench:
             self.told("inference")
             self.result.inference = asking.inference(run, self.config)
         if self.config.deterministic:
-            self.told("bins against threads")
-            self.result.bins = asking.flips(run, self.config)
+            self.told("do one thread and all agree?")
+            self.result.bins = asking.agreement(run, self.config)
 
     def publish(self) -> None:
         """Everything known so far, on disk."""
@@ -146,7 +148,8 @@ class Bench:
                 jobs[each.copy] = launcher.start(
                     self._command(each, batch_size, steps), folder=self._folder(each), room=self._room(each.copy)
                 )
-            self._watch(launcher, made, jobs, title, publish)
+            with guarded(list(jobs.values())):
+                self._watch(launcher, made, jobs, title, publish)
         except BaseException:
             for job in jobs.values():
                 end(launcher, job)

@@ -6,15 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.outcome import Result, figures
+from clew.bench.outcome import Result, comparable, figures
+from clew.bench.surroundings import others
 from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
 from clew.ledger.page import Page, table
-
-_NOT_COMPARABLE = (
-    "Synthetic events: the speed can be compared with published figures, the accuracy cannot. For that, give the "
-    "public Delphes files with --data, and the published configuration: --events 1100 --epochs 5 --batch-size 16."
-)
 
 
 def write(result: Result, path: Path) -> Path:
@@ -52,9 +48,8 @@ def notes(result: Result, config: WorkloadConfig) -> list[str]:
         best = result.fits["largest_that_fits"]
         fits = f"the largest that fits is {best}" if best else "not even one event fits"
         found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fits}.")
-    if not config.data:
-        found.append(_NOT_COMPARABLE)
-    return found
+    seen = result.environment
+    return [*others(seen.get("load_before"), seen.get("cores_allowed")), *found, escape(comparable(config))]
 
 
 def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> str:
@@ -69,8 +64,9 @@ def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> s
         ("pass band", _band(found)),
         ("time to target", _target(found)),
         ("J/event", f"{number(found['joules_per_event'])} <small>{escape(result.power)}</small>"),
-        ("peak memory", _bytes(found["peak_memory_bytes"])),
+        ("peak memory of a copy", _bytes(found["peak_memory_bytes"])),
         ("peak memory of a device", _bytes(found["peak_device_memory_bytes"])),
+        ("of that the training's tensors", _bytes(found["peak_device_tensors_bytes"])),
         ("waiting for data", _percent(found["data_wait_share"])),
         ("padding", _percent(found["padding_share"])),
     ]
@@ -81,7 +77,7 @@ def _accuracy(found: dict[str, Any], name: str) -> str:
     told = found["accuracy"][name]
     if told is None:
         return "–"
-    spread = f" ± {told['deviation']:.4f} over {told['n']}" if told["deviation"] is not None else ""
+    spread = f" ± {told['deviation']:.4f} over {told['n']} seeds" if told["deviation"] is not None else ""
     return f"{told['mean']:.4f}<small>{spread}</small>"
 
 
@@ -131,14 +127,14 @@ def drawn(result: Result) -> list[Figure]:
             }
         }
         speed.append(line(x, [epoch.speed for epoch in each.epochs], title, colour=colour, mode="lines+markers", **own))
-        for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")):
+        for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")) if not each.copy else ():
             known = [
                 (n, epoch.metrics[name]) for n, epoch in zip(x, each.epochs, strict=True) if epoch.metrics.get(name)
             ]
             if known:
                 style: dict[str, Any] = {"line": {"color": COLOURS[colour], "width": 2, "dash": dash}}
                 ends, values = zip(*known, strict=True)
-                called = f"{title}{', padding counted' if name == PADDED else ''}"
+                called = f"seed {each.seed}{', padding counted' if name == PADDED else ''}"
                 accuracy.append(line(ends, values, called, mode="lines+markers", **style))
     whole: dict[str, Any] = {"dtick": 1} if len(result.good[0].epochs) < 12 else {}
     made = [
@@ -227,9 +223,12 @@ def more(result: Result) -> str:
         told = result.inference
         rows.append(("inference", f"{number(told['events_per_second'])} events/s at batch {told['batch_size']}"))
     if result.bins:
-        one, many = result.bins["threads"]
-        share = result.bins["share_of_elements_that_flip"]
-        rows.append(("elements in another bin", f"{share:.4%} with {many} threads than with {one}"))
+        (one, other), count = result.bins["between"], f"of {result.bins['elements']:,}"
+        share, told = result.bins["share_of_elements_that_flip"], result.bins["share_told_another_class"]
+        rows.append(("elements in another bin", f"{share:.4%} {count} with {other} than with {one}"))
+        rows.append(
+            ("elements told another class", f"{told:.4%}; the accuracy moves by {result.bins['accuracy_gap']:.4%}")
+        )
     if result.fits:
         tried = ", ".join(f"{t['batch_size']} {'fits' if t['fits'] else 'does not'}" for t in result.fits["tried"])
         rows.append(("batches tried", tried))

@@ -161,6 +161,8 @@ def _line(now: Progress) -> str:
 
 
 def _show(found: Scaling) -> None:
+    from clew.bench.surroundings import others
+
     rows = found.rows()
     cores = "" if found.config["on"] else f"{found.conditions['cores']} cores on "
     where = f"{cores}{found.conditions['where']}"
@@ -184,6 +186,9 @@ def _show(found: Scaling) -> None:
                 console.print(f"[dim]prediction for {name} on {size}: {told}[/]")
         if each.note:
             console.print(f"[dim]{escape(name)}: {escape(each.note)}[/]")
+    if not found.config["on"]:
+        for note in others(found.conditions.get("load_before"), found.conditions["cores"]):
+            console.print(f"[yellow]{escape(note)}[/]")
     for trained in found.trainings:
         if trained.message:
             console.print(f"[yellow]{trained.strategy} on {trained.workers}:[/] {escape(trained.message)}")

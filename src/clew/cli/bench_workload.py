@@ -27,7 +27,7 @@ def particleflow(
     output: Annotated[
         Path | None, typer.Option(help="A folder for summary, report and runs (default: the next under bench/).")
     ] = None,
-    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more is made to validate on.")] = 32,
+    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more are to validate on.")] = 32,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over them; the first is left out of speeds.")] = 2,
     batch_size: Annotated[int, typer.Option(min=1, help="For each device.")] = 4,
     gpus: Annotated[
@@ -45,7 +45,8 @@ def particleflow(
     inference: Annotated[bool, typer.Option("--inference", help="Measure inference as well.")] = False,
     batch_scan: Annotated[str, typer.Option(help="Batch sizes to try besides, with commas: 1,2,4,8.")] = "",
     data: Annotated[
-        list[str] | None, typer.Option(metavar="FILES", help="Events in the place of synthetic ones. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="FILES", help="The first events of these in the place of synthetic ones. Repeatable."),
     ] = None,
     settings: Settings = None,
     recipe: Recipe = "particleflow",
@@ -193,6 +194,7 @@ def node(
       clew bench node --time 5m --gpus 0 --json
     """
     from clew.bench.node import scan
+    from clew.bench.surroundings import others
     from clew.bench.terms import WorkloadConfig
     from clew.config import Document, validate
 
@@ -215,6 +217,10 @@ def node(
         return
     best = found.best
     console.print(f"best: {bold(_setting(best))}, {best.events_per_second:,.3g} events/s")
+    if found.untried:
+        console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
     if found.cost is not None:
         console.print(f"a million events cost {bold(f'{found.cost:,.2f}')} at {price_per_hour:g} an hour")
     devices = [] if config.gpus is None else ["--gpus", str(config.gpus)]
@@ -261,6 +267,7 @@ def _noting() -> Iterator[Any]:
 
 def _show(found: Result) -> None:
     from clew.bench.outcome import figures
+    from clew.bench.surroundings import others
     from clew.bench.terms import ACCURACY, PADDED
 
     told = figures(found)
@@ -279,10 +286,17 @@ def _show(found: Result) -> None:
         took = told["seconds_to_target"]
         rows.append((f"time to {told['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
     rows.append(("J/event", found.power if told["joules_per_event"] is None else f"{told['joules_per_event']:.4g}"))
+    if told["peak_memory_bytes"]:
+        rows.append(("peak memory of a copy", f"{told['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if told["peak_device_tensors_bytes"]:
+        rows.append(("peak memory of tensors", f"{told['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
+    if told["data_wait_share"] is not None:
+        rows.append(("waiting for data", f"{told['data_wait_share']:.1%}"))
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
     if found.bins:
-        rows.append(("elements in another bin", f"{found.bins['share_of_elements_that_flip']:.4%} over thread counts"))
+        share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
+        rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
     if found.fits:
         best = found.fits["largest_that_fits"]
         rows.append(("out of memory", f"at batch {found.fits['asked']}; largest that fits: {best or 'none'}"))
@@ -290,7 +304,6 @@ def _show(found: Result) -> None:
         speed = "out of memory" if not row["fits"] else f"{row['events_per_second'] or 0:,.4g} events/s"
         rows.append((f"batch {row['batch_size_per_device']}", speed))
     console.print(table(("", ""), rows))
-    if not found.config["data"]:
-        console.print(
-            "[dim]synthetic events: the published accuracy is comparable only with --data and Delphes files[/]"
-        )
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
+    console.print(f"[dim]{escape(told['comparable'])}[/]")

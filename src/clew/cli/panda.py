@@ -32,7 +32,7 @@ def hand_in_training(asked: Asked, recipe: str | None, settings: Sequence[str]) 
     _hand_in(asked, "prun", panda.training(asked.site, needs, recipe, settings, _datasets(loaded.prepare)))
 
 
-def hand_in_study(asked: Asked, template: Template, source: str) -> None:
+def hand_in_study(asked: Asked, template: Template, source: str, settings: Sequence[str]) -> None:
     """phpo: iDDS has clew propose points, and jobs judge them."""
     from clew.files import write_text
     from clew.launch import panda
@@ -44,10 +44,8 @@ def hand_in_study(asked: Asked, template: Template, source: str) -> None:
     space = Path(f"{Path(source).stem}.space.json")
     write_text(space, json.dumps({key: dialect(each) for key, each in config.space.items()}, indent=1))
     needs = asked.needs(Work("tune", Path(Path(source).stem)))
-    inputs = _datasets(template.prepare)
-    many = config.parallel or 4
-    words = panda.study(asked.site, needs, source, space, inputs, points=config.trials, parallel=many)
-    _hand_in(asked, "phpo", words)
+    inputs, size = _datasets(template.prepare), {"points": config.trials, "parallel": config.parallel or 4}
+    _hand_in(asked, "phpo", panda.study(asked.site, needs, source, settings, inputs, space=space, **size))
 
 
 def _datasets(config: PrepareConfig) -> list[str]:

@@ -50,7 +50,7 @@ def plan(
     if asked.site.scheduler == "panda":
         from clew.cli.panda import hand_in_study
 
-        hand_in_study(asked, template, source)
+        hand_in_study(asked, template, source, given)
         return None
     config = template.tune
     if config is None:

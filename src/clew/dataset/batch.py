@@ -85,6 +85,14 @@ class Batch:
         """The same in memory that a device can fetch from while the processor goes on."""
         return self._map(lambda tensor: tensor.pin_memory())
 
+    def used_on(self, stream: torch.Stream) -> None:
+        """Its memory on the device is not given away before this stream is done with it."""
+        for column in self.columns.values():
+            for tensor in (column.values, column.offsets) if isinstance(column, RaggedTensor) else (column,):
+                tensor.record_stream(stream)
+        if self.weights is not None:
+            self.weights.record_stream(stream)
+
     def rows(self, events: Tensor) -> Batch:
         """Some of the events.
 
@@ -124,10 +132,11 @@ class Batch:
             raise DataError(f"the batch has no column '{name}', only {known}; see Recipe.columns") from None
 
 
-def to_batch(table: Table, columns: Sequence[str] | None = None) -> Batch:
-    """The events of a table as one batch; `columns` as in `Recipe.columns`."""
+def to_batch(table: Table, columns: Sequence[str] | None = None, *, copy: bool = True) -> Batch:
+    """The events of a table as one batch; `columns` as in `Recipe.columns`. Without `copy` it looks at the table's own
+    memory, which torch must have made: that is aligned."""
     names = list(table) if columns is None else list(columns)
-    tensors = {name: _tensor(table, name) for name in names}
+    tensors = {name: _tensor(table, name, copy) for name in names}
     weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
     return Batch(len(table), tensors, weights)
 
@@ -272,15 +281,16 @@ def _plain(values: NDArray[Any]) -> NDArray[Any]:
     return values if values.flags.writeable else values.copy()
 
 
-def _tensor(table: Table, name: str) -> TensorColumn:
+def _tensor(table: Table, name: str, copy: bool = True) -> TensorColumn:
     column = table[name]
+    made = _aligned if copy else torch.from_numpy
     if not isinstance(column, Ragged):
-        return _aligned(column)
+        return made(column)
     values = column.values
     if name in table.index_of:
         starts = np.repeat(table.ragged(table.index_of[name]).offsets[:-1], column.lengths)
         values = values.astype(np.int64) + starts.reshape((-1,) + (1,) * (values.ndim - 1))
-    return RaggedTensor(_aligned(values), torch.from_numpy(column.offsets))
+    return RaggedTensor(made(values), torch.from_numpy(column.offsets))
 
 
 def _aligned(values: NDArray[Any]) -> Tensor:

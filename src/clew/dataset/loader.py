@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clew.dataset.batch import Batch, Batches
+from clew.dataset.batch import Batch, Batches, to_batch
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Memory, Store
 from clew.table import Table
@@ -55,6 +56,8 @@ class Loader:
     _next: tuple[int, Generator[Portion, None, None]] | None = field(default=None, init=False)
     _listed: tuple[int, list[Numbers]] = field(default=(-1, []), init=False)
     """The batches of an epoch: asked for again and again where it is dealt out in pieces."""
+    _stream: torch.cuda.Stream | None = field(default=None, init=False)
+    """On which batches are sent to CUDA."""
     on_wait: Callable[[int, int], None] | None = field(default=None, init=False)
     """Told, in the caller's thread, between which `perf_counter_ns` it was kept waiting."""
     on_read: Callable[[int, int], None] | None = field(default=None, init=False)
@@ -97,16 +100,19 @@ class Loader:
         return self._begun(epoch, start, stop)
 
     def _begun(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
-        made = self._windowed(epoch, start, stop) if self.sampler.streamed else self._plain(epoch, start, stop)
+        made = self._made(epoch, start, stop)
         return ahead_of(made, self.ahead) if self.ahead else made
+
+    def _made(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
+        if not self.sampler.streamed:
+            return self._plain(epoch, start, stop)
+        return self._single(epoch, start, stop) if self.store.singly else self._windowed(epoch, start, stop)
 
     def _plain(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         assert isinstance(self.store, Memory)
         batches = Batches(self.store.table, self.columns)
         simple = self.parts == 1 and self.device.type == "cpu"
-        if self._listed[0] != epoch:
-            self._listed = (epoch, self.sampler.batches(epoch))
-        todo = self._listed[1][start:stop]
+        todo = self._list(epoch)[start:stop]
         several = _several(batches.event_bytes * self.sampler.batch_size / self.sampler.ranks) if simple else 1
         for first in range(0, len(todo), several):
             near = todo[first : first + several]
@@ -116,6 +122,37 @@ class Loader:
                     yield Portion([made], own, len(batch))
             else:
                 yield from (self._portion(batches, own, own, len(b)) for b, own in zip(near, shares, strict=True))
+
+    def _list(self, epoch: int) -> list[Numbers]:
+        if self._listed[0] != epoch:
+            self._listed = (epoch, self.sampler.batches(epoch))
+        return self._listed[1]
+
+    def _single(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
+        """Batch by batch, each straight into the memory that it is learned or sent from."""
+        read = ahead_of(self._batches(epoch, start, stop), 1)
+        try:
+            for tables, own, size in read:
+                parts = [self._sent(to_batch(table, self.columns, copy=False)) for table in tables]
+                for part, numbers in zip(parts, np.array_split(own, self.parts), strict=True):
+                    part.counts = len(numbers) > 0
+                yield Portion(parts, own, size)
+        finally:
+            read.close()
+
+    def _batches(
+        self, epoch: int, start: int, stop: int | None
+    ) -> Generator[tuple[list[Table], Numbers, int], None, None]:
+        """This rank's samples of each batch, in parts; their numbers, and the size of the whole batch."""
+        empty = partial(_empty, pinned=self.device.type == "cuda")
+        for batch in self._list(epoch)[start:stop]:
+            own = self.sampler.share(batch)
+            begun = time.perf_counter_ns()
+            pieces = np.array_split(own, self.parts)
+            tables = [self.store.read(piece if len(piece) else self._borrowed, empty) for piece in pieces]
+            if self.on_read is not None:
+                self.on_read(begun, time.perf_counter_ns())
+            yield tables, own, len(batch)
 
     def _windowed(self, epoch: int, start: int, stop: int | None) -> Generator[Portion, None, None]:
         windows = ahead_of(self._windows(epoch, start, stop), 1)
@@ -159,13 +196,31 @@ class Loader:
         counts = len(places) > 0
         batch = batches.take(places if counts else self._borrowed)
         batch.counts = counts
-        return batch if self.device.type == "cpu" else batch.pin().to(self.device)
+        return self._sent(batch)
+
+    def _sent(self, batch: Batch) -> Batch:
+        """The batch on the device; on CUDA it travels beside what is computed there, and is there on return."""
+        if self.device.type != "cuda":
+            return batch if self.device.type == "cpu" else batch.pin().to(self.device)
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        with torch.cuda.stream(self._stream):
+            sent = batch.pin().to(self.device)
+        self._stream.synchronize()
+        sent.used_on(torch.cuda.default_stream(self.device))
+        return sent
 
 
 def _several(size: float) -> int:
     """How many batches of so many bytes to gather at once: enough to share the cost of a call, and to stay in the
     processor's cache until they are used."""
     return int(min(max(_NEAR // max(size, 1), 1), _MOST))
+
+
+def _empty(shape: tuple[int, ...], kind: Any, *, pinned: bool) -> NDArray[Any]:
+    """An array in torch's own memory, which is aligned; `pinned`: a device fetches from it by itself."""
+    wanted = torch.from_numpy(np.empty(0, kind)).dtype
+    return np.asarray(torch.empty(shape, dtype=wanted, pin_memory=pinned).numpy())
 
 
 def ahead_of(items: Generator[Item, None, None], depth: int) -> Generator[Item, None, None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -19,6 +19,12 @@ from clew.table.ragged import offsets_of
 
 Numbers = NDArray[np.int64]
 Keep = Literal["memory", "compressed", "disk"]
+Empty = Callable[[tuple[int, ...], Any], NDArray[Any]]
+"""Makes an array of a shape and type to be filled."""
+_CHUNK, _LOOK = 1 << 16, 64
+"""Bytes of samples that are compressed together, and from how many it is told how large samples are."""
+_FEW = 256
+"""Bytes of values that are not worth compressing."""
 
 
 class Store(Protocol):
@@ -30,8 +36,12 @@ class Store(Protocol):
     def __len__(self) -> int:
         """All samples of the split, held here or not."""
 
-    def read(self, numbers: Numbers) -> Table:
-        """These samples, in this order."""
+    @property
+    def singly(self) -> bool:
+        """Whether single samples are had as fast as neighbours: batches may then be read one by one."""
+
+    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
+        """These samples, in this order; where they are had singly, in arrays that `empty` makes."""
 
 
 def open_store(
@@ -55,7 +65,11 @@ class Memory:
     def __len__(self) -> int:
         return len(self.table)
 
-    def read(self, numbers: Numbers) -> Table:
+    @property
+    def singly(self) -> bool:
+        return False
+
+    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
         return self.table.take(numbers)
 
 
@@ -70,7 +84,11 @@ class Disk:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def read(self, numbers: Numbers) -> Table:
+    @property
+    def singly(self) -> bool:
+        return False
+
+    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
         begun = time.perf_counter()
         order = np.unique(numbers)
         tables = [self.run(int(first), int(last) + 1) for first, last in _runs(order)]
@@ -93,67 +111,111 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class _Block:
-    """Neighbouring samples, every array of them compressed on its own."""
+class _Chunk:
+    """Neighbouring samples: their number, the values of every column (compressed, or as they are where they are few),
+    and the items of each sample by set of items."""
 
-    columns: Mapping[str, tuple[bytes, str, tuple[int, ...]]]
-    offsets: Mapping[str, NDArray[np.int64]]
+    samples: int
+    columns: Mapping[str, bytes | NDArray[Any]]
+    lengths: Mapping[str, NDArray[np.int64]]
 
 
 class Compressed:
-    """Samples in memory, compressed by blosc2; blocks are decompressed side by side in threads."""
+    """Samples in memory, compressed by blosc2 in threads, and decompressed side by side to where they are wanted.
+
+    Neighbours share a chunk where samples are small; large ones have one each, so that any can be had alone.
+    """
 
     def __init__(self, disk: Disk, own: Numbers | None, block: int) -> None:
         import blosc2
 
+        blosc2.set_releasegil(True)  # else threads take turns
         self._blosc, self._block, self._length = blosc2, block, len(disk)
-        numbers = np.arange(len(disk), dtype=np.int64) if own is None else own
-        self._schema = disk.run(0, 1).slice(0, 0)
+        self._how = {"codec": blosc2.Codec.LZ4, "clevel": 5, "nthreads": 1}  # 3 times as fast to read as zstd
+        self._schema = disk.run(0, min(_LOOK, len(disk)))
+        self._size = max(1, min(block, round(_CHUNK * len(self._schema) / max(self._schema.nbytes, 1))))
+        self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
-        self._pool = ThreadPoolExecutor(max(1, blosc2.nthreads), thread_name_prefix="decompress")
-        self._blocks: dict[int, _Block] = {}
+        self._threads = max(1, blosc2.nthreads)
+        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decompress")
+        numbers = np.arange(len(disk), dtype=np.int64) if own is None else own
+        self.facts = dict.fromkeys(("bytes", "raw_bytes", "pack_seconds", "read_bytes", "read_seconds"), 0.0)
+        self._chunks: dict[int, _Chunk] = {}
         for number in np.unique(numbers // block).tolist():
-            self._blocks[number] = self._pack(disk.run(number * block, min((number + 1) * block, len(disk))))
-        self.facts = {"bytes": 0.0, "raw_bytes": 0.0, "read_bytes": 0.0, "read_seconds": 0.0}
-        for each in self._blocks.values():
-            self.facts["bytes"] += sum(len(data) for data, _, _ in each.columns.values())
-            self.facts["raw_bytes"] += sum(
-                np.dtype(kind).itemsize * int(np.prod(shape)) for _, kind, shape in each.columns.values()
-            )
+            self._add(disk.run(number * block, min((number + 1) * block, len(disk))), number)
 
     def __len__(self) -> int:
         return self._length
 
-    def read(self, numbers: Numbers) -> Table:
+    @property
+    def singly(self) -> bool:
+        return self._size == 1
+
+    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
         begun = time.perf_counter()
-        wanted = np.unique(numbers // self._block)
-        tables = list(self._pool.map(self._unpack, wanted.tolist()))
-        whole = concat(tables)
+        numbered = self._chunk_of(numbers)
+        wanted = numbered if self.singly else np.unique(numbered)
+        chunks = [self._chunks[number] for number in wanted.tolist()]
+        whole = self._unpacked(chunks, empty if self.singly else np.empty)
         self.facts["read_bytes"] += whole.nbytes
         self.facts["read_seconds"] += time.perf_counter() - begun
-        starts = offsets_of([len(table) for table in tables])
-        block = np.searchsorted(wanted, numbers // self._block)
-        return whole.take(starts[block] + numbers % self._block)
+        if self.singly:
+            return whole
+        starts = offsets_of([chunk.samples for chunk in chunks])
+        return whole.take(starts[np.searchsorted(wanted, numbered)] + numbers % self._block % self._size)
 
-    def _pack(self, table: Table) -> _Block:
-        columns = {}
+    def _chunk_of(self, numbers: Numbers) -> Numbers:
+        """In which chunk samples are; those of a block share none with another."""
+        return numbers // self._block * -(-self._block // self._size) + numbers % self._block // self._size
+
+    def _add(self, table: Table, block: int) -> None:
+        begun = time.perf_counter()
+        pieces = [table.slice(start, start + self._size) for start in range(0, len(table), self._size)]
+        first = block * -(-self._block // self._size)
+        for number, chunk in enumerate(self._pool.map(self._pack, pieces), first):
+            self._chunks[number] = chunk
+            self.facts["bytes"] += sum(len(v) if isinstance(v, bytes) else v.nbytes for v in chunk.columns.values())
+        self.facts["raw_bytes"] += sum(_values(column).nbytes for column in table.values())
+        self.facts["pack_seconds"] += time.perf_counter() - begun
+
+    def _pack(self, table: Table) -> _Chunk:
+        columns: dict[str, bytes | NDArray[Any]] = {}
         for name, column in table.items():
-            values = np.ascontiguousarray(column.values if isinstance(column, Ragged) else column)
-            packed = self._blosc.compress2(values, typesize=values.dtype.itemsize, nthreads=1)
-            columns[name] = (packed, values.dtype.str, values.shape)
-        offsets = {items: table.ragged(items).offsets for items in set(self._sets.values())}
-        return _Block(columns, offsets)
+            values = np.ascontiguousarray(_values(column))
+            few = values.nbytes < _FEW
+            size = values.dtype.itemsize
+            columns[name] = values.copy() if few else self._blosc.compress2(values, typesize=size, **self._how)
+        return _Chunk(len(table), columns, {items: table.ragged(items).lengths for items in set(self._sets.values())})
 
-    def _unpack(self, number: int) -> Table:
-        block = self._blocks[number]
+    def _unpacked(self, chunks: Sequence[_Chunk], empty: Empty) -> Table:
+        """The samples of chunks one after the other, all columns filled by all threads."""
+        offsets = {
+            items: offsets_of(np.concatenate([chunk.lengths[items] for chunk in chunks]))
+            for items in set(self._sets.values())
+        }
+        ends = offsets_of([chunk.samples for chunk in chunks])
         columns: dict[str, Any] = {}
-        for name, (packed, kind, shape) in block.columns.items():
-            values = np.empty(shape, np.dtype(kind))
-            if values.nbytes:
-                self._blosc.decompress2(packed, dst=values, nthreads=1)
-            items = self._sets.get(name)
-            columns[name] = values if items is None else Ragged(values, block.offsets[items])
+        jobs: list[tuple[bytes | NDArray[Any], NDArray[Any]]] = []
+        for name, like in self._schema.items():
+            items, kind = self._sets.get(name), _values(like)
+            cuts = ends if items is None else offsets[items][ends]
+            values = empty((int(cuts[-1]), *kind.shape[1:]), kind.dtype)
+            places = zip(chunks, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
+            jobs += [(chunk.columns[name], values[start:stop]) for chunk, start, stop in places]
+            columns[name] = values if items is None else Ragged(values, offsets[items])
+        list(self._pool.map(self._fill, [jobs[place :: self._threads] for place in range(self._threads)]))
         return Table(columns, units=self._schema.units, index_of=self._schema.index_of)
+
+    def _fill(self, jobs: Sequence[tuple[bytes | NDArray[Any], NDArray[Any]]]) -> None:
+        for packed, values in jobs:
+            if isinstance(packed, bytes):
+                self._blosc.decompress2(packed, dst=values, nthreads=1)
+            else:
+                values[...] = packed
+
+
+def _values(column: Any) -> NDArray[Any]:
+    return column.values if isinstance(column, Ragged) else column
 
 
 def _runs(order: Numbers) -> list[tuple[int, int]]:

@@ -35,11 +35,20 @@ def training(site: Site, needs: Needs, recipe: str, settings: Sequence[str], inp
 
 
 def study(
-    site: Site, needs: Needs, recipe: str, space: Path, inputs: Sequence[str], *, points: int, parallel: int
+    site: Site,
+    needs: Needs,
+    recipe: str,
+    settings: Sequence[str],
+    inputs: Sequence[str],
+    *,
+    space: Path,
+    points: int,
+    parallel: int,
 ) -> list[str]:
     """The words of phpo: clew proposes points and judges them."""
+    given = [word for setting in settings for word in ("--set", setting)]
     words = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
-    words += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe])]
+    words += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe, *given])]
     words += ["--evaluationInput", "input.json", "--evaluationOutput", "output.json"]
     words += ["--evaluationMeta", "metadata.json", "--evaluationMetrics", "metrics.tgz", "--checkPointToSave", "run"]
     words += ["--evaluationContainer", _image(site), "--searchSpaceFile", str(space)]

@@ -12,7 +12,7 @@ from clew.launch import script
 from clew.launch.detached import ended_as, exit_file
 from clew.launch.launcher import Job, Room, State
 from clew.launch.site import Needs, Site
-from clew.launch.squeue import STATES, Row, Table, accounted, call, last_line
+from clew.launch.squeue import OVER_MEMORY, STATES, Row, Table, accounted, call, last_line, over_memory
 
 FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
 """What sbatch says where it would take the job later."""
@@ -103,6 +103,8 @@ class Slurm:
         if not rows and self.state(job) == "lost":
             return "Slurm does not know it any more, and it left no exit code"
         words = list(dict.fromkeys(filter(None, (row.words() for row in rows))))
+        if not words and over_memory(Path(job.folder) / "log.txt"):
+            return OVER_MEMORY
         return "; ".join(words)
 
     def stop(self, job: Job) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from clew.errors import RunError
 from clew.launch.launcher import State
@@ -50,6 +51,8 @@ _ENDED = {
     "BOOT_FAIL": "its nodes did not boot",
     "OUT_OF_MEMORY": "killed for using more memory than it asked for",
 }
+OVER_MEMORY = _ENDED["OUT_OF_MEMORY"]
+_TAIL = 4096
 _NEVER = "in vain: as things are"
 _REASONS = {
     "Resources": "for free nodes",
@@ -168,6 +171,16 @@ def accounted(job: str) -> list[Row]:
         return []
     cells = [line.split("|") for line in done.stdout.splitlines() if "|" in line]
     return [Row(job, state.split()[0], "", nodes) for state, nodes, *_ in cells if state.split()]
+
+
+def over_memory(log: Path) -> bool:
+    """Whether a job's output ends with Slurm's word that it took too much memory: a Slurm that measures by accounting
+    and not by cgroups has no state for it."""
+    if not log.is_file():
+        return False
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _TAIL))
+        return b"exceeded memory limit" in stream.read()
 
 
 def call(

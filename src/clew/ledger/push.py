@@ -151,9 +151,18 @@ class Pusher:
         body |= {"config": config, "environment": self.run.environment(), "dataset": dataset, "group": self.group}
         told = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
         self.number = int(told["id"])
+        self._mark(told)
         for path in self.run.records_folder.glob("*.jsonl"):
             self._tail(path.stem).seek(told["next"].get(path.stem, 0))
         return True
+
+    def _mark(self, told: Record) -> None:
+        """Give a run that the server had before the tags and the group that were asked for."""
+        if not {*self.tags} <= {*told["tags"]}:
+            tags = sorted({*self.tags, *told["tags"]})
+            self.link.call("PUT", f"/runs/{self.number}/tags", body={"tags": tags})
+        if self.group not in (None, told["group_name"]):
+            self.link.call("PATCH", f"/runs/{self.number}", body={"group": self.group})
 
     def _tail(self, name: str) -> _Tail:
         return self._tails.setdefault(name, _Tail(self.run.records_folder / f"{name}.jsonl"))

@@ -95,4 +95,6 @@ def _loading(facts: dict[str, float]) -> str:
     speed = f"{facts['read_bytes'] / facts['read_seconds'] / 1e9:.2f} GB/s"
     if not facts.get("bytes"):
         return f"from disk at {speed}"
-    return f"compressed {facts['raw_bytes'] / facts['bytes']:.1f} times, read at {speed}"
+    packed = facts["raw_bytes"] / facts["pack_seconds"] / 1e9 if facts.get("pack_seconds") else 0.0
+    at = f" at {packed:.2g} GB/s" if packed else ""
+    return f"compressed {facts['raw_bytes'] / facts['bytes']:.1f} times{at}, read at {speed}"

@@ -46,7 +46,7 @@ def create_app(service: Service) -> FastAPI:
     app.state.studies = Studies(service)
     answers.install(app)
     for router in routers():
-        app.include_router(router)
+        app.router.routes += router.routes  # `include_router` would put them together again for every request
     dashboard.mount(app)
     app.add_middleware(Shell, config=service.config, meter=service.meter)
     return app

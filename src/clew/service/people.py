@@ -255,5 +255,6 @@ def check_scopes(caller: Caller, asked: Sequence[str]) -> None:
 
 def record(change: Change, caller: Caller | None, action: str, what: str, **detail: Any) -> None:
     """Write down who did what."""
-    who = {"user": caller.user, "token": caller.token, "address": caller.address} if caller else {"address": ""}
-    change.add(audit, time=time.time(), action=action, what=what, detail=detail or None, **who)
+    user, token, address = (caller.user, caller.token, caller.address) if caller else (None, None, "")
+    who = {"user": user, "token": token, "address": address}
+    change.add_later(audit, time=time.time(), action=action, what=what, detail=detail or None, **who)

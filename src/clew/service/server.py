@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 import time
@@ -79,6 +80,8 @@ def serve(
             server_header=False,
             proxy_headers=False,
         )
+        gc.collect()
+        gc.freeze()  # what was loaded stays: looking through it for garbage would hold every request up
         if agent:
             beside(service, address, user)
         Server(settings, service).run(sockets=[bound])

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from clew.service.answers import RefusedError
 
@@ -32,12 +33,28 @@ class Change:
         self.topics: set[str] = set()
         self.after: list[Callable[[], None]] = []
         """Called once it is committed."""
+        self._later: dict[sa.Table, list[dict[str, Any]]] = {}
 
     def add(self, table: sa.Table, **row: Any) -> int:
         """Insert a row; its number."""
         key = self.execute(_insert(table), row).inserted_primary_key
         assert key is not None
         return int(key[0])
+
+    def add_new(self, table: sa.Table, **row: Any) -> int | None:
+        """The same, unless there is one already that must be the only one; then None."""
+        found = self.scalar(_insert_new(table, self.connection.dialect.name), row)
+        return None if found is None else int(found)
+
+    def add_later(self, table: sa.Table, **row: Any) -> None:
+        """Insert a row together with all others, at the end. They must have the same columns."""
+        self._later.setdefault(table, []).append(row)
+
+    def finish(self) -> None:
+        """Do what was left for the end."""
+        for table, rows in self._later.items():
+            self.execute(_insert(table), rows)
+        self._later.clear()
 
     def tell(self, *topics: str) -> None:
         """Who listens to these is woken once it is committed."""
@@ -47,6 +64,12 @@ class Change:
 @functools.cache
 def _insert(table: sa.Table) -> sa.Insert:
     return table.insert()
+
+
+@functools.cache
+def _insert_new(table: sa.Table, dialect: str) -> Any:
+    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect]
+    return insert(table).on_conflict_do_nothing().returning(table.c.id)
 
 
 Together = Callable[[Change, Sequence[Any]], Sequence[Any]]
@@ -166,4 +189,5 @@ class Writer:
             change = Change(connection)
             for together, same in kinds.items():
                 results += zip(same, together(change, [task.item for task in same]), strict=True)
+            change.finish()
         return change, results

@@ -86,16 +86,39 @@ def copy(
     return work.put(places.local(start), end) if places.is_url(end) else work.get(start, places.local(end))
 
 
-def given(path: Path) -> Given:
-    """A local file and its checksums, read once."""
-    sha, md5, adler, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 1, 0
+class _Adler32:
+    """As those of hashlib are."""
+
+    def __init__(self) -> None:
+        self._value = 1
+
+    def update(self, block: bytes) -> None:
+        self._value = zlib.adler32(block, self._value)
+
+    def hexdigest(self) -> str:
+        return f"{self._value:08x}"
+
+
+_CHECKS: Mapping[str, Callable[[], Any]] = {
+    "sha256": hashlib.sha256,
+    "md5": partial(hashlib.md5, usedforsecurity=False),
+    "adler32": _Adler32,
+}
+
+
+def _checks(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """Checksums of a local file, read once; those that are not known here are left out."""
+    made = {name: _CHECKS[name]() for name in names if name in _CHECKS}
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
-            sha.update(block)
-            md5.update(block)
-            adler = zlib.adler32(block, adler)
-            size += len(block)
-    return Given(path, size, sha.hexdigest(), md5.hexdigest(), f"{adler:08x}")
+            for each in made.values():
+                each.update(block)
+    return {name: each.hexdigest() for name, each in made.items()}
+
+
+def given(path: Path) -> Given:
+    """A local file with all its checksums."""
+    return Given(path, path.stat().st_size, **_checks(path, _CHECKS))
 
 
 class _Work:
@@ -290,8 +313,8 @@ def _same_content(store: Store, held: Held, path: Path, mine: Given | None = Non
         return False
     known = _persist(lambda: store.checks(held), held.location)
     if known:
-        mine = mine or given(path)
-        return all(getattr(mine, name, value) == value for name, value in known.items())
+        ours = _checks(path, known) if mine is None else {name: getattr(mine, name, known[name]) for name in known}
+        return all(known[name] == value for name, value in ours.items())
     part = part_size(held.size)
     with path.open("rb") as stream:
         return all(
@@ -321,16 +344,11 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
 
 def _compare(known: Mapping[str, str], path: Path, held: Held) -> None:
     """That a copy is what the store says it is, where it says so."""
-    if not known:
-        return
-    mine = given(path)
-    for algorithm, value in known.items():
-        ours = getattr(mine, algorithm, value)
-        if ours != value:
+    for algorithm, ours in (_checks(path, known) if known else {}).items():
+        if ours != known[algorithm]:
+            told = f"{algorithm} {ours}, should be {known[algorithm]}"
             where = places.masked(held.location)
-            raise MismatchError(
-                f"{where}: checksum mismatch ({algorithm} {ours}, should be {value}); the copy was removed, try again"
-            )
+            raise MismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")
 
 
 @contextlib.contextmanager

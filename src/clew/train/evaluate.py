@@ -30,9 +30,6 @@ from clew.train.deal import Progress, Task, perform
 from clew.train.inference import Inference, Portion
 from clew.train.stream import Events, Split
 
-SMALLEST = 256
-"""Samples a batch where the run's own are smaller: nothing is learned from them, so only speed decides."""
-
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -62,8 +59,8 @@ def evaluate(
     On `split` (default: `test`, or `val` where there is none) of a dataset (default: that of the run), or on raw events
     (`input`: files or globs), which go through the run's own recipe and fitted transforms. `name` is what the report
     calls it. `recipe` is needed only for one (or for a model) that was typed into a notebook and cannot be found again.
-    `batch_size` defaults to the run's own, but at least 256; `workers` are processes of this machine, unless a launcher
-    started some: the figures do not depend on their number, nor on the batch size beyond rounding.
+    `batch_size` defaults to the run's own, but at least `Recipe.at_once`; `workers` are processes of this machine,
+    unless a launcher started some: the figures do not depend on their number, nor on the batch size beyond rounding.
     `progress` is called with the number of events done and, where it is known, of all.
 
     Raises:
@@ -81,7 +78,7 @@ def evaluate(
     if title.startswith(".") or "/" in title:
         raise ConfigError(f"an evaluation cannot be called '{title}': its plots get a folder of that name")
     begun = time.perf_counter()
-    task = Task(run, work, weights, samples, batch_size_of(batch_size, config), Judging())
+    task = Task(run, work, weights, samples, batch_size_of(batch_size, config, work), Judging())
     judged: _Judged = perform(task, workers=workers, progress=progress)
     if not judged.events:
         assert isinstance(samples, Events)  # a split is known to have samples
@@ -92,15 +89,15 @@ def evaluate(
     return result
 
 
-def batch_size_of(given: int | None, config: TrainConfig) -> int:
-    """Samples a batch: those asked for, or the run's own but at least `SMALLEST`.
+def batch_size_of(given: int | None, config: TrainConfig, recipe: Recipe) -> int:
+    """Samples a batch: those asked for, or the run's own but at least `Recipe.at_once`.
 
     Raises:
         ConfigError: less than one is asked for.
     """
     if given is not None and given < 1:
         raise ConfigError(f"batch size {given}: at least 1 is needed")
-    return given or max(config.size, SMALLEST)
+    return given or max(config.size, recipe.at_once)
 
 
 def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:

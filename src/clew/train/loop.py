@@ -105,8 +105,10 @@ class _Loop:
     ) -> None:
         self.run, self.recipe, self.config, self.strategy, self.writer = run, recipe, config, strategy, writer
         self.stop, self.device = stop, device
-        dataset = Dataset(config.dataset)
+        dataset, begun = Dataset(config.dataset), time.perf_counter()
         self.loader = make_loader(recipe, config, dataset, strategy, device)
+        self.filling = time.perf_counter() - begun
+        """Seconds that it took to have this rank's samples where they are kept."""
         self.held_out: Store = (
             Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
         )
@@ -147,6 +149,7 @@ class _Loop:
             samples=len(self.loader.store),
             parameters=self.parameters,
             device=str(self.device),
+            filling=self.filling,
         )
         while self.epoch < self.config.epochs and not self.over:
             if not self._learn():
@@ -271,7 +274,8 @@ class _Loop:
 
     def _judged(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
-        shares = Sampler(len(self.held_out), self.config.size, 0, rank, ranks, shuffle=False)
+        size = -(-self.config.size // self.config.accumulate)  # what fits into memory when learning
+        shares = Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False)
         found = judge.judge_all(self.recipe, self.model, self.held_out, self._beating(shares.epoch(0)), self.device)
         return tally.values(self.strategy.add(found))
 

@@ -92,8 +92,8 @@ class _Device:
     """An NVIDIA device, through its management library where that is installed (extra `nvml`)."""
 
     def __init__(self, library: Any, number: int) -> None:
-        self._library = library
-        self._handle = library.nvmlDeviceGetHandleByIndex(number)
+        self._library, self._number = library, number
+        self._handle = _handle(library, number)
 
     @classmethod
     def find(cls, number: int | None) -> Iterator[_Device]:
@@ -114,9 +114,22 @@ class _Device:
         return self.joules() - before
 
     def sample(self) -> dict[str, Any]:
+        import torch
+
         library, handle = self._library, self._handle
         return {
             "device": library.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
             "device_memory": library.nvmlDeviceGetMemoryInfo(handle).used,
+            "device_tensors": torch.cuda.max_memory_allocated(self._number),
             "power": library.nvmlDeviceGetPowerUsage(handle) / 1e3,
         }
+
+
+def _handle(library: Any, number: int) -> Any:
+    """Of the device that torch calls so: the management library counts those too that are hidden from this process."""
+    import torch
+
+    try:
+        return library.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(number).uuid}")
+    except Exception:  # an old torch or driver, or a part of a device
+        return library.nvmlDeviceGetHandleByIndex(number)

@@ -98,7 +98,7 @@ def _of_run(
     made, config = recipe_of(run, recipe)
     events = Events(run, made, input, unlabelled=True) if input else None
     samples = events or Split.of(data or config.dataset, split)
-    chosen = batch_size_of(size, config)
+    chosen = batch_size_of(size, config, made)
     kind = EnsembleTask if config.replicas is not None else Task
     return lambda work: kind(run, made, weights, samples, chosen, work(events))
 
@@ -114,7 +114,7 @@ def _of_file(
     made = portable.recipe_in(facts) if recipe is None else resolve(recipe)
     events = portable.PortableEvents(place, made, input, True, facts.transforms) if input else None
     samples = events or Split.of(data, split)
-    chosen = batch_size_of(size, TrainConfig())
+    chosen = batch_size_of(size, TrainConfig(), made)
     return lambda work: portable.PortableTask(place, made, weights, samples, chosen, work(events), path)
 
 

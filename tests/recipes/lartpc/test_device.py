@@ -1,4 +1,4 @@
-"""The kernels for CUDA without a device: Triton interprets them against torch, and compiles them for an H200."""
+"""The kernels for CUDA without a device: interpreted and emulated against torch, and compiled for an H200."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _told(what: str, **more: str) -> Any:
 @pytest.mark.timeout(120)
 def test_kernels_compute_what_torch_does() -> None:
     for case in _told("compare", TRITON_INTERPRET="1"):
-        assert max(case.values()) < 2e-5, case
+        assert max(case.values()) < 4.5e-3, case  # bf16 rounds by up to 3.9e-3
 
 
 @needs_triton

@@ -46,6 +46,11 @@ def test_images_that_are_refused(index: list[list[int]], charge: list[list[float
         images.checked(table(index, charge), SIZE, most=3)
 
 
+def test_a_label_that_is_none() -> None:
+    with pytest.raises(DataError, match="event 10: label 5; labels are 0 gamma"):
+        images.checked(table([[1]], [[1]], label=np.array([5])), SIZE)
+
+
 def test_an_image_of_another_size() -> None:
     events = table([[1]], [[1]], **{SHAPE: np.array([[60, 80]])})
     with pytest.raises(DataError, match="event 10: an image of 60 x 80, and the recipe's are 6 x 8"):

@@ -67,7 +67,7 @@ def _weights(*shape: int) -> list[Tensor]:
 
 def _cells(pixels: Pixels, size: tuple[int, int], weights: list[Tensor]) -> tuple[Tensor, Tensor]:
     fill = ops.background(None, *weights[:2])
-    first, _, active = ops.pixels(*pixels, fill, *weights[:2], *size)
+    first, _, active, _ = ops.pixels(*pixels, fill, *weights[:2], *size)
     after = ops.background(fill, *weights[2:])
     return first, ops.cells(first, active, fill, after, *weights[2:])[0]
 
@@ -134,5 +134,5 @@ def test_torch_finds_nothing_wrong_with_the_operations() -> None:
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     given = (index, charge, offsets, fill, *weights[:2], *size)
     torch.library.opcheck(ops.pixels, given, test_utils=checks)
-    x, _, active = (each.detach() for each in ops.pixels(*given))
+    x, _, active, _ = (each.detach() for each in ops.pixels(*given))
     torch.library.opcheck(ops.cells, (x.requires_grad_(), active, fill, fill[:2], *weights[2:]), test_utils=checks)

@@ -13,6 +13,14 @@ from clew.recipes.lartpc.generate.transport import ABSORPTION, EXCHANGE, INELAST
 from . import beam, shoot
 
 
+def radius(deposits: Deposits, share: float) -> float:
+    """cm from the axis within which this share of the energy lies."""
+    away = np.hypot(deposits.place[:, 0], deposits.place[:, 1])
+    order = np.argsort(away)
+    inside = np.cumsum(deposits.energy[order])
+    return float(away[order][np.searchsorted(inside, share * inside[-1])])
+
+
 def near_axis(deposits: Deposits, radius: float) -> Deposits:
     rows = np.hypot(deposits.place[:, 0], deposits.place[:, 1]) < radius
     return Deposits(deposits.event[rows], deposits.place[rows], deposits.energy[rows], deposits.length[rows])
@@ -56,15 +64,21 @@ def test_scattering_is_highlands() -> None:
 
 
 @pytest.mark.parametrize(("kind", "shift"), [(p.ELECTRON, -0.5), (p.GAMMA, 0.5)])
-def test_showers_are_as_long_and_wide_as_they_should_be(kind: int, shift: float) -> None:
+def test_showers_are_as_long_as_they_should_be(kind: int, shift: float) -> None:
     deposits, _ = shoot(kind, 1000.0, 48)
     assert deposits.energy.sum() / 48 == pytest.approx(1000, rel=0.02)
     depth = np.average(deposits.place[:, 2], weights=deposits.energy) / argon.RADIATION_LENGTH
     peak = np.log(1000 / 32.8) + shift  # of the published profile, whose mean lies 2 radiation lengths behind it
     assert depth == pytest.approx(peak + 2, abs=1.0)
-    inside = near_axis(deposits, argon.MOLIERE).energy.sum() / deposits.energy.sum()
-    assert 0.75 < inside < 0.92
-    assert near_axis(deposits, 3.5 * argon.MOLIERE).energy.sum() / deposits.energy.sum() > 0.95
+
+
+def test_showers_are_as_wide_as_they_should_be() -> None:
+    deposits, _ = shoot(p.ELECTRON, 1000.0, 100)
+    # half the energy as published for a GeV (0.26 Moliere radii); nine tenths between the rule of thumb (1), made for
+    # heavier absorbers, and the published profile at argon's atomic number (2.1): soft photons go far here
+    assert radius(deposits, 0.5) == pytest.approx(0.26 * argon.MOLIERE, rel=0.15)
+    assert 11.0 < radius(deposits, 0.9) < 13.2
+    assert near_axis(deposits, 3.5 * argon.MOLIERE).energy.sum() / deposits.energy.sum() > 0.96
 
 
 def test_photons_convert_after_nine_sevenths_of_a_radiation_length() -> None:

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import blosc2
 import h5py
 import numpy as np
 import pytest
@@ -140,6 +141,21 @@ def test_arrays_in_hdf5(tmp_path: Path) -> None:
         )
 
 
+def test_arrays_in_blosc2(tmp_path: Path) -> None:
+    whole = np.random.default_rng(1).poisson(0.1, (40, *SMALL)).astype(np.float32)
+    path = tmp_path / "a.b2nd"
+    made = blosc2.asarray(whole, chunks=(1, *SMALL), urlpath=str(path))
+    made.vlmeta["labels"] = [n % 5 for n in range(40)]
+    table = concat(list(reading.read(str(path), SMALL)))
+    assert table.fixed(LABEL).tolist() == [n % 5 for n in range(40)]
+    for event in (0, 39):
+        found = images.dense(table.ragged(INDEX)[event], table.ragged(CHARGE)[event], SMALL)
+        assert np.array_equal(found, whole[event])
+    assert "images of 20 x 30, and the recipe's are 20 x 31" in problem(path, (20, 31))
+    path.write_bytes(b"nonsense")
+    assert "not a readable blosc2 file of images" in problem(path)
+
+
 def test_arrays_that_do_not_fit(tmp_path: Path) -> None:
     path, whole = tmp_path / "a.h5", np.ones((2, *SMALL))
     assert "images of 20 x 30, and the recipe's are 20 x 31; set image.rows" in problem(
@@ -157,4 +173,4 @@ def test_arrays_that_do_not_fit(tmp_path: Path) -> None:
 def test_generated_files_are_read_back(tmp_path: Path) -> None:
     ((path, _),) = events.write(3, 1, tmp_path, size=SMALL)
     (table,) = reading.read(str(path), SMALL)
-    assert len(table) == 3 and table.fixed("generator").tolist() == [1, 1, 1]
+    assert len(table) == 3 and table.fixed("generator").tolist() == [events.VERSION] * 3

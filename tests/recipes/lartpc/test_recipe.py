@@ -120,5 +120,13 @@ def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
 def test_an_image_too_small_for_four_poolings_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"image.rows.*625"):
         spec.load("lartpc", ["image.rows=500"])
-    with pytest.raises(ConfigError, match="shrink 6 leaves 600 x 600"):
-        spec.load("lartpc", ["image.shrink=6"])
+
+
+def test_images_shrunk_to_less_than_the_network_takes_lie_in_a_corner() -> None:
+    recipe = spec.load("lartpc", ["image.rows=1300", "image.columns=1300", "image.shrink=4"]).recipe
+    assert recipe.config.image.seen == (625, 625)
+    samples = recipe.prepare(particles(2, side=1300))
+    row, column = np.divmod(samples.ragged("index").values, 625)
+    assert 50 < max(row.max(), column.max()) < 325
+    network: Any = recipe.model()
+    assert (network.height, network.width) == (625, 625)

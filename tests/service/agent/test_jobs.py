@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import h5py
+import httpx
 import numpy as np
 import pytest
 
@@ -105,10 +106,11 @@ def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
 
 
 def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
-    somebody: Somebody, hands: Hands, tmp_path: Path
+    somebody: Somebody, hands: Hands, client: httpx.Client, tmp_path: Path
 ) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
+    assert client.patch(f"/api/v1/users/{ada.me()['name']}", json={"quota_bytes": 1000}).status_code == 200
     (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(4, 2)\n")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["X"], file["Y"] = np.eye(4, dtype=np.float32).repeat(25, 0), np.arange(100) % 2
@@ -118,6 +120,7 @@ def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
     (job,) = ada.jobs.list()
     assert job.name == "net" and job.run is not None
     assert "accuracy" in ada.runs.get(job.run).metrics
+    assert job.state == "done" and "not everything could be stored" in job.reason
     assert command(ada, "submit", "--train", "a.h5").returncode == 2
 
 
@@ -135,7 +138,7 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     output.mkdir(parents=True)
     (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
     for _ in range(2):  # the answer may get lost
-        finish(order, root, ada.server, print)
+        assert finish(order, root, ada.server) == ""
     (kept,) = ada._link.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
     assert kept["document"] == {"speed-up": [1.0, 1.9]} and kept["host"]
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew import Ragged, Table
 from clew.errors import DataError
-from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, SHAPE, VERTEX
+from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SHAPE, VERTEX
 
 Size = tuple[int, int]
 
@@ -36,7 +36,7 @@ def checked(events: Table, size: Size, *, most: int | None = None) -> Table:
 
     Raises:
         DataError: one has another size, pixels outside or out of order, charge that is not a number or not above 0, no
-            pixels at all, or more than `most`; the line names the event.
+            pixels at all, or more than `most`, or a label that is none; the line names the event.
     """
     index, charge = events.ragged(INDEX), events.ragged(CHARGE)
     _check_shape(events, size)
@@ -63,7 +63,18 @@ def checked(events: Table, size: Size, *, most: int | None = None) -> Table:
             f"event {_number(events, at)}: {lengths[at]:,} pixels have charge, more than the {most:,} that fit; raise "
             "image.most, or the threshold that the image was made with"
         )
+    _check_labels(events)
     return events
+
+
+def _check_labels(events: Table) -> None:
+    if LABEL not in events:
+        return
+    label = events.fixed(LABEL)
+    bad = np.flatnonzero((label < 0) | (label >= len(CLASSES)))
+    if len(bad):
+        known = ", ".join(f"{place} {name}" for place, name in enumerate(CLASSES))
+        raise DataError(f"event {_number(events, int(bad[0]))}: label {label[bad[0]]}; labels are {known}")
 
 
 def _check_shape(events: Table, size: Size) -> None:
@@ -88,12 +99,13 @@ def _number(events: Table, place: int) -> int:
     return int(events.fixed(EVENT)[place]) if EVENT in events else place
 
 
-def shrunk(events: Table, size: Size, by: int) -> Table:
-    """Images of `by` times fewer wires and ticks (rounded up): the charges of each square added up."""
+def shrunk(events: Table, size: Size, by: int, *, within: Size | None = None) -> Table:
+    """Images of `by` times fewer wires and ticks (rounded up), the charges of each square added up; they lie in the
+    first corner of images of the size `within`, where that is given."""
     if by == 1:
         return events
     index, charge = events.ragged(INDEX), events.ragged(CHARGE)
-    rows, columns = -(-size[0] // by), -(-size[1] // by)
+    rows, columns = within or (-(-size[0] // by), -(-size[1] // by))
     wire, tick = np.divmod(index.values.astype(np.int64), size[1])
     key = index.events * (rows * columns) + wire // by * columns + tick // by
     cells, where = np.unique(key, return_inverse=True)

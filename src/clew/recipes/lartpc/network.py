@@ -38,17 +38,22 @@ class ParticleNet(nn.Module):
         """`index`, `charge` and `offsets` are those of `ops.pixels`."""
         if self.kind == "dense":
             return self.dense(images(index, charge, offsets, self.height, self.width))
-        if charge.is_cuda and torch.is_autocast_enabled("cuda"):
-            charge = charge.to(torch.get_autocast_dtype("cuda"))
+        if charge.is_cuda:
+            charge = charge.to(_precision(charge))
         with torch.autocast(charge.device.type, enabled=False):  # the blocks choose their own precision
             x = self._cells(index, charge, offsets)
+        if not torch.is_autocast_enabled(charge.device.type):
+            x = x.to(self.hidden.weight.dtype)
         return self._classify(x.permute(0, 3, 1, 2))
 
     def _cells(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
         first, *others = (cast("tuple[Tensor, Tensor]", (each.weight, each.bias)) for each in self._convolutions())
         fill = ops.background(None, *first)
-        x, _, active = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
+        x, _, active, _ = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
         for block in others:
+            if not ops.listed(x, block[0]):
+                x = ops.whole(x, *block)[0]
+                continue
             before, fill = fill, ops.background(fill, *block)
             x, _, active = ops.cells(x, active, before, fill, *block)
         found: Tensor = x
@@ -66,6 +71,13 @@ class ParticleNet(nn.Module):
     def _classify(self, x: Tensor) -> Tensor:
         logits: Tensor = self.last(f.elu(self.hidden(x.flatten(1))))
         return logits
+
+
+def _precision(charge: Tensor) -> torch.dtype:
+    """On CUDA: that of autocast; where nothing is learned bf16, for which there are kernels on cells."""
+    if torch.is_autocast_enabled("cuda"):
+        return torch.get_autocast_dtype("cuda")
+    return charge.dtype if torch.is_grad_enabled() else torch.bfloat16
 
 
 def images(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> Tensor:

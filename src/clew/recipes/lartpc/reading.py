@@ -1,4 +1,4 @@
-"""Files of images: clew's own, arrays in HDF5, frames of Wire-Cell, deposits of a simulation."""
+"""Files of images: clew's own, arrays in HDF5 and blosc2, frames of Wire-Cell, deposits of a simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Annotated, Any, ClassVar
 
 import h5py
@@ -33,6 +33,8 @@ def read(path: str, size: tuple[int, int] = SIZE, readout: Readout | None = None
         return Pieces(Frames(size=size), path)
     if Deposited.takes(name):
         return Pieces(Deposited(size=size, readout=readout or Readout()), path)
+    if Packed.takes(name):
+        return Pieces(Packed(size=size), path)
     if Arrays.takes(name) and _holds(path, "images"):
         return Pieces(Arrays(size=size), path)
     return readers.read(path)
@@ -149,7 +151,7 @@ class Arrays(_Images):
     """Images in a piece."""
 
     def pieces(self, location: str) -> list[Piece]:
-        with _hdf5(location) as file:
+        with self._opened(location) as file:
             many = len(self._dataset(file))
             labels = len(file["labels"]) if "labels" in file else many
         if labels != many:
@@ -160,7 +162,7 @@ class Arrays(_Images):
 
     def load(self, location: str, piece: Piece) -> Table:
         events = list(range(piece.start, piece.stop))
-        with _hdf5(location) as file:
+        with self._opened(location) as file:
             dataset = self._dataset(file)
             found = []
             for event in events:
@@ -170,6 +172,9 @@ class Arrays(_Images):
             labels = np.asarray(file["labels"][piece.start : piece.stop]) if "labels" in file else None
         table = self._table(events, found)
         return table if labels is None else table.join({LABEL: _labels(labels, piece.start)})
+
+    def _opened(self, location: str) -> AbstractContextManager[Any]:
+        return _hdf5(location)
 
     def _dataset(self, file: Any) -> Any:
         dataset = file["images"]
@@ -181,6 +186,15 @@ class Arrays(_Images):
                 f"{self.size[1]}; set image.rows and image.columns"
             )
         return dataset
+
+
+class Packed(Arrays):
+    """Dense images compressed by blosc2: an array (n, wires, ticks) in a file `.b2nd`, `labels` among its metadata."""
+
+    endings: ClassVar[tuple[str, ...]] = (".b2nd",)
+
+    def _opened(self, location: str) -> AbstractContextManager[Any]:
+        return nullcontext(_blosc2(location))
 
 
 def _labels(found: NDArray[Any], first: int) -> NDArray[np.int64]:
@@ -215,6 +229,17 @@ def _hdf5(location: str) -> Iterator[Any]:
             yield file
     except (OSError, KeyError, RuntimeError) as error:
         raise DataError(f"not a readable HDF5 file of images ({error})") from error
+
+
+def _blosc2(location: str) -> dict[str, Any]:
+    import blosc2
+
+    try:
+        array: Any = blosc2.open(location, mode="r")
+        known = {"labels": np.asarray(array.vlmeta["labels"])} if "labels" in array.vlmeta else {}
+        return {"images": array, **known}
+    except (OSError, RuntimeError, AttributeError) as error:
+        raise DataError(f"not a readable blosc2 file of images ({error})") from error
 
 
 @contextmanager

@@ -68,7 +68,8 @@ class LArTPC(Recipe):
             DataError: an event cannot be one of these images.
         """
         image = self.config.image
-        events = images.shrunk(images.checked(events, image.size, most=image.most), image.size, image.shrink)
+        whole = images.checked(events, image.size, most=image.most)
+        events = images.shrunk(whole, image.size, image.shrink, within=image.seen)
         kept = {name: events.fixed(name) for name in KEPT if name in events}
         return Table({**kept, INDEX: events.ragged(INDEX), CHARGE: events.ragged(CHARGE)})
 

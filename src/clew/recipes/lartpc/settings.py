@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from clew import Section
 from clew.recipes.lartpc.columns import SIZE
@@ -27,7 +27,8 @@ class Image(Section):
     most: Annotated[int, Field(ge=1)] = 2_000_000
     """Pixels of an event: one with more is refused, as memory would be."""
     shrink: Annotated[int, Field(ge=1)] = 1
-    """Squares of so many by so many pixels become one, their charges added up."""
+    """Squares of so many by so many pixels become one, their charges added up. What becomes smaller than 625 lies in
+    the first corner of an image of 625, the least that the network takes."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -37,15 +38,7 @@ class Image(Section):
     @property
     def seen(self) -> tuple[int, int]:
         """Rows and columns that the network sees."""
-        return -(-self.rows // self.shrink), -(-self.columns // self.shrink)
-
-    @model_validator(mode="after")
-    def _large_enough(self) -> Self:
-        if min(self.seen) < SMALLEST:
-            raise ValueError(
-                f"shrink {self.shrink} leaves {self.seen[0]} x {self.seen[1]}; the network needs {SMALLEST} of each"
-            )
-        return self
+        return max(SMALLEST, -(-self.rows // self.shrink)), max(SMALLEST, -(-self.columns // self.shrink))
 
 
 class Network(Section):

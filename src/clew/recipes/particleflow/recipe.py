@@ -35,6 +35,7 @@ class ParticleFlow(Recipe):
     }
     columns = (ELEMENTS, TARGETS)
     events_a_file = EVENTS_A_FILE
+    at_once = 16
 
     def read(self, path: str) -> Iterable[Table]:
         """Generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""

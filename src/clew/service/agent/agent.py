@@ -46,6 +46,8 @@ class _Told:
     """Whether its records and artefacts are there, or cannot be."""
     since: float = math.inf
     """When it was first tried to send them."""
+    missing: str = ""
+    """Why not all of it is there."""
 
 
 @dataclass
@@ -193,6 +195,9 @@ class Agent:
                 return
             if result.state == "ended" and not known.finished:
                 self._finish(working, known)
+            result = result.model_copy(
+                update={"reason": "; ".join(filter(None, (result.reason, known.missing)))[:1000]}
+            )
             if self._report(job, result):
                 self.tell(f"job {job} has ended: {_words(result)}")
                 with self._lock:
@@ -206,11 +211,13 @@ class Agent:
         """Send what it made; a server that answers and cannot take it does not hold up the job's end for ever."""
         known.since = min(known.since, time.monotonic())
         try:
-            finish(working.order, self.folder, self.link.server, self.tell)
+            known.missing = finish(working.order, self.folder, self.link.server)
         except ServerError as error:
             if not error.status or time.monotonic() - known.since < _STUBBORN:
                 raise
-            self.tell(f"job {working.order.job}: not everything could be stored: {error}")
+            known.missing = f"not everything could be stored: {error}"
+        if known.missing:
+            self.tell(f"job {working.order.job}: {known.missing}")
         known.finished = True
 
     def _report(self, job: int, result: Result) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from clew.errors import ClewError, ServerError
@@ -16,8 +16,8 @@ from clew.service.agent.folder import AgentFolder
 from clew.service.job import Order
 
 
-def finish(order: Order, root: AgentFolder, server: str, tell: Callable[[str], None]) -> None:
-    """Push what there is, with the job's own token. What the server does not want is told, and left.
+def finish(order: Order, root: AgentFolder, server: str) -> str:
+    """Push what there is, with the job's own token. What the server does not want is left; why, or nothing.
 
     Raises:
         ServerError: the server is away; try again.
@@ -37,9 +37,10 @@ def finish(order: Order, root: AgentFolder, server: str, tell: Callable[[str], N
         except ServerError as error:
             if error.status in (0, 429) or error.status >= 500:
                 raise
-            tell(f"job {order.job}: not everything could be stored: {error}")
+            return f"not everything could be stored: {error}"
         except (ClewError, OSError, ValueError) as error:
-            tell(f"job {order.job}: not everything could be sent: {error}")
+            return f"not everything could be sent: {error}"
+    return ""
 
 
 def _runs(order: Order, root: AgentFolder) -> Iterator[Run]:

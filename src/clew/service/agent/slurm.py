@@ -23,7 +23,7 @@ from clew.files import write_text
 from clew.launch import script
 from clew.launch.site import Needs, Site
 from clew.launch.slurm import FULL, SILENT, Slurm
-from clew.launch.squeue import STATES, Row, Table, accounted, call
+from clew.launch.squeue import OVER_MEMORY, STATES, Row, Table, accounted, call, over_memory
 from clew.service.agent import keeper
 from clew.service.agent.commands import CLEW
 from clew.service.agent.keeper import End, Task
@@ -178,8 +178,8 @@ class AtSlurm:
             return Status("lost", reason=_FORGOTTEN)
         if STATES[row.state] == "cancelled":
             return Status("ended", _named(End(_CANCELLED), row, asked=_asked_file(folder).exists()))
-        if row.state == "OUT_OF_MEMORY":
-            return Status("ended", End(-int(signal.SIGKILL), row.words()))
+        if row.state == "OUT_OF_MEMORY" or over_memory(keeper.log_file(folder)):
+            return Status("ended", End(-int(signal.SIGKILL), OVER_MEMORY))
         if STATES[row.state] == "lost":
             return Status("lost", reason=row.words())
         return Status("lost") if begun else Status("ended", End(1, f"it did not begin at {self.site.name}"))
@@ -260,7 +260,10 @@ def _write_end(folder: Path, end: End) -> None:
 
 
 def _named(end: End, row: Row | None, *, asked: bool) -> End:
-    """With what Slurm knows: a job that was cancelled there may well have written a checkpoint, and is not to go on."""
+    """With what Slurm knows: a job that was cancelled there may well have written a checkpoint, and is not to go on; of
+    one that took too much memory, the kernel may have killed a part that was not the keeper."""
+    if row is not None and row.state == "OUT_OF_MEMORY":
+        return dataclasses.replace(end, reason=OVER_MEMORY)
     if row is None or STATES.get(row.state) != "cancelled" or asked:
         return end
     return dataclasses.replace(end, code=_CANCELLED, reason=row.words())

@@ -7,12 +7,12 @@ import importlib
 from fastapi import APIRouter
 
 SUBJECTS = (
+    "records",
+    "runs",
     "health",
     "people",
     "admin",
     "overview",
-    "runs",
-    "records",
     "metrics",
     "events",
     "artefacts",
@@ -21,6 +21,7 @@ SUBJECTS = (
     "agents",
     "studies",
 )
+"""In the order in which a path is looked for: what is asked most comes first."""
 
 
 def routers() -> list[APIRouter]:

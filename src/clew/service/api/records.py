@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, FailFast, Field
+from pydantic import BaseModel, FailFast, Field, with_config
 from starlette.concurrency import run_in_threadpool
+from typing_extensions import TypedDict
 
+from clew.ledger.records import Record
 from clew.service.api.given import (
     LARGEST,
     PROBLEMS,
@@ -32,12 +34,13 @@ from clew.service.numbers import LATEST
 router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
 
 
-class Entry(BaseModel, extra="allow"):
+@with_config(extra="allow")
+class Entry(TypedDict):
     """A record, as it stands in the run's folder."""
 
-    seq: int = Field(ge=0, le=2**53)
-    time: float = Field(ge=0, le=LATEST, allow_inf_nan=False)
-    kind: str = Field(min_length=1, max_length=40, pattern=r"^[a-z_]+$")
+    seq: Annotated[int, Field(ge=0, le=2**53)]
+    time: Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
+    kind: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z_]+$")]
 
 
 class Report(Body):
@@ -63,8 +66,7 @@ async def report(service: ServiceOf, caller: Pusher, number: Number, body: Repor
     """Take what is new; send it again whenever in doubt. What comes behind a gap is not taken: go on from `next`."""
     if not service.known(number, caller):
         await run_in_threadpool(service.look, number, caller)
-    found = {name: [dict(entry) for entry in entries] for name, entries in body.streams.items()}
-    future = service.writer.join(service.book.take, Batch(number, found))
+    future = service.writer.join(service.book.take, Batch(number, cast("dict[str, list[Record]]", body.streams)))
     return Expected(next=await asyncio.wrap_future(future))
 
 

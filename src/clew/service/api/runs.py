@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
+from clew.service.answers import RefusedError
 from clew.service.api.given import (
     PROBLEMS,
     After,
@@ -29,10 +30,11 @@ from clew.service.api.given import (
     page,
 )
 from clew.service.api.quick import quick
-from clew.service.book import BEGINNING, erase
 from clew.service.database.tables import groups, runs, streams, tags, users
 from clew.service.people import Caller, record
+from clew.service.recount import erase
 from clew.service.remote.runs import RunInfo
+from clew.service.story import BEGINNING
 from clew.service.writer import Change
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
@@ -110,9 +112,14 @@ async def make_run(service: ServiceOf, caller: Pusher, body: NewRun) -> Response
     """Make a run, or find the one that has this `uid` already (200)."""
 
     def work(change: Change) -> tuple[bool, MadeRun]:
-        number = _known(change, caller, body)
+        number = _known(change, caller, body) if body.group else None  # it is found by who has left the group, too
         if number is None:
-            return True, _make(service, change, caller, body)
+            made = _make(service, change, caller, body)
+            if made is not None:
+                return True, made
+            number = _known(change, caller, body)
+        if number is None:
+            raise RefusedError(409, "another job has a run of this uid", where="uid", do="choose another")
         found = change.execute(listed(caller).where(runs.c.id == number)).mappings().one()
         row = rows(change.connection, [dict(found)])[0]
         return False, MadeRun(**row.model_dump(), next=expected(change.connection, number))
@@ -247,13 +254,16 @@ def _known(change: Change, caller: Caller, body: NewRun) -> int | None:
     return change.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
 
 
-def _make(service: ServiceOf, change: Change, caller: Caller, body: NewRun) -> MadeRun:
+def _make(service: ServiceOf, change: Change, caller: Caller, body: NewRun) -> MadeRun | None:
+    """None where there is a run of this `uid` already."""
     now = time.time()
     facts = body.model_dump(include={"uid", "name", "recipe", "config", "environment", "dataset", "study", "trial"})
     host = str(body.environment.get("host", ""))[:200].replace("\x00", "")
     facts |= {"owner": caller.user, "group": caller.group(body.group, change.connection), "job": caller.job}
     facts |= {"state": "created", "message": "", "host": host, "metrics": {}, "created": now, "updated": now}
-    number = change.add(runs, **facts)
+    number = change.add_new(runs, **facts)
+    if number is None:
+        return None
     named = sorted(set(body.tags))
     if named:
         change.execute(tags.insert(), [{"run": number, "name": name} for name in named])

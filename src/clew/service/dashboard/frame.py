@@ -80,7 +80,7 @@ class _PageRoute(APIRoute):
 
 def router() -> APIRouter:
     """For pages."""
-    return APIRouter(route_class=_PageRoute, default_response_class=HTMLResponse)
+    return APIRouter(route_class=_PageRoute, default_response_class=HTMLResponse, include_in_schema=False)
 
 
 def _wrong(request: Request, status: int, text: str, do: str) -> Response:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_tim
 _LOCK = 7265_2539
 """The number by which servers of one PostgreSQL database know of each other."""
 READERS = 8
+_RESTED = 1.0
+"""Seconds after which a connection is asked whether it still is one. Asking each time would take as long as a write."""
 
 
 @dataclass(frozen=True)
@@ -126,15 +130,26 @@ def _engine(url: sa.URL, *, writes: bool) -> sa.Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, writes=writes)
     options: dict[str, Any] = {} if writes else {"options": "-c default_transaction_read_only=on"}
-    size = 1 if writes else READERS
-    return sa.create_engine(
-        url,
-        pool_size=size,
-        max_overflow=0 if writes else READERS,
-        pool_pre_ping=True,
-        connect_args=options,
-        hide_parameters=True,
-    )
+    size = {"pool_size": 1, "max_overflow": 0} if writes else {"pool_size": READERS, "max_overflow": READERS}
+    engine = sa.create_engine(url, connect_args=options, hide_parameters=True, **size)
+
+    @event.listens_for(engine, "checkin")
+    def rest(_: Any, record: Any) -> None:
+        record.info["since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def look(connection: Any, record: Any, _: Any) -> None:
+        if time.monotonic() - record.info.get("since", math.inf) > _RESTED and not _answers(engine, connection):
+            raise sa.exc.InvalidatePoolError
+
+    return engine
+
+
+def _answers(engine: sa.Engine, connection: Any) -> bool:
+    try:
+        return engine.dialect.do_ping(connection)
+    except engine.dialect.loaded_dbapi.Error:
+        return False
 
 
 def _sqlite(url: sa.URL, *, writes: bool) -> sa.Engine:

@@ -7,7 +7,10 @@ and no call passes through vmap. Whether a network is plain is found out by tryi
 from __future__ import annotations
 
 import copy
+import importlib.util
+import itertools
 from collections.abc import Callable
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -68,20 +71,58 @@ class Product(torch.autograd.Function):
 
 
 class _Linear(_Lifted):
+    """A linear layer, with the activation behind it if that was put into it (`_joined`)."""
+
     weight: Tensor
     bias: Tensor | None
+    kind = ""
 
     def forward(self, values: Tensor) -> Tensor:
-        weight = self.weight.transpose(1, 2)
         rows = values if values.ndim == 3 else values.flatten(1, -2)
         bias = self.bias if "bias" in self._names else None
-        if bias is None:
-            found = torch.bmm(rows, weight)
-        elif rows.device.type == "cpu":
-            found = torch.baddbmm(bias.unsqueeze(1), rows, weight)
-        else:
-            found = Product.apply(rows, self.weight, bias)  # type: ignore[no-untyped-call]
+        if bias is not None and rows.is_cuda and has_triton():
+            from clew.train.packed import kernels
+
+            if kernels.fits(rows, self.weight):
+                found = kernels.Layer.apply(rows, self.weight, bias, self.kind)  # type: ignore[no-untyped-call]
+                return self._shaped(found, values)
+        found = self._shaped(self._product(rows, bias), values)
+        return _ACTIVE[self.kind](found) if self.kind else found
+
+    @staticmethod
+    def _shaped(found: Tensor, values: Tensor) -> Tensor:
         return found if values.ndim == 3 else found.view(*values.shape[:-1], found.shape[-1])
+
+    def _product(self, rows: Tensor, bias: Tensor | None) -> Tensor:
+        weight = self.weight.transpose(1, 2)
+        if bias is None:
+            return torch.bmm(rows, weight)
+        if rows.device.type == "cpu":
+            return torch.baddbmm(bias.unsqueeze(1), rows, weight)
+        found: Tensor = Product.apply(rows, self.weight, bias)  # type: ignore[no-untyped-call]
+        return found
+
+
+_KINDS = {nn.ReLU: "relu", nn.ELU: "elu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
+_ACTIVE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu, "elu": f.elu, "tanh": torch.tanh, "sigmoid": torch.sigmoid
+}  # fmt: skip
+"""Activations that a linear layer can do by itself."""
+
+
+@cache
+def has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+def _joined(model: nn.Module) -> None:
+    """Put activations into the linear layers before them, where layers follow each other."""
+    for chain in [each for each in model.modules() if isinstance(each, nn.Sequential)]:
+        for place, (layer, after) in enumerate(itertools.pairwise(list(chain))):
+            usual = not isinstance(after, nn.ELU) or after.alpha == 1.0
+            if isinstance(layer, _Linear) and type(after) in _KINDS and usual:
+                layer.kind = _KINDS[type(after)]
+                chain[place + 1] = nn.Identity()
 
 
 class _BatchNorm(_Lifted):
@@ -165,6 +206,7 @@ def lift(model: nn.Module) -> nn.Module | None:
             copied.set_submodule(name, made)
         elif not (list(layer.children()) or isinstance(layer, _EACH)) or list(layer.parameters(recurse=False)):
             return None
+    _joined(copied)
     return copied
 
 

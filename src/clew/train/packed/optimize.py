@@ -10,6 +10,7 @@ from torch import Tensor
 
 from clew.train.config import TrainConfig
 from clew.train.engine import scaling
+from clew.train.packed.lift import has_triton
 
 NAMES = ("sgd", "adam", "adamw")
 _SGD = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
@@ -76,6 +77,7 @@ class Rows:
         for row, key in enumerate(zip(*(self._numbers[n] for n in ("beta1", "beta2", "eps")), strict=True)):
             sets.setdefault(key, []).append(row)
         self._sets = sets
+        self._by_kernel = self.weights.is_cuda and self.weights.dtype == torch.float32 and has_triton()
         self.plain = self.weights.device.type != "cpu" and len(sets) > 1
         """Whether Adam is written out; else torch's fused form does it."""
 
@@ -106,6 +108,9 @@ class Rows:
         if self.name == "sgd":
             self._sgd(rates)
             return
+        if self._by_kernel:
+            self._kernel(scalars)
+            return
         if self._decays and self.name == "adamw":
             self.weights.mul_(1 - rates * self._decay)
         elif self._decays:
@@ -127,6 +132,13 @@ class Rows:
                 kept.mul_(self._momentum).addcmul_(moved, self._damping)
             moved = moved.addcmul_(kept, self._momentum) if self._nesterov else kept
         self.weights.addcmul_(moved, -rates)
+
+    def _kernel(self, scalars: Tensor) -> None:
+        from clew.train.packed import kernels
+
+        numbers = [self._decay, self._beta1, self._beta2, self._eps]
+        given = (self.weights, self.gradients, self.state, scalars, numbers)
+        kernels.adam(*given, decays=self._decays, apart=self.name == "adamw")
 
     def _adam(self, rates: Tensor, first: Tensor, second: Tensor) -> None:
         mean, square = self.state

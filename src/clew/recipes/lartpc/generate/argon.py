@@ -45,8 +45,9 @@ ELASTIC_SHARE = 0.5
 
 _PAIR_GRID = np.log([1.022, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 10000])
 _PAIR_SHARE = [0, 0.02, 0.055, 0.14, 0.29, 0.45, 0.65, 0.77, 0.85, 0.92, 0.95, 1.0]
-_RADIATED_GRID = np.log([0.1, 1.0, 10.0, 100.0, 1000.0])
-_RADIATED_SHARE = [0.45, 0.65, 0.78, 0.94, 1.0]
+_RADIATED_GRID = np.log([0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0])
+_RADIATED_SHARE = [0.30, 0.36, 0.65, 0.89, 0.97, 1.0]
+"""Energy radiated in a radiation length, of the total; set by hand near stopping powers of water and aluminium."""
 
 
 def beta_gamma(kind: int, energy: Floats) -> Floats:

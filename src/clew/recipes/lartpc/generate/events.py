@@ -18,7 +18,7 @@ from clew.recipes.lartpc.generate.particles import Floats, Ints, Stack
 from clew.recipes.lartpc.generate.transport import Transport, World
 from clew.recipes.lartpc.readout import Readout
 
-VERSION = 1
+VERSION = 2
 """Raised with every change that moves an event."""
 BLOCK = 16
 """Events that share one random stream."""

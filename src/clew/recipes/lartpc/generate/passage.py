@@ -18,8 +18,8 @@ from clew.recipes.lartpc.generate.particles import ELECTRON_MASS, MASS, Floats, 
 
 STEP = 0.15
 SOFT, HARD = 0.02, 1.0
-SCATTERING = 13.6
-"""Highland's constant, MeV; his logarithm is that of a whole radiation length, 0."""
+SCATTERING = 13.6, 0.038
+"""Highland's constants: MeV, and the weight of the logarithm of the whole leg in radiation lengths."""
 STRAGGLING = 0.015
 """Spread of the range of particles heavier than electrons."""
 
@@ -116,7 +116,7 @@ def _walk(rng: Generator, stack: Stack, steps: _Steps) -> tuple[Floats, Floats, 
     """The middles of steps and the directions there; then where legs end."""
     energy, mass = np.maximum((steps.before + steps.after) / 2, 0.02), MASS[steps.kind]
     push = energy * (energy + 2 * mass) / (energy + mass)  # beta times momentum
-    width = np.minimum(SCATTERING / push * np.sqrt(steps.length / argon.RADIATION_LENGTH), 1.0)
+    width = np.minimum(_highland(steps) / push * np.sqrt(steps.length / argon.RADIATION_LENGTH), 1.0)
     angles = _sum_within(rng.standard_normal((len(energy), 2)) * width[:, None], steps)
     size = np.hypot(angles[:, 0], angles[:, 1])
     sine = np.sinc(size / np.pi)[:, None] * angles
@@ -126,6 +126,14 @@ def _walk(rng: Generator, stack: Stack, steps: _Steps) -> tuple[Floats, Floats, 
     moved = direction * steps.length[:, None]
     after = stack.place[leg] + _sum_within(moved, steps)
     return after - moved / 2, direction, after[steps.last]
+
+
+def _highland(steps: _Steps) -> Floats:
+    """Highland's factor of each step, MeV: steps of a leg add up to what he says of the leg."""
+    constant, weight = SCATTERING
+    leg = np.bincount(steps.leg, steps.length)
+    factor = 1 + weight * np.log(np.maximum(leg, 1e-3) / argon.RADIATION_LENGTH)
+    return np.asarray(constant * factor[steps.leg])
 
 
 def _sum_within(values: Floats, steps: _Steps) -> Floats:

@@ -31,9 +31,16 @@ def slope(y: Tensor) -> Tensor:
     return torch.where(y > 0, torch.ones_like(y), y + 1)
 
 
+def whole_images(index: Tensor, charge: Tensor) -> bool:
+    """Whether `charge` is whole images, and no list of pixels."""
+    return index.numel() == 0 and charge.numel() > 0
+
+
 def image(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> Tensor:
     """The pixels of some events as dense images (events, height, width, 1)."""
     events = offsets.numel() - 1
+    if whole_images(index, charge):
+        return charge.view(events, height, width, 1)
     event = torch.repeat_interleave(offsets.diff(), output_size=index.numel())
     flat = charge.new_zeros(events * height * width)
     flat[event * (height * width) + index] = charge
@@ -70,11 +77,11 @@ def _backward(
 
 def pixels(
     index: Tensor, charge: Tensor, offsets: Tensor, fill: Tensor, weight: Tensor, bias: Tensor, height: int, width: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `ops.pixels`."""
     x = image(index, charge, offsets, height, width)
     there = image(index, torch.ones_like(charge), offsets, height, width).squeeze(3)
-    return _block(x, sees(there, edges=False), fill, weight, bias)
+    return *_block(x, sees(there, edges=False), fill, weight, bias), charge.new_empty(0)
 
 
 def pixels_backward(
@@ -85,6 +92,7 @@ def pixels_backward(
     y: Tensor,
     winner: Tensor,
     active: Tensor,
+    kept: Tensor,
     height: int,
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:

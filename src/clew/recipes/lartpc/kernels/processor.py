@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clew.recipes.lartpc.kernels import loops
-from clew.recipes.lartpc.kernels.portable import sees, slope
+from clew.recipes.lartpc.kernels.portable import sees, slope, whole_images
 
 CACHE = 1 << 20
 """Bytes of unfolded input that a piece may have."""
@@ -92,6 +92,14 @@ def _inner(gradient: Tensor, y: Tensor, winner: Tensor, cells: Numbers) -> tuple
     return chosen, winner.view(-1, outputs)[rows]
 
 
+def _numbered(index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
+    """The places of pixels, where there are whole images all of them."""
+    if not whole_images(index, charge):
+        return index
+    events = offsets.numel() - 1
+    return torch.arange(charge.numel() // events, dtype=torch.int32).repeat(events)
+
+
 def _windows(index: Tensor, charge: Tensor, offsets: Tensor, active: Tensor, width: int) -> Tensor:
     """What every active cell sees of the pixels (cells, 9, 9)."""
     events, ends = active.numpy(), offsets.numpy()
@@ -117,8 +125,9 @@ def _spread(weight: Tensor) -> Tensor:
 
 def pixels(
     index: Tensor, charge: Tensor, offsets: Tensor, fill: Tensor, weight: Tensor, bias: Tensor, height: int, width: int
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """See `ops.pixels`."""
+    index = _numbered(index, charge, offsets)
     ends, outputs = offsets.numpy(), weight.shape[0]
     active = torch.zeros((len(ends) - 1, height // 5, width // 5), dtype=torch.bool)
     _each(lambda e: loops.mark(index.numpy()[ends[e] : ends[e + 1]], width, active.numpy()[e]), range(len(active)))
@@ -134,7 +143,7 @@ def pixels(
         )
 
     _each(work, range(0, len(cells), most))
-    return y, winner, active
+    return y, winner, active, charge.new_empty(0)
 
 
 def pixels_backward(
@@ -145,10 +154,13 @@ def pixels_backward(
     y: Tensor,
     winner: Tensor,
     active: Tensor,
+    kept: Tensor,
     height: int,
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See `ops.pixels_backward`."""
+    index = _numbered(index, charge, offsets)
+    gradient = gradient.contiguous()
     cells, outputs = _listed(active), y.shape[3]
     inner, won = _inner(gradient, y, winner, cells)
     seen = _windows(index, charge.detach(), offsets, active, width)
@@ -185,6 +197,7 @@ def cells_backward(
     gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """See `ops.cells_backward`."""
+    gradient = gradient.contiguous()
     listed, outputs, channels = _listed(active), *weight.shape[:2]
     inner, won = _inner(gradient, y, winner, listed)
     taps, dx, image = _matrix(weight), torch.zeros_like(x), x.contiguous().numpy()

@@ -8,11 +8,22 @@ import torch
 from torch import Tensor
 
 PARTS = 32
+"""At most."""
+TILE, TILES = 128, 264
+"""Rows and columns that a multiprocessor does of a product, and how many such should be there at least."""
 
 
-def summed(x: Tensor, gradient: Tensor, parts: int = PARTS) -> Tensor:
+def _parts(k: int, n: int) -> int:
+    """Parts of a sum, so that its products fill a device."""
+    tiles, parts = -(-k // TILE) * -(-n // TILE), 4
+    while parts < PARTS and parts * tiles < TILES:
+        parts *= 2
+    return parts
+
+
+def summed(x: Tensor, gradient: Tensor, parts: int | None = None) -> Tensor:
     """x^T gradient over rows, (b, rows, k) and (b, rows, n) to (b, k, n), added in single precision."""
-    rows = x.shape[1]
+    rows, parts = x.shape[1], parts or _parts(x.shape[2], gradient.shape[2])
     while rows % parts:
         parts //= 2
     wide = torch.promote_types(x.dtype, torch.float32)

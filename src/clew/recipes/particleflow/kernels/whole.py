@@ -8,6 +8,7 @@ from torch.nn import functional as f
 
 from clew.recipes.particleflow.binning import Layout
 from clew.recipes.particleflow.decoding import HEAD_OF, Decoder, corrected, encoded
+from clew.recipes.particleflow.kernels.dense import dense
 from clew.recipes.particleflow.kernels.layer import flow_layer
 from clew.recipes.particleflow.kernels.products import product
 from clew.recipes.particleflow.kernels.sorting import KEYS
@@ -79,9 +80,8 @@ def _decoded(decoder: Decoder, inputs: Tensor, states: list[Tensor], dtype: torc
     state = heads.view(len(heads), len(decoder.hidden), -1).transpose(0, 1)
     for depth in range(2):
         own = [each[depth] for each in decoder.hidden]  # type: ignore[index]
-        weight = torch.stack([each.weight.t() for each in own])
-        bias = torch.stack([each.bias for each in own]).unsqueeze(1)
-        state = f.elu(product(state, weight) + bias).to(dtype)
+        weight, bias = torch.stack([each.weight.t() for each in own]), torch.stack([each.bias for each in own])
+        state = dense(state, weight, bias)
     made = corrected(_components(decoder, state), inputs)
     return {"class": logits, "charge": charge.squeeze(-1), "momentum": made}
 
@@ -104,11 +104,13 @@ def _normed(state: Tensor, norm: nn.LayerNorm, dtype: torch.dtype) -> Tensor:
 
 def _linear(state: Tensor, layer: nn.Module, *, active: bool = True) -> Tensor:
     assert isinstance(layer, nn.Linear)
-    weight = _aligned(_aligned(layer.weight, ALIGNED).t(), ALIGNED)
-    made = product(state.unsqueeze(0), weight.unsqueeze(0)).squeeze(0)[:, : layer.out_features]
-    if not active:
-        return made.to(layer.bias.dtype) + layer.bias
-    return f.elu(made + layer.bias).to(state.dtype)
+    weight = _aligned(_aligned(layer.weight, ALIGNED).t(), ALIGNED).unsqueeze(0)
+    if active:
+        bias = _aligned(layer.bias, ALIGNED).unsqueeze(0)
+        shaped: Tensor = dense(state.unsqueeze(0), weight, bias)
+        return shaped.squeeze(0)[:, : layer.out_features]
+    made = product(state.unsqueeze(0), weight).squeeze(0)[:, : layer.out_features]
+    return made.to(layer.bias.dtype) + layer.bias
 
 
 def _aligned(values: Tensor, to: int) -> Tensor:

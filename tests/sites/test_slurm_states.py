@@ -1,0 +1,91 @@
+"""What may become of a job of the service's on real Slurm, each by its cause."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clew import Client, Dataset
+from clew.config import to_yaml
+from clew.launch.site import Site
+from clew.service.agent import keeper
+from clew.service.agent.keeper import End
+from clew.service.agent.runner import Status
+from clew.service.agent.slurm import AtSlurm, number_file
+from tests.cli import clew
+from tests.service.agent.conftest import python
+from tests.sites import long
+from tests.sites.cluster import Cluster
+from tests.sites.conftest_service import Login
+from tests.sites.conftest_slurm import PROFILE
+from tests.sites.test_slurm import flat, train, until
+from tests.sites.test_slurm_service import SLEEPS, attempt, state
+
+__all__ = ["flat"]
+EATS = "a = b'x' * (500 << 20); import time; time.sleep(60)"
+
+
+@pytest.fixture
+def small(site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster that knows three jobs at most, and those that have ended for two seconds."""
+    with Cluster(tmp_path / "small", most=3, memory=2) as made:
+        monkeypatch.setenv("SLURM_CONF", str(made.conf))
+        yield made
+
+
+@long
+def test_a_job_that_takes_more_memory_than_the_site_gives_is_named(
+    site: Cluster, ada: Client, login: Login, flat: Dataset
+) -> None:
+    Path("sites/here.yaml").write_text(to_yaml({**PROFILE, "memory": "100M"}))
+    login()
+    ended = ada.jobs.wait(python(ada, EATS, requeue=3).id, seconds=90)
+    assert (ended.state, ended.reason) == ("failed", "killed for using more memory than it asked for"), ended
+    assert ended.attempt == 1
+    outcome = clew(*train(flat, "--output", "runs/large", "--on", "here", "--follow"))
+    assert outcome.code in (1, 137) and "killed for using more memory than it asked for" in outcome.err, outcome
+
+
+@long
+def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Login) -> None:
+    hand = login()
+    job = python(ada, SLEEPS.format(60))
+    until(lambda: "begun" in "".join(ada.jobs.log(job.id)))
+    hand.end(9)  # nobody looks while it dies and is forgotten
+    folder = attempt(hand, job.id)
+    small.call("scancel", "--batch", "--signal=KILL", number_file(folder).read_text())
+    until(lambda: not small.call("squeue", "-h", "--states=all").strip())
+    assert not keeper.end_file(folder).exists()
+    hand.start()
+    ended = ada.jobs.wait(job.id, seconds=60)
+    assert (ended.state, ended.reason) == ("lost", "Slurm does not know it any more, and it left no word")
+
+
+@long
+def test_a_queue_that_is_full_is_named_and_waited_for(small: Cluster, ada: Client, login: Login) -> None:
+    for _ in range(2):
+        small.call("sbatch", "--hold", "--wrap", "true")
+    hand = login()
+    job = python(ada, SLEEPS.format(1))
+    until(lambda: "the queue is full" in state(ada, job.id)[1])
+    assert state(ada, job.id)[0] == "claimed" and not number_file(attempt(hand, job.id)).exists()
+    small.call("scancel", "--user=root")
+    ended = ada.jobs.wait(job.id, seconds=60)
+    assert (ended.state, ended.attempt) == ("done", 1), ended
+
+
+def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only cgroups bring a job of Slurm's to this state, and none can be made here: what squeue says is pretended."""
+    (tmp_path / "bin").mkdir()
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.write_text("#!/bin/sh\necho '7|OUT_OF_MEMORY|OutOfMemory|n1'\n")
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
+    keeper.keeper_file(tmp_path).write_text("7")
+    keeper.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
+    told = AtSlurm(Site(name="here", scheduler="slurm")).poll(str(tmp_path))
+    assert told == Status("ended", End(-9, "killed for using more memory than it asked for"))
