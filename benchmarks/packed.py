@@ -1,6 +1,6 @@
 """Trials of small models in packs, against trials as separate runs.
 
-    python benchmarks/packed.py [--quick] [--json FILE]
+    python benchmarks/packed.py [--quick] [--rounds N] [--json FILE]
     python benchmarks/packed.py --gpu [--quick] [--json FILE]
 
 The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
@@ -80,8 +80,8 @@ def study(path: Path, given: spec.Spec, way: Way) -> tuple[float, float]:
     return seconds, own + sum(each.cpu for each in done.outcomes())
 
 
-def on_processor(sheet: Sheet, folder: Path, quick: bool) -> Mapping[str, Any]:
-    trials, epochs, rounds = (8, 1, 1) if quick else (32, 3, 2)
+def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mapping[str, Any]:
+    trials, epochs, rounds = (8, 1, 1) if quick else (32, 3, rounds)
     dataset = data(folder, 20_000)
     cores = sorted(os.sched_getaffinity(0))
     rooms = [Room(portion(cores, place, 2)) for place in range(2)]
@@ -218,11 +218,14 @@ def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
-    return on_device(sheet, folder, arguments) if arguments.gpu else on_processor(sheet, folder, arguments.quick)
+    if arguments.gpu:
+        return on_device(sheet, folder, arguments)
+    return on_processor(sheet, folder, arguments.quick, arguments.rounds)
 
 
 if __name__ == "__main__":
     parser = options(__doc__)
+    parser.add_argument("--rounds", type=int, default=2, help="of all ways in turns, on a processor")
     parser.add_argument("--gpu", action="store_true", help="on an NVIDIA device instead")
     parser.add_argument("--budget", type=float, default=100.0, help="seconds after which nothing more is begun there")
     parser.add_argument("--study", action="store_true", help="a whole study too")

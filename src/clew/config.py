@@ -18,6 +18,8 @@ from clew.errors import ConfigError, nearest
 
 Key = tuple[str | int, ...]
 S = TypeVar("S", bound="Section")
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+"""In C where it is there: settings are written for every trial of a study."""
 
 
 class Section(BaseModel):
@@ -123,7 +125,7 @@ def to_data(section: Section) -> dict[str, Any]:
 
 def to_yaml(data: Mapping[str, Any]) -> str:
     """Settings as YAML text, keys in their declared order."""
-    return yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=100)
+    return str(yaml.dump(dict(data), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _check_once(node: yaml.Node | None, path: Path) -> None:

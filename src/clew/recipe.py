@@ -198,7 +198,7 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     """
     if name.endswith(".py") or "/" in name:
         return _from_file((base or Path.cwd()) / Path(name).expanduser())
-    table = available()
+    table = dict(SHIPPED) if name in SHIPPED else available()  # entry points are slow to list
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
         table[name] = name
     if name not in table:

@@ -166,3 +166,23 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
 def test_ranks_do_not_go_with_packs(flat: Dataset) -> None:
     with pytest.raises(ConfigError, match="ranks cannot be 2"):
         template(flat, tuned={"ranks": 2})
+
+
+def test_folds_are_packed_and_give_what_separate_ones_give(flat: Dataset, tmp_path: Path) -> None:
+    names = {"train.optimizer.lr": {"choice": [0.003, 0.01, 0.03]}}
+    tuned = {"space": names, "trials": 3, "sampler": "grid", "folds": 3, "parallel": 1}
+    study = tune(template(flat, tuned=tuned), tmp_path / "s", oversubscribe=True)
+    assert study.count()["complete"] == 3 and not notes(study)
+    found = sizes(study)
+    assert len(found) == 9 and max(found) == 3 and min(found) > 0, "the first fold of all trials together"
+    for each in study.outcomes():
+        for fold in range(3):
+            run = Run.open(study.folder.trials / f"{each.name}-fold-{fold}")
+            alone = spec.load(str(run.path))
+            assert alone.train.dataset == str(study.folder.path / "folds" / f"fold-{fold}")
+        best = [each.reports[fold + 1] for fold in range(3)]
+        assert list(each.values) == pytest.approx([sum(best) / 3])
+        assert each.spread[0] > 0
+    again = clew.train(alone.recipe, None, alone.train, output=tmp_path / "alone")
+    for one, other in zip(run.records(kind="validation"), again.records(kind="validation"), strict=True):
+        assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)

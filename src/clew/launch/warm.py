@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -32,6 +33,10 @@ _PRELOAD = (
     "clew.train.packed.pack",
     "clew.spec",
     "clew.cli.follow",
+    "numpy.ctypeslib",
+    "numpy.ma",
+    "pydantic.type_adapter",
+    "torch.utils.serialization.config",
 )
 _MAIN = "clew.cli.main"
 """The command line, by name: it stands above this."""
@@ -119,6 +124,8 @@ def main() -> None:
             find(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    gc.collect()
+    gc.freeze()  # what is never looked at again need not be copied for every job
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
