@@ -85,6 +85,9 @@ def _threads(workers: int, _: str) -> Iterator[Executor]:
 def _mpi(_: int, __: str) -> Iterator[Executor | None]:
     """Rank 0 gets the executor; the others serve it and get None when it is done."""
     try:
+        import mpi4py
+
+        mpi4py.rc.recv_mprobe = False  # Open MPI 4 under srun fails in matched probes
         from mpi4py import MPI
         from mpi4py.futures import MPICommExecutor
     except ImportError as error:
