@@ -109,6 +109,8 @@ class Writer:
         self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
         self.undone: list[Callable[[], None]] = []
         """Called when a transaction was undone: what was remembered of it is wrong."""
+        self._committing = False
+        """Whether an error may mean that it is done all the same."""
         self.commits = 0
         self.tasks = 0
         self.seconds = 0.0
@@ -157,13 +159,17 @@ class Writer:
             if tasks:
                 self._answer(tasks)
 
-    def _answer(self, tasks: list[_Task]) -> None:
+    def _answer(self, tasks: list[_Task], *, again: bool = True) -> None:
         begun = time.perf_counter()
         try:
             change, results = self._commit(tasks)
         except BaseException as error:
             for forget in self.undone:
                 forget()
+            if again and self._cut_off(error):
+                self._engine.dispose()
+                self._answer(tasks, again=False)
+                return
             if len(tasks) == 1:
                 tasks[0].future.set_exception(error)
                 return
@@ -180,14 +186,22 @@ class Writer:
         if change.topics:
             _safely(lambda: self._told(change.topics))
 
+    def _cut_off(self, error: BaseException) -> bool:
+        """Whether the database ended the connection before it could have committed anything: a new one may do."""
+        if self._committing or self._engine.dialect.name == "sqlite":
+            return False
+        return isinstance(getattr(error, "orig", error), self._engine.dialect.loaded_dbapi.OperationalError)
+
     def _commit(self, tasks: list[_Task]) -> tuple[Change, list[tuple[_Task, Any]]]:
         kinds: dict[Together, list[_Task]] = {}
         for task in tasks:
             kinds.setdefault(task.together, []).append(task)
         results: list[tuple[_Task, Any]] = []
+        self._committing = False
         with self._engine.begin() as connection:
             change = Change(connection)
             for together, same in kinds.items():
                 results += zip(same, together(change, [task.item for task in same]), strict=True)
             change.finish()
+            self._committing = True
         return change, results
