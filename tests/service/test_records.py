@@ -86,7 +86,7 @@ _WORDS = {"quotes": 'a "b" \\ c', "braces": "{1,NULL}", "null": "NULL", "empty":
 
 @pytest.mark.parametrize("words", _WORDS.values(), ids=_WORDS.keys())
 def test_words_are_kept_as_they_are(client: httpx.Client, words: str, request: pytest.FixtureRequest) -> None:
-    run = make(client, request.node.name)
+    run = make(client, f"words-{request.node.callspec.id}")
     name = f"{words}/auc"
     validation = {"seq": 1, "time": 1001.0, "kind": "validation", "epoch": 0, "step": 1, "metrics": {name: 0.5}}
     end = {"seq": 2, "time": 1002.0, "kind": "end", "status": "failed", "message": words}
