@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from clew.train.packed import kernels
+from tests.compiled import machine_code
 
 ACTIVE: dict[str, Any] = {
     "": lambda z: z,
@@ -69,23 +70,13 @@ def adam(apart: bool) -> float:
 
 
 def compiled() -> dict[str, int]:
-    import triton
-    from triton.backends.compiler import GPUTarget
-
     sizes = {"KIND": "relu", "EVENTS": 64, "INPUTS": 64, "OUTPUTS": 64}
     given: dict[Any, tuple[list[str], dict[str, Any]]] = {
         kernels._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
         kernels._back: ([*["*fp32"] * 7, *["i32"] * 5], {**sizes, "WANTED": True}),
         kernels._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "APART": False, "BLOCK": 1024}),
     }
-    found = {}
-    for kernel, (types, constants) in given.items():
-        names = list(kernel.arg_names)
-        kinds = {name: "constexpr" if name in constants else types[place] for place, name in enumerate(names)}
-        source = triton.compiler.ASTSource(kernel, kinds, {(names.index(n),): v for n, v in constants.items()})
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-        found[kernel.__name__] = len(made.asm["cubin"])
-    return found
+    return machine_code(given)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import torch
 from torch.nn import functional as f
 
 from clew.recipes.lartpc.kernels import device, lists, pooling, portable, slopes
+from tests.compiled import machine_code
 from tests.recipes.lartpc import emulated
 from tests.recipes.lartpc.events import listed
 
@@ -81,9 +82,6 @@ def _whole(x: Any, weight: Any, bias: Any) -> dict[str, float]:
 
 def compile_all() -> dict[str, int]:
     """Bytes of machine code of each kernel, as the network uses it in bf16."""
-    import triton
-    from triton.backends.compiler import GPUTarget
-
     half, byte, whole, word = "*bf16", "*u8", "*fp32", "*i32"
     given: dict[Any, tuple[list[str], dict[str, int]]] = {
         lists.scatter: ([word, half, "*i64", half, byte, *["i32"] * 2], {"BLOCK": 1024}),
@@ -96,14 +94,7 @@ def compile_all() -> dict[str, int]:
         pooling.pool: ([half, whole, half, byte, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
         pooling.unpool: ([half, half, byte, half, whole, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
     }
-    found = {}
-    for kernel, (types, constants) in given.items():
-        names = list(kernel.arg_names)
-        kinds = {name: "constexpr" if name in constants else types[place] for place, name in enumerate(names)}
-        source = triton.compiler.ASTSource(kernel, kinds, {(names.index(n),): v for n, v in constants.items()})
-        made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-        found[kernel.__name__] = len(made.asm["cubin"])
-    return found
+    return machine_code(given)
 
 
 if __name__ == "__main__":
