@@ -99,7 +99,7 @@ def test_every_store_gives_the_same_samples_in_the_order_asked(
 @pytest.mark.parametrize("alone", [False, True])
 def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
     rng = np.random.default_rng(1)
-    arrays = [
+    arrays: list[Any] = [
         np.arange(50_000),
         rng.random(3000),
         np.arange(0),
