@@ -155,7 +155,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         return {}
     from _separate import Rival
 
-    faulthandler.dump_traceback_later(60, repeat=True)  # should something hang, it tells where
+    faulthandler.dump_traceback_later(100, repeat=True)  # should something hang, it tells where
     torch.set_num_threads(1)
     models, dataset = 256, data(folder, 20_000)
     found: dict[str, float] = {}

@@ -11,6 +11,7 @@ from torch import Tensor
 from clew.train.config import TrainConfig
 from clew.train.engine import scaling
 from clew.train.packed.lift import has_triton
+from clew.train.packed.stack import sent
 
 NAMES = ("sgd", "adam", "adamw")
 _SGD = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
@@ -99,7 +100,7 @@ class Rows:
         betas = [torch.tensor(self._numbers[name], dtype=wide) for name in ("beta1", "beta2")]
         means, squares = (1 - beta**done for beta in betas)
         made = torch.stack([rates, means, squares.sqrt(), done.expand_as(rates)], dim=1)
-        return made.to(self.weights.device, self.weights.dtype)
+        return sent(made.to(self.weights.dtype), self.weights.device)
 
     @torch.no_grad()
     def apply(self, scalars: Tensor) -> None:
@@ -134,11 +135,11 @@ class Rows:
         self.weights.addcmul_(moved, -rates)
 
     def _kernel(self, scalars: Tensor) -> None:
-        from clew.train.packed import kernels
+        from clew.train.packed.kernels.adam import adam
 
         numbers = [self._decay, self._beta1, self._beta2, self._eps]
         given = (self.weights, self.gradients, self.state, scalars, numbers)
-        kernels.adam(*given, decays=self._decays, apart=self.name == "adamw")
+        adam(*given, decays=self._decays, apart=self.name == "adamw")
 
     def _adam(self, rates: Tensor, first: Tensor, second: Tensor) -> None:
         mean, square = self.state
