@@ -16,7 +16,6 @@ from torch import Tensor
 
 from clew.train.packed.kernels import adam as optimizer
 from clew.train.packed.kernels import chain as chains
-from clew.train.packed.kernels import entropy
 from clew.train.packed.kernels import layer as layers
 from clew.train.packed.stack import Lent
 from tests.compiled import machine_code
@@ -112,33 +111,15 @@ def adam(apart: bool) -> float:
     return worst
 
 
-def cross_entropy(events: int, classes: int) -> float:
-    """As a recipe would call it; some events are left out."""
-    logits, target = 5 * torch.randn(events, classes), torch.randint(0, classes, (events,))
-    target[::7] = -100
-    upstream, wide = torch.randn(events), logits.double().requires_grad_()
-    logits.requires_grad_()
-    with entropy.Fused():
-        found = torch.nn.functional.cross_entropy(logits, target, reduction="none")
-    assert type(found.grad_fn).__name__ == "CrossEntropyBackward"
-    wanted = torch.nn.functional.cross_entropy(wide, target, reduction="none")
-    slopes = [torch.autograd.grad(a, b, upstream.to(b))[0] for a, b in ((found, logits), (wanted, wide))]
-    pairs = [(found, wanted), slopes]
-    return max(float((a - b).abs().max().detach() / b.abs().max().detach()) for a, b in pairs)
-
-
 def compiled() -> dict[str, int]:
     sizes = {"KIND": 1, "EVENTS": 64, "INPUTS": 64, "OUTPUTS": 64}
     chained = {
         "WIDTHS": (15, 64, 5), "PADDED": (16, 64, 16), "PLACES": (0, 960, 1024, 1344), "KINDS": (1, 0),
         "BEFORE": (0, 64), "EVENTS": 64,
     }  # fmt: skip
-    surprise = {"IGNORED": -100, "ROWS": 128, "CLASSES": 8}
     given: dict[Any, tuple[list[str], dict[str, Any]]] = {
         layers._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
         layers._back: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "WANTED": True}),
-        entropy._entropy: (["*fp32", "*i64", "*fp32", "i32", "i32"], surprise),
-        entropy._entropy_back: (["*fp32", "*i64", "*fp32", "*fp32", "i32", "i32"], surprise),
         chains._chain: ([*["*fp32"] * 4, *["i32"] * 3], chained),
         chains._chain_back: ([*["*fp32"] * 7, *["i32"] * 3], {**chained, "WANTED": False}),
         optimizer._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "APART": False, "BLOCK": 1024}),
@@ -159,5 +140,4 @@ if __name__ == "__main__":
         }
         errors["chain"] = chain((15, 64, 64, 5), ("relu", "relu", ""), 2, 50, shared=True, again=False)
         errors["other chain"] = chain((7, 20, 33, 2), ("elu", "tanh", "sigmoid"), 3, 16, shared=False, again=True)
-        errors |= {f"cross-entropy {classes}": cross_entropy(300, classes) for classes in (5, 2)}
         print(json.dumps(errors | {"adam": adam(False), "adamw": adam(True)}))

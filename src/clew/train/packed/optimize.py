@@ -11,7 +11,6 @@ from torch import Tensor
 from clew.train.config import TrainConfig
 from clew.train.engine import scaling
 from clew.train.packed.lift import has_triton
-from clew.train.packed.stack import sent
 
 NAMES = ("sgd", "adam", "adamw")
 _SGD = {"momentum": 0.0, "dampening": 0.0, "nesterov": False}
@@ -100,7 +99,7 @@ class Rows:
         betas = [torch.tensor(self._numbers[name], dtype=wide) for name in ("beta1", "beta2")]
         means, squares = (1 - beta**done for beta in betas)
         made = torch.stack([rates, means, squares.sqrt(), done.expand_as(rates)], dim=1)
-        return sent(made.to(self.weights.dtype), self.weights.device)
+        return made.to(self.weights.device, self.weights.dtype)
 
     @torch.no_grad()
     def apply(self, scalars: Tensor) -> None:

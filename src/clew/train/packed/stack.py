@@ -48,11 +48,6 @@ def shares_weights(model: nn.Module) -> bool:
     return len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """The same on a device, without waiting for what that is doing."""
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
-
-
 class Lent:
     """A place where a gradient is wanted, for kernels that can write it there. Who asks first in a step is given it: a
     weight that is used twice has a second gradient, and autograd adds them up."""

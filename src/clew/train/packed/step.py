@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -16,9 +15,7 @@ from clew.train.config import TrainConfig
 from clew.train.engine import as_loss
 from clew.train.packed import group
 from clew.train.packed.forward import PackForward, fixed
-from clew.train.packed.lift import has_triton
 from clew.train.packed.optimize import Rows
-from clew.train.packed.stack import sent
 
 AHEAD = 256
 """Steps that are planned at a time."""
@@ -128,19 +125,11 @@ class PackEngine(PackForward):
         """Those of every event, (models, events): the events of all models one after the other, as one long batch."""
         models = len(self.stack)
         long = Batch(batch.size * models, cast(Any, _Repeated(batch, models)))
-        with self._kernels():
-            each = recipe.loss(_flattened(outputs), long)
+        each = recipe.loss(_flattened(outputs), long)
         if not isinstance(each, Tensor) or each.shape != (long.size,):
             raise ValueError("not one loss an event")
         each = each.view(models, batch.size)
         return each if batch.weights is None else each * batch.weights
-
-    def _kernels(self) -> AbstractContextManager[Any]:
-        if self.device.type != "cuda" or not has_triton() or torch.compiler.is_compiling():
-            return nullcontext()
-        from clew.train.packed.kernels.entropy import Fused
-
-        return Fused()
 
     def _summed(self, each: Tensor) -> Told:
         return Told(each.sum(1), self._of_size(each)[0])
@@ -191,7 +180,7 @@ class PackEngine(PackForward):
     def plan(self, first: int, factors: Tensor) -> Plan:
         """The numbers of steps from `first` (counted from 0) on: `factors` (steps, models) of the learning rates."""
         keys = [self.stack.keys.at(first + place) for place in range(len(factors))] if self.stack.dropouts else []
-        drawn = sent(torch.stack(keys), self.device) if keys else None
+        drawn = torch.stack(keys).to(self.device) if keys else None
         return Plan(first, self.optimizer.scalars(first, factors), drawn)
 
     def step(self, batch: Batch, plan: Plan, number: int) -> Told:

@@ -17,7 +17,6 @@ from clew.dataset.loader import Loader
 from clew.dataset.store import Memory
 from clew.recipe import Recipe
 from clew.train.config import TrainConfig
-from clew.train.packed.stack import sent
 from clew.train.strategies import Strategy
 from clew.train.supply import make_loader
 
@@ -69,7 +68,7 @@ class Resident:
         self.whole, self.waited = whole, 0.0
         self._batches, self._place = batches, 0
         self._ends = np.cumsum([0, *map(len, batches)])
-        self._order = sent(torch.from_numpy(np.concatenate(batches)), device)
+        self._order = torch.from_numpy(np.concatenate(batches)).to(device)
 
     def take(self) -> Portion:
         numbers = self.skip(1)[0]

@@ -18,9 +18,12 @@ WIDEST = 64
 """Inputs and outputs of a layer."""
 EVENTS = 64
 """Most in a batch."""
+WARPS = 4
+"""Of a program. With eight (Triton 3.6, H200) the way back was slower, and on the way there CUDA told of an illegal
+access, though no address here is outside."""
 
 
-@triton.jit(do_not_specialize=["events"])
+@triton.jit
 def _chain(
     x, table, hidden, y,
     events, x_model, row,
@@ -44,7 +47,7 @@ def _chain(
         tl.store(out + e[:, None] * WIDTHS[n + 1] + o[None, :], z, there & (o < WIDTHS[n + 1])[None, :])
 
 
-@triton.jit(do_not_specialize=["events"])
+@triton.jit
 def _chain_back(
     dy, y, x, table, hidden, dx, slopes,
     events, x_model, row,
@@ -87,11 +90,11 @@ class Chain(torch.autograd.Function):
         ctx.sizes = {
             "WIDTHS": widths, "PADDED": tuple(max(16, triton.next_power_of_2(each)) for each in widths),
             "PLACES": tuple(each.storage_offset() for each in given), "KINDS": tuple(map(KINDS.index, kinds)),
-            "BEFORE": before, "EVENTS": EVENTS,
+            "BEFORE": before, "EVENTS": max(16, triton.next_power_of_2(events)),
         }  # fmt: skip
         hidden, y = x.new_empty(models, events * before[-1]), x.new_empty(models, events, widths[-1])
         table = _table(given[0])
-        _chain[(models,)](x, table, hidden, y, events, x.stride(0), table.stride(0), **ctx.sizes)
+        _chain[(models,)](x, table, hidden, y, events, x.stride(0), table.stride(0), **ctx.sizes, num_warps=WARPS)
         ctx.save_for_backward(x, table, hidden, y)
         ctx.lent, ctx.like = lent, [(each.shape, each.stride(), each.storage_offset()) for each in given]
         return y
@@ -105,7 +108,7 @@ class Chain(torch.autograd.Function):
         slopes = _table(places[0]) if len(places) == len(ctx.like) else torch.empty_like(table)
         dx = x.new_empty(x.shape) if wanted else y
         tensors = (given[0].contiguous(), y, x, table, hidden, dx, slopes, events, x.stride(0), table.stride(0))
-        _chain_back[(models,)](*tensors, **ctx.sizes, WANTED=wanted)
+        _chain_back[(models,)](*tensors, **ctx.sizes, WANTED=wanted, num_warps=WARPS)
         return dx if wanted else None, None, None, *(slopes.as_strided(*each) for each in ctx.like)
 
 
