@@ -54,21 +54,6 @@ class RaggedTensor:
 TensorColumn: TypeAlias = "Tensor | RaggedTensor"
 
 
-def owners(offsets: Tensor, items: int) -> Tensor:
-    """The event of each of so many items, and the number of events for those behind the last offset; no number leaves
-    the device."""
-    begins = torch.zeros(items + 1, dtype=torch.int64, device=offsets.device)
-    begins.index_add_(0, offsets[1:], torch.ones_like(offsets[1:]))
-    return begins[:-1].cumsum(0)
-
-
-def room_for(items: int, *, bits: int = 5) -> int:
-    """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
-    about the same size need the same room."""
-    unit: int = 1 << max(items.bit_length() - bits, 0)
-    return -(-items // unit) * unit
-
-
 class Batch:
     """Some events as tensors. Pointers (`index_of`) count through the whole batch, ready for gather and scatter."""
 
@@ -84,6 +69,7 @@ class Batch:
         `Recipe.room`."""
         self.roomy = False
         """Whether ragged columns have that room: what lies behind the last offset is zero and means nothing."""
+        self._filled: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         """A fixed column, or the values of a ragged one."""
@@ -144,6 +130,13 @@ class Batch:
         changed.counts, changed.room, changed.roomy = self.counts, self.room, self.roomy
         return changed
 
+    @staticmethod
+    def room_for(items: int, *, bits: int = 5) -> int:
+        """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
+        about the same size need the same room."""
+        unit: int = 1 << max(items.bit_length() - bits, 0)
+        return -(-items // unit) * unit
+
     def in_room(self) -> Batch:
         """Of the same shapes, with zeros, for this batch and any other that needs the same `room`.
 
@@ -170,10 +163,12 @@ class Batch:
             given = batch.columns[name]
             if isinstance(column, RaggedTensor):
                 assert isinstance(given, RaggedTensor)
-                items = len(given.values)
+                items, before = len(given.values), self._filled.get(name, 0)
                 column.values[:items].copy_(given.values)
-                column.values[items:].zero_()
+                if items < before:
+                    column.values[items:before].zero_()
                 column.offsets.copy_(given.offsets)
+                self._filled[name] = items
             else:
                 assert isinstance(given, Tensor)
                 column.copy_(given)
