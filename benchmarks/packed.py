@@ -1,7 +1,7 @@
 """Trials of small models in packs, against trials as separate runs.
 
     python benchmarks/packed.py [--quick] [--rounds N] [--json FILE]
-    python benchmarks/packed.py --gpu [--quick] [--json FILE]
+    python benchmarks/packed.py --gpu [--json FILE]
 
 The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
 random numbers. A study of 32 trials (learning rate, weight decay, seed; random search) on two slots of a core each,
