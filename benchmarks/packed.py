@@ -9,10 +9,11 @@ three ways: a fresh process a trial, forks of a warm server (`clew tune`), and p
 server is loaded before the clock starts. Ways take turns; the warm one against itself is the control. Beside the clock
 stand processor seconds of trials and coordinator, which others on the machine do not change much.
 
-`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, with all that finds their batches and numbers
-but without records and validation, against the same network trained one model at a time: eager, recorded as CUDA graphs
-of one step or 16, and those in several streams or processes. Each has a few seconds and processes of its own, which are given up when they hang; figures are printed (and
-written) as they come, and nothing is begun after `--budget` seconds.
+`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, with all that finds their batches and
+numbers but without records and validation, against the same network trained one model at a time: eager, recorded as
+CUDA graphs of one step or 16, and those in several streams or processes. Each has a few seconds and processes of its
+own, which are given up when they hang; figures are printed (and written) as they come, and nothing is begun after
+`--budget` seconds.
 `--study` adds, without a bar, a whole study: records, validation and metrics of every trial included.
 """
 
