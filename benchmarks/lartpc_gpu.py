@@ -213,7 +213,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         torch.cuda.empty_cache()
     contest(sheet, "dense", on(device, full(16, side)), side, DENSE, rounds=rounds, rival=False)
     torch.cuda.empty_cache()
-    fed(sheet, folder / "fed", tracks(8, side, SHARE), side, batch=64, epochs=8, rate=rates[64])
+    for batch in (64, 16):
+        fed(sheet, folder / f"fed-{batch}", tracks(8, side, SHARE), side, batch=batch, epochs=8, rate=rates[batch])
     return {"side": side, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 

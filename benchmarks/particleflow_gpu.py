@@ -279,10 +279,10 @@ def data_wait(sheet: Sheet, folder: Path, tiny: bool) -> None:
     Table({"event": np.arange(events), "elements": column, "targets": column.share(targets)}).save(folder / "a.h5")
     recipe = ParticleFlow(Settings(model=TINY if tiny else Network(), judging=Judging(jets=False)))
     data = clew.prepare(recipe, input=[str(folder / "a.h5")], output=str(folder / "data"), workers=1)
-    run = {"epochs": 1 if tiny else 6, "precision": "bf16", "batch_size": 16, "compile": not tiny}
+    run = {"epochs": 1 if tiny else 6, "precision": "bf16", "batch_size": 16}
     done = waited(sheet, "clew train particleflow", recipe, data, folder / "run", bar=not tiny, **run)
     if not tiny:
-        sheet.state("clew train particleflow, compiled and recorded, batch 16", learned(done, skip=2), "events/s")
+        sheet.state("clew train particleflow, recorded, batch 16", learned(done, skip=2), "events/s")
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:

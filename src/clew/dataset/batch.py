@@ -84,6 +84,7 @@ class Batch:
         `Recipe.room`."""
         self.roomy = False
         """Whether ragged columns have that room: what lies behind the last offset is zero and means nothing."""
+        self._filled: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         """A fixed column, or the values of a ragged one."""
@@ -170,10 +171,12 @@ class Batch:
             given = batch.columns[name]
             if isinstance(column, RaggedTensor):
                 assert isinstance(given, RaggedTensor)
-                items = len(given.values)
+                items, before = len(given.values), self._filled.get(name, 0)
                 column.values[:items].copy_(given.values)
-                column.values[items:].zero_()
+                if items < before:
+                    column.values[items:before].zero_()
                 column.offsets.copy_(given.offsets)
+                self._filled[name] = items
             else:
                 assert isinstance(given, Tensor)
                 column.copy_(given)

@@ -27,6 +27,8 @@ _CHUNK, _LOOK = 1 << 16, 64
 """Bytes of samples that are compressed together, and from how many it is told how large samples are."""
 _FEW = 256
 """Bytes of values that are not worth compressing."""
+_ENOUGH = 4 << 20
+"""Bytes that a thread is woken for."""
 _WORTH = 0.8
 """The share of their bytes that must be left for values to be kept compressed: others are copied 5 times as fast."""
 
@@ -139,7 +141,7 @@ class Compressed:
         self._size = max(1, min(block, round(_CHUNK * len(self._schema) / max(self._schema.nbytes, 1))))
         self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
-        self._threads = max(1, blosc2.nthreads)
+        self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # who trains and who sends want a core too
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decompress")
         self._unpackers = [unpacker() for _ in range(self._threads)]
         numbers = np.arange(len(disk), dtype=np.int64) if own is None else own
@@ -213,7 +215,8 @@ class Compressed:
             found.append(jobs_of([chunk.columns[name] for chunk in chunks], target, np.diff(places)))
             columns[name] = values if items is None else Ragged(values, offsets[items])
         jobs = Jobs(*(np.concatenate(each) for each in zip(*found, strict=True)))
-        shares = [jobs.share(place, self._threads) for place in range(self._threads)]
+        threads = min(self._threads, 1 + int(jobs.wanted.sum()) // _ENOUGH)
+        shares = [jobs.share(place, threads) for place in range(threads)]
         list(self._pool.map(lambda unpack, own: unpack(own), self._unpackers, shares))
         return Table(columns, units=self._schema.units, index_of=self._schema.index_of)
 
