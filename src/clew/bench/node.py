@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -175,10 +176,9 @@ def _measure(trial: Trial, bench: Bench, seconds: float) -> float:
 
 
 def _speed(run: Run) -> tuple[float, int, float]:
-    """Events a second behind the first step, the number of steps, and the seconds of all."""
+    """Events a second of the middle step behind the first (others compile and record too), the number of steps, and the
+    seconds of all."""
     steps = [record for record in run.history() if record["kind"] == "step"]
-    late: Sequence[Any] = steps[1:] or steps
-    before = steps[0]["samples"] if len(steps) > 1 else 0
-    seconds = sum(step["seconds"] for step in late)
-    speed = (late[-1]["samples"] - before) / seconds if seconds else 0.0
-    return speed, len(steps), sum(step["seconds"] for step in steps)
+    before = [0, *(step["samples"] for step in steps)]
+    speeds = [(step["samples"] - seen) / step["seconds"] for seen, step in zip(before, steps, strict=False)]
+    return statistics.median(speeds[1:] or speeds), len(steps), sum(step["seconds"] for step in steps)
