@@ -15,11 +15,12 @@ from hypothesis import strategies as some
 
 import clew
 from clew import Dataset, Ragged, Recipe, Table
-from clew.dataset.batch import Batch, owners, room_for, to_batch
+from clew.dataset.batch import Batch, to_batch
 from clew.errors import RecipeError
 from clew.recipes.lartpc import LArTPC
 from clew.recipes.lartpc.settings import Image, Settings
 from clew.recipes.particleflow import ParticleFlow
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.settings import Network
 from clew.train.config import TrainConfig
 from clew.train.engine import Engine
@@ -37,15 +38,15 @@ def ragged_batch(lengths: list[int]) -> Batch:
     values = np.arange(1, sum(lengths) + 1, dtype=np.float32)
     table = Table({"x": Ragged.from_lengths(values, np.array(lengths)), "y": np.arange(len(lengths))})
     batch = to_batch(table)
-    batch.room = {"x": room_for(sum(lengths), bits=3)}
+    batch.room = {"x": Batch.room_for(sum(lengths), bits=3)}
     return batch
 
 
 @given(some.integers(0, 1 << 40), some.integers(2, 8))
 def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
-    found = room_for(items, bits=bits)
+    found = Batch.room_for(items, bits=bits)
     assert items <= found <= items * (1 + 2.0 ** (1 - bits))
-    assert room_for(found, bits=bits) == found
+    assert Batch.room_for(found, bits=bits) == found
 
 
 def test_a_batch_in_room_is_itself_and_zeros() -> None:
