@@ -99,21 +99,26 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
     assert [str(each.message).split(" (")[0] for each in recorded[1]] == ["steps cannot be recorded"]
 
 
-def test_few_recordings_are_kept() -> None:
+def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
     rooms = []
 
     def learn(batch: Batch) -> dict[str, Sum]:
-        assert batch.room is not None
-        rooms.append(batch.room["x"])
+        rooms.append(len(batch["x"]))
         return {}
 
+    def learned(lengths: list[int]) -> int:
+        batch = ragged_batch(lengths)
+        batch.room = {"x": sum(lengths)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
+            recorder.learn(batch)
+        return rooms[-1]
+
     recorder = Recorder(learn, [])
-    for items in range(1, 30):
-        batch = ragged_batch([items])
-        batch.room = {"x": items}
-        recorder.learn(batch)
-    assert rooms == list(range(1, 30))
-    assert len(recorder._tapes) == 8 and list(recorder._tapes)[-1][1] == (("x", 29),)
+    assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
+    assert [key[1] for key in recorder._tapes] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
+    assert learned([3, 4]) == 7 and len(recorder._tapes) == 8  # of another size: plain
+    assert learned([10]) == 29
 
 
 def test_only_a_single_gpu_records() -> None:
