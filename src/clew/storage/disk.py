@@ -17,6 +17,8 @@ from clew.storage.stores import Given, Held, Writer
 class Disk:
     """Paths."""
 
+    wants: tuple[str, ...] = ("sha256",)
+
     def files(self, location: str) -> dict[str, Held]:
         path = local(location)
         if path.is_dir():

@@ -22,6 +22,7 @@ def token_of(info: Mapping[str, Any]) -> str:
 class Plain:
     """By fsspec alone. Others build on it and add parts, checksums and names."""
 
+    wants: tuple[str, ...] = ("sha256",)
     options: Mapping[str, Any] = {}
 
     def open(self, location: str) -> tuple[Any, str]:

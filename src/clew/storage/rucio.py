@@ -32,6 +32,8 @@ MARK = "clew"
 class Rucio:
     """By rucio-clients."""
 
+    wants: tuple[str, ...] = ("sha256", "md5", "adler32")
+
     def files(self, location: str) -> dict[str, Held]:
         client = _client()
         scope, name, options = places.did(location)

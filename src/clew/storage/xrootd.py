@@ -31,6 +31,8 @@ _BLOCK = 1 << 23
 class Xrootd(Plain):
     """By fsspec-xrootd, and the client's own calls for writing."""
 
+    wants = ("sha256", "adler32")
+
     def open(self, location: str) -> tuple[Any, str]:
         _prepare()
         system, path = super().open(location)
