@@ -72,6 +72,9 @@ class _Writer:
             os.utime(self._partial)
         self._partial.replace(self._path)
 
+    def drop(self) -> None:
+        self._partial.unlink(missing_ok=True)
+
 
 def _held(path: Path) -> Held:
     seen = path.stat()

@@ -129,6 +129,9 @@ class _Registering:
         with _known_already():
             self._client.add_replicas(self._element, [file])
 
+    def drop(self) -> None:
+        self._inner.drop()
+
 
 def describe(location: str, facts: Mapping[str, Any]) -> None:
     """Give a DID metadata, which `search` finds it by."""

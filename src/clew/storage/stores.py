@@ -49,6 +49,9 @@ class Writer(Protocol):
             MismatchError: they are not.
         """
 
+    def drop(self) -> None:
+        """It will not be gone on with: take away the parts that are there."""
+
 
 class Store(Protocol):
     """Where files lie. Every method may raise what the store's client raises; callers turn that into one line."""

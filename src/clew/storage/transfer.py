@@ -181,11 +181,10 @@ class _Work:
         _check_inside(found, source)
         self._begin({name: held.size for name, held in found.items()})
         for stage in _stages(found):
-            with telling(source):
-                self._each(
-                    stage,
-                    lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
-                )
+            self._each(
+                stage,
+                lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
+            )
         return self._state
 
     def put(self, source: Path, target: str) -> Progress:
@@ -240,6 +239,10 @@ class _Work:
         self._moved(size, resumed=True)
 
     def _download(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
+        with telling(str(path), "written"):  # what goes wrong with the store has been told before it comes here
+            self._fetch(store, held, path, pool)
+
+    def _fetch(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
         self._state.name = path.name
         if path.exists():
             if _same_content(store, held, path):
@@ -254,7 +257,7 @@ class _Work:
             note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
             if not note.parts or draft.stat().st_size != held.size:
                 note.drop()
-                _reserve(stream, held.size)
+                _reserve(stream, held.size, draft)
 
             known = pool.submit(_persist, lambda: store.checks(held), held.location)
             arriving = _Arriving(stream, held.size, part, known)
@@ -310,9 +313,16 @@ class _Work:
                 data = stream.read(part)
             return _persist(lambda: writer.write(number, number * part, data), target, "written")
 
-        self._parts(note, source.size, part, send, pool)
-        with telling(target, "written"):
-            writer.close(note.parts)
+        try:
+            self._parts(note, source.size, part, send, pool)
+            with telling(target, "written"):
+                writer.close(note.parts)
+        except GoneError:
+            raise
+        except DataError:
+            with contextlib.suppress(Exception):  # the store may be as full, or as closed, to this
+                writer.drop()
+            raise
 
     def _parts(
         self,
@@ -427,18 +437,18 @@ def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
             yield both
 
 
-def _reserve(stream: IO[bytes], size: int) -> None:
-    """Room for all of it, so that a full disk is told before anything moves."""
+def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
+    """Room for all of it, so that a full disk is told before anything moves, and nothing is left on it."""
     stream.truncate(0)
     if size:
         try:
             os.posix_fallocate(stream.fileno(), 0, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                stream.truncate(0)
+                path.unlink()
                 raise
-            free = shutil.disk_usage(Path(f"/proc/self/fd/{stream.fileno()}")).free
-            if free < size:
+            if shutil.disk_usage(path.parent).free < size:
+                path.unlink()
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             stream.truncate(size)
 
