@@ -124,9 +124,11 @@ def told(sent: Sent, state: State) -> str:
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd: "))]
+    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd"))]
     own = [line for line in kept if line.startswith("clew: ")]  # those it took with it may speak after it
-    return (own or kept)[-1].strip().removeprefix("clew: ") if kept else "it ended without a word"
+    ranks = [line for line in own if line.startswith("clew: rank ")]
+    told = [line for line in own if line not in ranks] or ranks[:1] or kept  # the first that died took the others along
+    return told[-1].strip().removeprefix("clew: ") if told else "it ended without a word"
 
 
 def _code(sent: Sent) -> int:
