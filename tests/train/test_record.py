@@ -15,11 +15,12 @@ from hypothesis import strategies as some
 
 import clew
 from clew import Dataset, Ragged, Recipe, Table
-from clew.dataset.batch import Batch, owners, room_for, to_batch
+from clew.dataset.batch import Batch, to_batch
 from clew.errors import RecipeError
 from clew.recipes.lartpc import LArTPC
 from clew.recipes.lartpc.settings import Image, Settings
 from clew.recipes.particleflow import ParticleFlow
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.settings import Network
 from clew.train.config import TrainConfig
 from clew.train.engine import Engine
@@ -37,15 +38,15 @@ def ragged_batch(lengths: list[int]) -> Batch:
     values = np.arange(1, sum(lengths) + 1, dtype=np.float32)
     table = Table({"x": Ragged.from_lengths(values, np.array(lengths)), "y": np.arange(len(lengths))})
     batch = to_batch(table)
-    batch.room = {"x": room_for(sum(lengths), bits=3)}
+    batch.room = {"x": Batch.room_for(sum(lengths), bits=3)}
     return batch
 
 
 @given(some.integers(0, 1 << 40), some.integers(2, 8))
 def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
-    found = room_for(items, bits=bits)
+    found = Batch.room_for(items, bits=bits)
     assert items <= found <= items * (1 + 2.0 ** (1 - bits))
-    assert room_for(found, bits=bits) == found
+    assert Batch.room_for(found, bits=bits) == found
 
 
 def test_a_batch_in_room_is_itself_and_zeros() -> None:
@@ -98,21 +99,26 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
     assert [str(each.message).split(" (")[0] for each in recorded[1]] == ["steps cannot be recorded"]
 
 
-def test_few_recordings_are_kept() -> None:
+def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
     rooms = []
 
     def learn(batch: Batch) -> dict[str, Sum]:
-        assert batch.room is not None
-        rooms.append(batch.room["x"])
+        rooms.append(len(batch["x"]))
         return {}
 
+    def learned(lengths: list[int]) -> int:
+        batch = ragged_batch(lengths)
+        batch.room = {"x": sum(lengths)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
+            recorder.learn(batch)
+        return rooms[-1]
+
     recorder = Recorder(learn, [])
-    for items in range(1, 30):
-        batch = ragged_batch([items])
-        batch.room = {"x": items}
-        recorder.learn(batch)
-    assert rooms == list(range(1, 30))
-    assert len(recorder._tapes) == 8 and list(recorder._tapes)[-1][1] == (("x", 29),)
+    assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
+    assert [key[1] for key in recorder._tapes] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
+    assert learned([3, 4]) == 7 and len(recorder._tapes) == 8  # of another size: plain
+    assert learned([10]) == 29
 
 
 def test_only_a_single_gpu_records() -> None:

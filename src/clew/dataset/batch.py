@@ -54,21 +54,6 @@ class RaggedTensor:
 TensorColumn: TypeAlias = "Tensor | RaggedTensor"
 
 
-def owners(offsets: Tensor, items: int) -> Tensor:
-    """The event of each of so many items, and the number of events for those behind the last offset; no number leaves
-    the device."""
-    begins = torch.zeros(items + 1, dtype=torch.int64, device=offsets.device)
-    begins.index_add_(0, offsets[1:], torch.ones_like(offsets[1:]))
-    return begins[:-1].cumsum(0)
-
-
-def room_for(items: int, *, bits: int = 5) -> int:
-    """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
-    about the same size need the same room."""
-    unit: int = 1 << max(items.bit_length() - bits, 0)
-    return -(-items // unit) * unit
-
-
 class Batch:
     """Some events as tensors. Pointers (`index_of`) count through the whole batch, ready for gather and scatter."""
 
@@ -144,6 +129,13 @@ class Batch:
         changed = Batch(self.size, columns, None if self.weights is None else change(self.weights))
         changed.counts, changed.room, changed.roomy = self.counts, self.room, self.roomy
         return changed
+
+    @staticmethod
+    def room_for(items: int, *, bits: int = 5) -> int:
+        """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
+        about the same size need the same room."""
+        unit: int = 1 << max(items.bit_length() - bits, 0)
+        return -(-items // unit) * unit
 
     def in_room(self) -> Batch:
         """Of the same shapes, with zeros, for this batch and any other that needs the same `room`.

@@ -33,25 +33,37 @@ class Recorder:
     def __init__(self, learn: Callable[[Batch], dict[str, Sum]], parameters: Sequence[nn.Parameter]) -> None:
         """`learn` leaves gradients in `parameters`."""
         self._learn, self._parameters = learn, parameters
-        self._tapes: dict[Any, _Tape] = {}
+        self._tapes: dict[tuple[tuple[int, bool], tuple[int, ...]], _Tape] = {}
         self._pool: Any = None
         self._fails = False
 
     def learn(self, batch: Batch) -> dict[str, Sum]:
         """Losses of a batch, and gradients."""
-        if self._fails:
+        tape = None if self._fails else self._tape(batch)
+        if tape is None:
             return self._learn(batch)
-        assert batch.room is not None
-        needs = (batch.size, tuple(batch.room.items()), batch.weights is None)
-        tape = self._tapes.pop(needs, None) or _Tape(batch.in_room())
-        self._tapes[needs] = tape  # the last one used is the last to go
-        if len(self._tapes) > _MOST:
-            del self._tapes[next(iter(self._tapes))]
         tape.batch.fill(batch)
         if tape.used and tape.graph is None:
             self._record(tape)
         tape.used = True
         return self._learn(tape.batch) if tape.graph is None else tape.play(self._parameters)
+
+    def _tape(self, batch: Batch) -> _Tape | None:
+        """That of a batch's room; where there are many already, the least that it fits in, or a new one for the
+        largest."""
+        assert batch.room is not None
+        kind, room = (batch.size, batch.weights is None), tuple(batch.room.values())
+        if (kind, room) not in self._tapes and len(self._tapes) >= _MOST:
+            alike = [key for key in self._tapes if key[0] == kind]
+            fitting = [key for key in alike if all(a >= b for a, b in zip(key[1], room, strict=True))]
+            if fitting:
+                return self._tapes[min(fitting, key=lambda key: sum(key[1]))]
+            if not alike:
+                return None
+            del self._tapes[max(alike, key=lambda key: sum(key[1]))]
+        if (kind, room) not in self._tapes:
+            self._tapes[kind, room] = _Tape(batch.in_room())
+        return self._tapes[kind, room]
 
     def _record(self, tape: _Tape) -> None:
         try:

@@ -86,11 +86,9 @@ class LArTPC(Recipe):
 
     def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """For the kernels on cells, which count on the device."""
-        from clew.dataset.batch import room_for
-
         if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
             return None
-        return dict.fromkeys((INDEX, CHARGE), room_for(len(batch[INDEX]), bits=4))
+        return dict.fromkeys((INDEX, CHARGE), batch.room_for(len(batch[INDEX]), bits=4))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of every event."""

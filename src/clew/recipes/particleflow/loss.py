@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew import Batch, Loss
-from clew.dataset.batch import owners
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.columns import ELEMENTS, NONE, TARGETS
 from clew.recipes.particleflow.settings import Losses
 

@@ -71,7 +71,6 @@ class ParticleFlow(Recipe):
 
     def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """Whole bins, for the kernels of the graph network."""
-        from clew.dataset.batch import room_for
         from clew.recipes.particleflow.network import fits
 
         settings = self.config.model
@@ -79,7 +78,7 @@ class ParticleFlow(Recipe):
             return None
         lengths = batch.ragged(ELEMENTS).lengths
         bins = int(((lengths + settings.bin_size - 1) // settings.bin_size).sum())
-        return dict.fromkeys((ELEMENTS, TARGETS), room_for(bins, bits=6) * settings.bin_size)
+        return dict.fromkeys((ELEMENTS, TARGETS), batch.room_for(bins, bits=6) * settings.bin_size)
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
         """Class, charge and momentum, a mean over the elements of the batch."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from clew.dataset.batch import owners
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.decoding import HEAD_OF, Decoder, corrected, encoded
 from clew.recipes.particleflow.kernels.dense import dense
 from clew.recipes.particleflow.kernels.layer import flow_layer
