@@ -75,4 +75,5 @@ def test_the_doctor_says_whose_mpi_it_is(tmp_path: Path) -> None:
 
 def test_storage_that_nothing_can_read_is_bad(tmp_path: Path) -> None:
     assert doctor.storage(Site(scheduler="slurm", storage=str(tmp_path))).verdict == "good"
+    assert doctor.storage(Site(scheduler="slurm", storage=str(tmp_path / "none"))).verdict == "bad"
     assert doctor.storage(Site(scheduler="slurm", storage="nosuch://place")).verdict == "bad"

@@ -64,9 +64,9 @@ _CLIENT = """
 [client]
 rucio_host = http://127.0.0.1:{port}
 auth_host = http://127.0.0.1:{port}
-account = root
+account = {account}
 auth_type = userpass
-username = ddmlab
+username = {username}
 password = {password}
 """
 
@@ -79,14 +79,17 @@ class Rucio:
     disk: Path
     homes: Path
 
-    def home(self, name: str = "right", password: str = PASSWORD) -> Mapping[str, str]:
+    def home(
+        self, name: str = "right", password: str = PASSWORD, *, account: str = "root", username: str = "ddmlab"
+    ) -> Mapping[str, str]:
         """The environment of a client with its own settings; the token it is given is kept in that folder too."""
         folder = self.homes / name
         if not folder.exists():
             (folder / "etc").mkdir(parents=True)
             port = self.server.command[-2].rpartition(":")[2]
             tokens = f"auth_token_file_path = {folder}/token\n"
-            (folder / "etc" / "rucio.cfg").write_text(_CLIENT.format(port=port, password=password) + tokens)
+            told = {"port": port, "password": password, "account": account, "username": username}
+            (folder / "etc" / "rucio.cfg").write_text(_CLIENT.format(**told) + tokens)
         return {"RUCIO_HOME": str(folder)}
 
 

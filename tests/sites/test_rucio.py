@@ -14,6 +14,7 @@ from clew.ledger import Run
 from clew.storage import transfer
 from tests.sites.conftest_rucio import PASSWORD, RSE, SCOPE, Rucio, add_element
 from tests.sites.roundtrip import User, whole_way
+from tests.sites.servers import small_disk
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -170,6 +171,40 @@ def test_faults_are_one_line_and_exit_2(rucio: Rucio, did: str, tmp_path: Path) 
     line = wrong.fails("data", "get", did, "x")
     assert "wrong credentials; see RUCIO_HOME" in line and "not-the-password" not in line
     assert PASSWORD not in line
+
+
+def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path, tmp_path: Path) -> None:
+    from rucio.client import Client
+
+    user, big = User(tmp_path / "user", rucio.home()), folder / "inner" / "b.bin"
+    with small_disk(tmp_path / "theirs") as theirs:
+        element = add_element(Client(), "SMALL", theirs / "disk")
+        try:
+            line = user.fails("data", "put", str(big), f"{did}?rse={element}")
+            assert f"{did}" in line and "cannot be written (no space left there; make room" in line
+            assert not [path for path in theirs.rglob("*") if path.is_file()]
+            assert "no such DID" in user.fails("data", "get", did, "x")
+        finally:
+            Client().delete_rse(element)
+    user.succeeds("data", "put", str(big), f"{did}?rse={RSE}")
+    with small_disk(tmp_path / "ours") as ours:
+        line = user.fails("data", "get", did, str(ours / "b.bin"))
+        assert f"{ours / 'b.bin'}: cannot be written (no space left there; make room" in line
+        assert not list(ours.iterdir())
+
+
+def test_who_may_not_write_is_told(rucio: Rucio, did: str, tmp_path: Path) -> None:
+    from rucio.client import Client
+
+    (tmp_path / "a").write_text("1")
+    client = Client()
+    client.add_account("reader", "USER", "nobody@localhost")
+    client.add_identity("reader", "reader", "USERPASS", "nobody@localhost", password="reader-password")
+    reader = User(tmp_path / "reader", rucio.home("reader", "reader-password", account="reader", username="reader"))
+    line = reader.fails("data", "put", str(tmp_path / "a"), f"{did}?rse={RSE}")
+    assert "cannot be written (no permission" in line and "reader-password" not in line
+    storage.copy(tmp_path / "a", did)
+    reader.succeeds("data", "get", did, "b")
 
 
 def test_a_model_goes_the_whole_way(rucio: Rucio, events: Path, tmp_path: Path) -> None:

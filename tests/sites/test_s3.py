@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from clew.errors import DataError
 from clew.storage import transfer
 from tests.sites.conftest_s3 import READER, READER_SECRET, S3, forget
 from tests.sites.roundtrip import User, whole_way
+from tests.sites.servers import small_disk
 
 pytestmark = pytest.mark.timeout(900)
 BUCKET = "s3://shared"
@@ -193,16 +194,21 @@ def test_faults_are_one_line_and_exit_2(s3: S3, bucket: str, tmp_path: Path) -> 
     assert "does not answer" in nobody.fails("data", "get", f"{bucket}/a", "x")
 
 
-def test_a_full_disk_is_told_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:
+def test_a_full_disk_here_is_told_before_anything_moves(s3: S3, bucket: str, big: Path, tmp_path: Path) -> None:
     storage.copy(big, f"{bucket}/big.bin")
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False).returncode:
-        pytest.skip("a small disk can be mounted by root alone")
-    try:
-        line = User(tmp_path / "user", s3.environment()).fails(
-            "data", "get", f"{bucket}/big.bin", str(small / "big.bin")
-        )
-        assert "the disk is full" in line
-    finally:
-        subprocess.run(["umount", str(small)], check=True)
+    user = User(tmp_path / "user", s3.environment())
+    with small_disk(tmp_path / "small") as small:
+        line = user.fails("data", "get", f"{bucket}/big.bin", str(small / "big.bin"))
+        assert f"{small / 'big.bin'}: cannot be written (no space left there; make room" in line
+        assert not list(small.iterdir())
+        full = replace(user, environment={**s3.environment(), "CLEW_CACHE": str(small)})
+        assert "no space left there" in full.fails("train", "tracking", "--dataset", f"{bucket}/big.bin")
+
+
+def test_a_folder_that_is_closed_is_told_by_its_name(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_text("1")
+    storage.copy(tmp_path / "a", f"{bucket}/a")
+    with pytest.raises(DataError, match=r"^/proc/1/a: cannot be written \("):
+        storage.copy(f"{bucket}/a", "/proc/1/a")

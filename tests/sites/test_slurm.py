@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -265,19 +266,49 @@ def _without(path: Path) -> bytes:
     return path.read_bytes().replace(b"very-secret-$((", b"")
 
 
-@pytest.mark.parametrize("spread", [pytest.param("cores", marks=long), pytest.param("mpi", marks=long), "array"])
-def test_prepare_makes_the_same_dataset_however_it_is_spread(
-    spread: str, site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def tables(folder: Path) -> str:
+    """Six files of events, as --input takes them."""
     rng = np.random.default_rng(3)
-    for number in range(3):
+    for number in range(6):
         x = rng.normal(size=(50, 3)).astype(np.float32)
-        Table({"x": x, "y": x.sum(axis=1)}).save(tmp_path / f"events-{number}.h5")
-    words = ("prepare", LINE, "--input", str(tmp_path / "*.h5"))
+        Table({"x": x, "y": x.sum(axis=1)}).save(folder / f"events-{number}.h5")
+    return str(folder / "*.h5")
+
+
+@pytest.mark.parametrize("spread", [pytest.param("cores", marks=long), "mpi", "array"])
+def test_prepare_makes_the_same_dataset_however_it_is_spread(
+    spread: str, site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    words = ("prepare", LINE, "--input", tables(tmp_path))
     done(*words, "--output", "home", "--workers", "1")
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     if spread == "mpi":
-        done("site", "add", "here", "--from", "sites/here.yaml", "--set", "mpi=pmi2", "--replace")
+        request.getfixturevalue("mpi_site")
     told = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
     assert "finished: away" in told
     assert Dataset("away").manifest == Dataset("home").manifest
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    {
+        "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a word \(exit code 137: signal 9\)",
+        "os._exit(3)": r"rank 1 on n\d ended without a word \(exit code 3\)",
+        "raise ValueError('boom on purpose')": "ValueError: boom on purpose",
+    }.items(),
+    ids=["killed", "gone", "raised"],
+)
+@long
+def test_a_rank_that_fails_ends_the_mpi_job_and_is_named(
+    fault: str, told: str, mpi_site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
+    faulty = f"        if os.environ['SLURM_PROCID'] == '1':\n            {fault}\n        return events\n"
+    (tmp_path / "odd.py").write_text(Path(LINE).read_text().replace("        return events\n", faulty))
+    words = ("prepare", "odd.py", "--input", tables(tmp_path), "--output", "away", "--workers", "3")
+    outcome = clew(*words, "--on", "here", "--as", "mpi", "--follow")
+    assert outcome.code not in (0, None) and re.search(told, outcome.err), outcome
+    assert outcome.err.count("\n") == 1 and "away: " not in Path("jobs/away/log.txt").read_text()
+    until(lambda: not mpi_site.call("squeue", "-h").strip())
+    assert not Path("away").exists()

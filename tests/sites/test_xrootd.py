@@ -17,6 +17,7 @@ import pytest
 from clew.storage import transfer
 from tests.sites.conftest_xrootd import Xrootd
 from tests.sites.roundtrip import User, whole_way
+from tests.sites.servers import small_disk
 
 pytestmark = pytest.mark.timeout(900)
 PARTS = 24
@@ -113,6 +114,18 @@ def test_faults_are_one_line_and_exit_2(xrootd: Xrootd, user: User, place: str, 
     assert "no permission" in user.fails("data", "get", f"{xrootd.url}/closed/secret", "x")
     assert "no permission" in user.fails("data", "put", str(tmp_path / "a"), place.replace("/store/", "/other/"))
     assert "does not answer" in user.fails("data", "get", "root://127.0.0.1:9//store/a", "x")
+
+
+def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path) -> None:
+    with small_disk(xrootd.disk / "small") as theirs:
+        line = user.fails("data", "put", str(big), f"{xrootd.url}/small/big.bin")
+        assert f"{xrootd.url}/small/big.bin: cannot be written (no space left there; make room" in line
+        assert not list(theirs.iterdir())
+    user.succeeds("data", "put", str(big), f"{place}/big.bin")
+    with small_disk(tmp_path / "small") as ours:
+        line = user.fails("data", "get", f"{place}/big.bin", str(ours / "big.bin"))
+        assert f"{ours / 'big.bin'}: cannot be written (no space left there; make room" in line
+        assert not list(ours.iterdir())
 
 
 def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> None:

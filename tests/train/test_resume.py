@@ -157,6 +157,13 @@ def test_a_finished_run_has_nothing_to_resume(whole: dict[int, Run]) -> None:
         resume(whole[1])
 
 
+def test_a_job_that_is_begun_again_though_its_run_has_finished_stores_it(whole: dict[int, Run], tmp_path: Path) -> None:
+    """As where the signal of a wall time comes in the last moment."""
+    store = {"to": str(tmp_path / "models"), "what": ["model"]}
+    run = resume(whole[1], again=True, store=store)
+    assert run.state == "finished" and list((tmp_path / "models").rglob("clew.json"))
+
+
 def test_what_was_done_twice_is_told_once(whole: dict[int, Run], dataset: Dataset, tmp_path: Path) -> None:
     run = _stopped_after_an_epoch(dataset, tmp_path / "run")
     run.states()[-1].unlink()

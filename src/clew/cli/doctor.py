@@ -94,7 +94,7 @@ def _at(name: str, nodes: int, *, quiet: bool) -> list[dict[str, Any]]:
                 console.print(f"job {sent.job.id} [dim]{state} {escape(sent.batch.explain(sent.job))}[/]")
         hosts = [json.loads(file.read_text()) for file in sorted(Path(folder).glob("*.json"))]
         if len(hosts) < nodes:
-            raise JobError(f"{len(hosts)} of {nodes} nodes answered: {told(sent, state)}")
+            raise JobError(f"{len(hosts)} of {nodes} nodes answered: {told(sent, state).partition(' (see ')[0]}")
     if not quiet:
         for host in hosts:
             _show(f"{host['host']} (a node of {name})", [Finding(**each) for each in host["findings"]])

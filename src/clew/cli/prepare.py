@@ -13,7 +13,7 @@ from rich.markup import escape
 from clew.cli.moving import fetching
 from clew.cli.on import Asked, Work, arguments, on_site
 from clew.cli.options import Settings, What, console, overrides
-from clew.errors import ConfigError, nearest
+from clew.errors import ConfigError, WorkerError, nearest
 
 if TYPE_CHECKING:
     from clew.prepare.api import Explanation
@@ -96,7 +96,12 @@ def prepare(
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
     with fetching(), preparing() as show:
-        dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
+        try:
+            dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
+        except WorkerError as error:
+            if rank():  # rank 0 tells for all
+                raise typer.Exit(1) from error
+            raise
         if not rank():  # under mpiexec one tells for all
             show.tell(dataset)
 

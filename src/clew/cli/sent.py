@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,34 +33,35 @@ def hand_in(asked: Asked, work: Work, arguments: list[str]) -> None:
     if asked.given["dry_run"]:
         typer.echo(batch(asked.site, needs).script(command, folder.absolute()), nl=False)
         return
-    sent = submit(asked.name, command, needs=needs, folder=folder, makes=work.makes, verb=work.verb)
-    _tell(sent)
+    jobs = [submit(asked.name, command, needs=needs, folder=folder, makes=work.makes, verb=work.verb)]
     if work.then is not None:
-        last = needs.model_copy(update={"array": None, "after": (sent.job.id,)})
-        sent = submit(
-            asked.name, work.then, needs=last, folder=folder_for(work.makes), makes=work.makes, verb=work.verb
+        last = needs.model_copy(update={"array": None, "after": (jobs[0].job.id,)})
+        jobs.append(
+            submit(asked.name, work.then, needs=last, folder=folder_for(work.makes), makes=work.makes, verb=work.verb)
         )
-        _tell(sent)
+    for sent in jobs:
+        log = sent.job.log.with_name("log-*.txt") if needs.array and sent is jobs[0] else sent.job.log
+        console.print(f"job {bold(sent.job.id)} at {bold(sent.site)} makes {bold(sent.makes)}; it prints to {log}")
     follow = asked.given["follow"]
     if follow if follow is not None else console.is_terminal:
-        watch(sent)
+        watch(*jobs)
     else:
-        console.print(f"[dim]watch it:[/] {program()} site follow {sent.job.folder}")
+        console.print(f"[dim]watch it:[/] {program()} site follow {jobs[-1].job.folder}")
 
 
-def _tell(sent: Sent) -> None:
-    console.print(f"job {bold(sent.job.id)} at {bold(sent.site)} makes {bold(sent.makes)}; it prints to {sent.job.log}")
-
-
-def watch(sent: Sent) -> None:
-    """Show a job's states, and a run's progress, until it ends; Ctrl-C leaves it to itself.
+def watch(*jobs: Sent) -> None:
+    """Show the states of jobs that follow each other, and a run's progress, until they end; Ctrl-C leaves them alone.
 
     Raises:
-        JobError: it did not end well; with its own exit code, where it left one.
+        JobError: one did not end well; with its own exit code, where it left one.
     """
+    sent = jobs[-1]
     try:
         with _shown(sent):
-            state = _states(sent)
+            for sent in jobs:
+                state = _states(sent)
+                if state != "finished":
+                    break
     except KeyboardInterrupt:
         again = f"{program()} site"
         console.print(f"\njob {sent.job.id} goes on without you. [dim]Come back:[/] {again} follow {sent.job.folder}")
@@ -117,16 +119,40 @@ def _shown(sent: Sent) -> Iterator[None]:
 
 def told(sent: Sent, state: State) -> str:
     """One line about a job that ended otherwise than well."""
-    words = sent.batch.explain(sent.job) or _last_words(sent.job.log)
+    log = _log(sent)
+    words = sent.batch.explain(sent.job) or _last_words(log)
     what = {"stopped": "stopped, ready to be resumed", "cancelled": "is gone"}.get(state, state)
-    return f"job {sent.job.id} at {sent.site} {what}: {words} (see {sent.job.log})"
+    line = f"job {sent.job.id} at {sent.site} {what}: {words}"
+    if log.exists():
+        return f"{line} (see {log})"
+    return "; ".join([line, *(told(each, each.batch.state(each.job)) for each in _before(sent))])
+
+
+def _log(sent: Sent) -> Path:
+    """What it printed; of an array, the first that did not end well."""
+    if sent.job.log.exists():
+        return sent.job.log
+    ends = sorted(Path(sent.job.folder).glob("exit-*"), key=lambda each: (each.read_text().strip() == "0", each.name))
+    return sent.job.log.with_name(f"{ends[0].name.replace('exit', 'log')}.txt") if ends else sent.job.log
+
+
+def _before(sent: Sent) -> list[Sent]:
+    """Of the jobs that it was to follow, those that did not end well, as far as they were handed in from here."""
+    from clew.launch.launcher import ENDS
+    from clew.launch.sent import under
+
+    known = [each for each in under(Path()) if each.job.id in sent.after and each.site == sent.site]
+    return [each for each in known if each.batch.state(each.job) in set(ENDS) - {"finished"}]
 
 
 def _last_words(log: Path) -> str:
     lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd: "))]
+    lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in lines]  # how bash calls a rank's shell
+    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd"))]
     own = [line for line in kept if line.startswith("clew: ")]  # those it took with it may speak after it
-    return (own or kept)[-1].strip().removeprefix("clew: ") if kept else "it ended without a word"
+    ranks = [line for line in own if line.startswith("clew: rank ")]
+    told = [line for line in own if line not in ranks] or ranks[:1] or kept  # the first that died took the others along
+    return told[-1].strip().removeprefix("clew: ") if told else "it ended without a word"
 
 
 def _code(sent: Sent) -> int:

@@ -63,7 +63,10 @@ def _plan(
         return None
     ranks = asked.ranks(config.processes)
     if resume is not None:
-        return Work("train", Run.open(resume).path, ranks, requeue=True)
+        run = Run.open(resume)
+        if run.state in ("running", "finished"):
+            raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
+        return Work("train", run.path, ranks, ["--again"], requeue=True)
     if model is None and not asked.given["after"]:
         Dataset(config.dataset)
     makes = Path(output or next_name(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
@@ -128,7 +131,12 @@ def train(
     grid: Annotated[
         str | None, typer.Option(hidden=True, metavar="FILES", help="In a job of PanDA's: its files, by commas.")
     ] = None,
-    again: Annotated[bool, typer.Option("--again", hidden=True, help="Go on with --output where it is there.")] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", hidden=True, help="Go on with --output where it is there; one that has finished is no error."
+        ),
+    ] = False,
 ) -> None:
     """Train a recipe's model on a dataset.
 
@@ -178,12 +186,12 @@ def train(
             "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
         )
     held = None if lease is None else Lease(Path(lease))
-    if again and output is not None and _begun(Path(output)):
+    if again and resume is None and output is not None and _begun(Path(output)):
         resume, dataset, workers, epochs, output, strategy, listen, settings = output, *[None] * 7
     with following() as begun, _warnings(), fetching():
         if resume is not None:
             others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
-            run = _resume(resume, workers, minutes, begun, held, others)
+            run = _resume(resume, workers, minutes, begun, held, others, again=again)
         else:
             from clew import spec
             from clew.train.api import train as work
@@ -292,6 +300,8 @@ def _resume(
     begun: Callable[[Run], None],
     lease: Lease | None,
     others: list[Any],
+    *,
+    again: bool = False,
 ) -> Run:
     """Only the number of workers and the time limit may differ from what the run began with."""
     if any(other is not None for other in others):
@@ -301,4 +311,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(archive.opened(name), begun=begun, lease=lease, **given)
+    return resume(archive.opened(name), begun=begun, lease=lease, again=again, **given)

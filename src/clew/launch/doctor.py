@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from clew import storage as stores
+from clew.errors import DataError
 from clew.launch import place
 from clew.launch.place import Place
 from clew.launch.site import Site
@@ -122,6 +124,7 @@ def _mpi(site: Site | None) -> Finding:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return Finding("mpi", "bad", f"mpi4py finds no library: {last}", "load the MPI module that it was built with")
     version, _, paths = done.stdout.strip().partition("\n")
+    version = " ".join(version.partition(", package")[0].split())
     path = paths.split()[0] if paths else "a library that could not be traced"
     together = _together(place.find()) if site is not None else None
     if together is not None and together.verdict != "good":
@@ -274,12 +277,14 @@ def storage(site: Site) -> Finding:
     """Whether something can read what the profile calls storage."""
     if site.storage is None:
         return Finding("storage", "good", "none in the profile")
-    import fsspec
-
+    do = "check the address and your credentials; s3://, root:// and rucio: need the extras s3, xrootd and rucio"
+    named = stores.masked(site.storage)
     try:
-        system, path = fsspec.core.url_to_fs(site.storage)
-        system.exists(path)
-    except Exception as error:
-        do = "check the address and your credentials; s3:// and root:// need the extras s3 and xrootd"
-        return Finding("storage", "bad", f"{site.storage}: {error}", do)
-    return Finding("storage", "good", f"{site.storage} can be asked")
+        found = stores.expand(site.storage)
+    except DataError as error:
+        return Finding("storage", "bad", str(error), do)
+    if found or (not stores.is_url(site.storage) and stores.local(site.storage).exists()):
+        return Finding("storage", "good", f"{named} can be read")
+    if stores.is_url(site.storage):
+        return Finding("storage", "note", f"{named} answers, and has no file right there", do)
+    return Finding("storage", "bad", f"{named}: no such folder", do)

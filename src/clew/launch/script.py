@@ -12,8 +12,11 @@ from clew.launch.site import Needs, Site
 _TASK = "$SLURM_ARRAY_TASK_ID"
 # A rank that fails ends the others, who would wait for it, but lets them tell first. One that stopped does not: they
 # may still be writing the checkpoint. Slurm's signal reaches this shell too, and may come before clew listens (138).
+# Up to 2, clew has told why it ended, and so has bash (126, 127); 143 is how Slurm ends the others.
 _RANK = (
-    'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; *) sleep 5 ;; esac; exit $code'
+    'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; '
+    '1|2|126|127|143) sleep 5 ;; *) echo "clew: rank $SLURM_PROCID on $SLURMD_NODENAME ended without a word '
+    '(exit code $code$([ $code -gt 128 ] && echo ": signal $((code - 128))"))" >&2; sleep 5 ;; esac; exit $code'
 )
 _SIGNALLED = 300
 """Seconds. Slurm may send a signal a minute early, which shorter jobs cannot spare: theirs is the clock alone."""

@@ -30,6 +30,8 @@ class Sent:
     """The run, dataset or study that comes of it."""
     verb: str
     time: float
+    after: tuple[str, ...] = ()
+    """The numbers of jobs that must have ended well before."""
 
     @property
     def batch(self) -> sites.Batch:
@@ -52,7 +54,9 @@ def submit(
     waits = needs.model_copy(update={"after": tuple(number(each) for each in needs.after)})
     job = batch(there, waits).start(arguments, folder=folder)
     name = site if isinstance(site, str) else there.name
-    sent = Sent(job, str(Path(name).absolute()) if name.endswith(".yaml") else name, str(makes), verb, time.time())
+    sent = Sent(
+        job, str(Path(name).absolute()) if name.endswith(".yaml") else name, str(makes), verb, time.time(), waits.after
+    )
     told = {**asdict(sent), "host": socket.gethostname(), "arguments": list(arguments)}
     write_text(Path(job.folder) / _FILE, json.dumps(told, indent=1) + "\n")
     return sent
@@ -85,7 +89,8 @@ def find(name: str | Path) -> Sent:
 def read(folder: Path) -> Sent:
     """What a job's folder says."""
     told: dict[str, Any] = json.loads((folder / _FILE).read_text())
-    return Sent(Job(**told["job"]), told["site"], told["makes"], told["verb"], told["time"])
+    after = tuple(told.get("after", ()))
+    return Sent(Job(**told["job"]), told["site"], told["makes"], told["verb"], told["time"], after)
 
 
 def under(root: Path) -> list[Sent]:

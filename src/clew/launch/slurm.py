@@ -65,7 +65,11 @@ class Slurm:
         lines = [line.partition("error: ")[2] or line for line in told.strip().splitlines()]
         kept = [line for line in lines if line and line != "Batch job submission failed: Unspecified error"]
         words = "; ".join(kept) or "it said nothing"
-        return f"{self.site.name}: Slurm rejected the job: {words} (see `clew site check {self.site.name}`)"
+        return f"{self.site.name}: Slurm rejected the job: {words}{self._hint}"
+
+    @property
+    def _hint(self) -> str:
+        return f" (see `clew site check {self.site.name}`)"
 
     def state(self, job: Job) -> State:
         known = ended_as(Path(job.folder))
@@ -123,7 +127,7 @@ class Slurm:
             return [last_line(done.stderr or done.stdout)]
         trial = ["sbatch", "--test-only", *script.directives(self.site, self.needs, "/tmp"), "--wrap", "true"]
         done = call([word for word in trial if not word.startswith("--kill-on-invalid-dep")], most=20)
-        return [self.rejected(done.stderr)] if done.returncode else []
+        return [self.rejected(done.stderr).removesuffix(self._hint)] if done.returncode else []
 
 
 def _asked(job: Job) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from clew import storage
 from clew.dataset import Dataset
 from clew.dataset.manifest import MANIFEST
-from clew.errors import DataError, RecipeError
+from clew.errors import DataError, RecipeError, WorkerError
 from clew.launch.worker import check_not_inside
 from clew.prepare.assemble import Assembly
 from clew.prepare.config import PrepareConfig
@@ -67,7 +67,7 @@ def prepare(
 
     Raises:
         DataError: an input cannot be used, or `output` holds another dataset and `replace` is false.
-        WorkerError: a piece of data kills whoever works on it.
+        WorkerError: a piece of data kills whoever works on it; under MPI, on the other ranks, where rank 0 failed.
     """
     check_not_inside("clew.prepare")
     if isinstance(executor, str):
@@ -84,6 +84,8 @@ def prepare(
     with Queue(open_executor, width) as queue:
         if not queue.serves:
             _run(plan, queue, progress or (lambda _: None))
+    if queue.serves and not (output / MANIFEST).exists():
+        raise WorkerError(f"{output}: rank 0 did not make it, and says why")
     return Dataset(output)
 
 

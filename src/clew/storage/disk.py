@@ -17,6 +17,8 @@ from clew.storage.stores import Given, Held, Writer
 class Disk:
     """Paths."""
 
+    wants: tuple[str, ...] = ("sha256",)
+
     def files(self, location: str) -> dict[str, Held]:
         path = local(location)
         if path.is_dir():
@@ -69,6 +71,9 @@ class _Writer:
         with contextlib.suppress(OSError):
             os.utime(self._partial)
         self._partial.replace(self._path)
+
+    def drop(self) -> None:
+        self._partial.unlink(missing_ok=True)
 
 
 def _held(path: Path) -> Held:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from clew.files import write_text
+
+_PAUSE = 0.05
+"""Seconds between two writes: a note of thousands of parts takes a while itself."""
 
 
 def cache_folder() -> Path:
@@ -25,6 +29,7 @@ class Note:
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
         self._path, self._about = path, dict(about)
+        self._saved = 0.0
         self.parts: dict[int, Any] = {}
         """Numbers of parts, with what the store said of each."""
         self.memory: dict[str, Any] = {}
@@ -36,14 +41,16 @@ class Note:
                 self.memory = dict(read["memory"])
 
     def add(self, number: int, said: Any) -> None:
-        """A part is there."""
+        """A part is there. It is written down at once, or, where one just was, with the next or by `save`."""
         self.parts[number] = said
-        self.save()
+        if time.monotonic() - self._saved > _PAUSE:
+            self.save()
 
     def save(self) -> None:
         """Write it down."""
         data = {"about": self._about, "parts": self.parts, "memory": self.memory}
         write_text(self._path, json.dumps(data))
+        self._saved = time.monotonic()
 
     def drop(self) -> None:
         """There is nothing to go on with."""

@@ -22,6 +22,7 @@ def token_of(info: Mapping[str, Any]) -> str:
 class Plain:
     """By fsspec alone. Others build on it and add parts, checksums and names."""
 
+    wants: tuple[str, ...] = ("sha256",)
     options: Mapping[str, Any] = {}
 
     def open(self, location: str) -> tuple[Any, str]:
@@ -79,3 +80,6 @@ class _Whole:
         self._system.put_file(str(self._source), self._path)
         if self._system.info(self._path)["size"] != self._source.stat().st_size:
             raise DataError(f"{self._path}: only a part of it was written; try again")
+
+    def drop(self) -> None:
+        return None

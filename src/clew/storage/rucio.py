@@ -32,6 +32,8 @@ MARK = "clew"
 class Rucio:
     """By rucio-clients."""
 
+    wants: tuple[str, ...] = ("sha256", "md5", "adler32")
+
     def files(self, location: str) -> dict[str, Held]:
         client = _client()
         scope, name, options = places.did(location)
@@ -126,6 +128,9 @@ class _Registering:
         file = {**self._did, "bytes": given.size, "adler32": given.adler32, "md5": given.md5, "state": "A"}
         with _known_already():
             self._client.add_replicas(self._element, [file])
+
+    def drop(self) -> None:
+        self._inner.drop()
 
 
 def describe(location: str, facts: Mapping[str, Any]) -> None:

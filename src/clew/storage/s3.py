@@ -21,7 +21,12 @@ class S3(Plain):
 
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
-        "config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": 10},  # transfers try again themselves
+        "config_kwargs": {
+            "retries": {"max_attempts": 1},  # transfers try again themselves
+            "connect_timeout": 10,
+            "request_checksum_calculation": "when_required",  # parts have their MD5; not every make knows others
+            "response_checksum_validation": "when_required",
+        },
     }
 
     def open(self, location: str) -> tuple[Any, str]:
@@ -89,3 +94,7 @@ class _Multipart:
         self._system.call_s3(
             "complete_multipart_upload", UploadId=self._upload, MultipartUpload={"Parts": parts}, **self._where
         )
+
+    def drop(self) -> None:
+        if self._upload is not None:
+            self._system.call_s3("abort_multipart_upload", UploadId=self._upload, **self._where)

@@ -31,8 +31,9 @@ class Given:
     path: Path
     size: int
     sha256: str
-    md5: str
-    adler32: str
+    md5: str = ""
+    adler32: str = ""
+    """Empty where the store does not want them."""
 
 
 class Writer(Protocol):
@@ -48,9 +49,16 @@ class Writer(Protocol):
             MismatchError: they are not.
         """
 
+    def drop(self) -> None:
+        """It will not be gone on with: take away the parts that are there."""
+
 
 class Store(Protocol):
     """Where files lie. Every method may raise what the store's client raises; callers turn that into one line."""
+
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """The checksums of a file that is put there; sha256 among them."""
 
     def files(self, location: str) -> dict[str, Held]:
         """The files there by their path below `location`; a file of that very name has the path ''."""

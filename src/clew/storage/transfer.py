@@ -16,8 +16,8 @@ import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from clew.storage.stores import Given, Held, Store
 
 PART = 8 << 20
 WORKERS = 8
+_BLOCK = 1 << 20
 _HASHERS = 4
 _TRIES = 4
 _MOST_PARTS = 9_000
@@ -106,19 +107,60 @@ _CHECKS: Mapping[str, Callable[[], Any]] = {
 }
 
 
-def _checks(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """Checksums of a local file, read once; those that are not known here are left out."""
-    made = {name: _CHECKS[name]() for name in names if name in _CHECKS}
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            for each in made.values():
+class _Sums:
+    """Checksums of a file that is read from its beginning on; those that are not known here are left out."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._made = {name: _CHECKS[name]() for name in names if name in _CHECKS}
+
+    def read(self, stream: IO[bytes], start: int, stop: int) -> None:
+        """Take in bytes start to stop."""
+        for place in range(start, stop, _BLOCK):
+            block = os.pread(stream.fileno(), min(_BLOCK, stop - place), place)
+            for each in self._made.values():
                 each.update(block)
-    return {name: each.hexdigest() for name, each in made.items()}
+
+    def found(self) -> dict[str, str]:
+        return {name: each.hexdigest() for name, each in self._made.items()}
 
 
-def given(path: Path) -> Given:
-    """A local file with all its checksums."""
-    return Given(path, path.stat().st_size, **_checks(path, _CHECKS))
+def _checks(path: Path, names: Iterable[str]) -> dict[str, str]:
+    """Checksums of a local file, read once."""
+    sums = _Sums(names)
+    with path.open("rb") as stream:
+        sums.read(stream, 0, path.stat().st_size)
+    return sums.found()
+
+
+def given(path: Path, names: Iterable[str] = ("sha256",)) -> Given:
+    """A local file with the checksums that a store wants."""
+    return Given(path, path.stat().st_size, **_checks(path, names))
+
+
+class _Arriving:
+    """The checksums of a file whose parts arrive: what is there from its beginning on is read back meanwhile."""
+
+    def __init__(self, stream: IO[bytes], size: int, part: int, known: Future[Mapping[str, str]]) -> None:
+        self._stream, self._size, self._part, self._known = stream, size, part, known
+        self._sums: _Sums | None = None
+        self._next = 0
+
+    def follow(self, parts: Container[int]) -> None:
+        """Read one part more, if it is there."""
+        if self._next in parts and self._known.done():
+            self._read(min((self._next + 1) * self._part, self._size))
+            self._next += 1
+
+    def found(self) -> dict[str, str]:
+        """All parts are there: read the rest."""
+        self._read(self._size)
+        assert self._sums is not None
+        return self._sums.found()
+
+    def _read(self, stop: int) -> None:
+        if self._sums is None:
+            self._sums = _Sums(_telling(self._known.result()))
+        self._sums.read(self._stream, min(self._next * self._part, stop), stop)
 
 
 class _Work:
@@ -139,18 +181,19 @@ class _Work:
         _check_inside(found, source)
         self._begin({name: held.size for name, held in found.items()})
         for stage in _stages(found):
-            with telling(source):
-                self._each(
-                    stage,
-                    lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
-                )
+            self._each(
+                stage,
+                lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
+            )
         return self._state
 
     def put(self, source: Path, target: str) -> Progress:
         with telling(str(source)):
             held = stores.find("").files(str(source))
             with ThreadPoolExecutor(_HASHERS) as pool:
-                files = dict(zip(held, pool.map(lambda each: given(Path(each.location)), held.values()), strict=True))
+                wanted = stores.find(target).wants
+                made = pool.map(lambda each: given(Path(each.location), wanted), held.values())
+                files = dict(zip(held, made, strict=True))
         if not files:
             raise DataError(f"{source}: no such file, or an empty folder")
         if "" in files and target.endswith("/"):
@@ -196,6 +239,10 @@ class _Work:
         self._moved(size, resumed=True)
 
     def _download(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
+        with telling(str(path), "written"):  # what goes wrong with the store has been told before it comes here
+            self._fetch(store, held, path, pool)
+
+    def _fetch(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
         self._state.name = path.name
         if path.exists():
             if _same_content(store, held, path):
@@ -210,7 +257,10 @@ class _Work:
             note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
             if not note.parts or draft.stat().st_size != held.size:
                 note.drop()
-                _reserve(stream, held.size)
+                _reserve(stream, held.size, draft)
+
+            known = pool.submit(_persist, lambda: store.checks(held), held.location)
+            arriving = _Arriving(stream, held.size, part, known)
 
             def fetch(number: int) -> int:
                 start, stop = number * part, min((number + 1) * part, held.size)
@@ -218,10 +268,9 @@ class _Work:
                     stream.fileno(), _persist(lambda: _read(store, held, start, stop), held.location), start
                 )
 
-            self._parts(note, held.size, part, fetch, pool)
-            stream.flush()
+            self._parts(note, held.size, part, fetch, pool, arriving.follow)
             try:
-                _compare(_persist(lambda: store.checks(held), held.location), draft, held)
+                _compare(known.result(), arriving.found(), held)
             except MismatchError:
                 note.drop()
                 draft.unlink()
@@ -264,11 +313,26 @@ class _Work:
                 data = stream.read(part)
             return _persist(lambda: writer.write(number, number * part, data), target, "written")
 
-        self._parts(note, source.size, part, send, pool)
-        with telling(target, "written"):
-            writer.close(note.parts)
+        try:
+            self._parts(note, source.size, part, send, pool)
+            with telling(target, "written"):
+                writer.close(note.parts)
+        except GoneError:
+            raise
+        except DataError:
+            with contextlib.suppress(Exception):  # the store may be as full, or as closed, to this
+                writer.drop()
+            raise
 
-    def _parts(self, note: Note, size: int, part: int, move: Callable[[int], Any], pool: ThreadPoolExecutor) -> None:
+    def _parts(
+        self,
+        note: Note,
+        size: int,
+        part: int,
+        move: Callable[[int], Any],
+        pool: ThreadPoolExecutor,
+        after: Callable[[Container[int]], None] = lambda parts: None,
+    ) -> None:
         """Move the parts that are not there yet; what others have moved stays noted whatever happens to one."""
         sizes = {number: min(part, size - number * part) for number in range(max(1, -(-size // part)))}
         for number in note.parts:
@@ -278,10 +342,13 @@ class _Work:
             for done in as_completed(begun):
                 note.add(begun[done], done.result())
                 self._moved(sizes[begun[done]])
+                after(note.parts)
         except BaseException:
             for other in begun:
                 other.cancel()
             raise
+        finally:
+            note.save()
 
 
 def _check_inside(names: Iterable[str], source: str) -> None:
@@ -313,7 +380,7 @@ def _same_content(store: Store, held: Held, path: Path, mine: Given | None = Non
         return False
     known = _persist(lambda: store.checks(held), held.location)
     if known:
-        ours = _checks(path, known) if mine is None else {name: getattr(mine, name, known[name]) for name in known}
+        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or _checks(path, _telling(known))
         return all(known[name] == value for name, value in ours.items())
     part = part_size(held.size)
     with path.open("rb") as stream:
@@ -342,11 +409,16 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
     raise AssertionError("the last try returns or raises")
 
 
-def _compare(known: Mapping[str, str], path: Path, held: Held) -> None:
+def _telling(known: Iterable[str]) -> list[str]:
+    """Of checksums, those worth computing: beside SHA-256 no other tells anything."""
+    return ["sha256"] if "sha256" in known else list(known)
+
+
+def _compare(known: Mapping[str, str], ours: Mapping[str, str], held: Held) -> None:
     """That a copy is what the store says it is, where it says so."""
-    for algorithm, ours in (_checks(path, known) if known else {}).items():
-        if ours != known[algorithm]:
-            told = f"{algorithm} {ours}, should be {known[algorithm]}"
+    for algorithm, value in ours.items():
+        if value != known[algorithm]:
+            told = f"{algorithm} {value}, should be {known[algorithm]}"
             where = places.masked(held.location)
             raise MismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")
 
@@ -365,18 +437,18 @@ def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
             yield both
 
 
-def _reserve(stream: IO[bytes], size: int) -> None:
-    """Room for all of it, so that a full disk is told before anything moves."""
+def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
+    """Room for all of it, so that a full disk is told before anything moves, and nothing is left on it."""
     stream.truncate(0)
     if size:
         try:
             os.posix_fallocate(stream.fileno(), 0, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                stream.truncate(0)
+                path.unlink()
                 raise
-            free = shutil.disk_usage(Path(f"/proc/self/fd/{stream.fileno()}")).free
-            if free < size:
+            if shutil.disk_usage(path.parent).free < size:
+                path.unlink()
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
             stream.truncate(size)
 

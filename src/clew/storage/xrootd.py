@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from clew.storage.faults import MismatchError
+from clew.storage.faults import MismatchError, kind_of
 from clew.storage.plain import Plain
 from clew.storage.stores import Given, Held, Writer
 
@@ -30,6 +30,8 @@ _BLOCK = 1 << 23
 
 class Xrootd(Plain):
     """By fsspec-xrootd, and the client's own calls for writing."""
+
+    wants = ("sha256", "adler32")
 
     def open(self, location: str) -> tuple[Any, str]:
         _prepare()
@@ -107,8 +109,9 @@ class _Writer:
         except ValueError:  # closed, as another part has lost the server
             self._file = None
             raise ConnectionError("Connection error") from None
-        except OSError:
-            self._file = None
+        except OSError as error:
+            if kind_of(error) == "gone":
+                self._file = None
             raise
         return len(data)
 
@@ -122,6 +125,12 @@ class _Writer:
             raise MismatchError(f"{self._location}: checksum mismatch after writing; try again")
         target = system._strip_protocol(self._location).partition("?")[0]
         _check(system._myclient.mv(partial.partition("?")[0], target)[0])
+
+    def drop(self) -> None:
+        if self._file is not None:
+            self._file.close()
+        system, partial = self._store.open(self._partial)
+        system.rm_file(partial.partition("?")[0])
 
     def _read_back(self) -> str:
         """Where the server does not know its checksums."""

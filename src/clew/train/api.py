@@ -160,12 +160,14 @@ def resume(
     recipe: Any = None,
     begun: Callable[[Run], None] | None = None,
     lease: Lease | None = None,
+    again: bool = False,
     **settings: Any,
 ) -> Run:
     """Go on with a run that was stopped, interrupted or killed, from its newest state.
 
     On the same number of workers the result is that of a run never stopped, bit for bit; on another number
-    (`workers=4`) the samples come in the same order. `settings` may also give a new `time_limit_minutes`.
+    (`workers=4`) the samples come in the same order. `settings` may also give a new `time_limit_minutes`. With `again`
+    one that has finished is no error: it was told to stop when it had just done so, and may have to be stored still.
 
     Raises:
         RunError: it is running or finished, or has no state to go on from.
@@ -177,6 +179,8 @@ def resume(
     team = Team.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
     chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
+    if again and run.state == "finished":
+        return _stored(run, chosen, team)
     _check(Dataset(chosen.dataset))
 
     def ready() -> Run:

@@ -19,7 +19,7 @@ def _train(order: Order, root: AgentFolder) -> list[str]:
     folder = root.job(order.key)
     run = Run(folder.output(order.name))
     if run.config_file.exists() and run.states():
-        return ["train", "--resume", str(run.path)]
+        return ["train", "--again", "--resume", str(run.path)]
     if run.path.exists():
         shutil.rmtree(run.path)  # begun, and nothing kept
     if order.arguments[:1] == ("--model",):
