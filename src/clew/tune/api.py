@@ -71,8 +71,11 @@ def tune(
         warm.ready(template.recipe.location)
         doing = Packed(opened.folder, template, rooms) if opened.config.packed else Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
-    with _stoppable(coordinator), pushed(root=opened.folder.trials):
-        coordinator.run()
+    try:
+        with _stoppable(coordinator), pushed(root=opened.folder.trials):
+            coordinator.run()
+    finally:
+        warm.release()
     return opened
 
 

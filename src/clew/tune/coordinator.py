@@ -23,7 +23,7 @@ from clew.tune.lock import alive, identity
 from clew.tune.study import OUTSIDE, Asked, Study
 from clew.tune.work import End, Executor, Piece, Report
 
-_PAUSE = 0.02
+_PAUSE = 0.05
 """Seconds between two looks at trials where nothing happens."""
 _BRIEF = 10.0
 """Seconds below which a trial is brief: the next is then asked for before there is room for it."""
@@ -72,10 +72,11 @@ class Coordinator:
                     busy = self._hand_out()
                     for event in self.executor.poll():
                         busy = True
+                        self._begin_queued()  # before anything is made of what ended
                         self._heard(event)
                     self._show()
                     if not busy and not self._ask_ahead():
-                        time.sleep(_PAUSE)
+                        self.executor.rest(_PAUSE)
         finally:
             self.executor.close()
         self._show(now=True)
@@ -106,9 +107,15 @@ class Coordinator:
                 if asked is None:
                     break
                 self._begin(asked)
-            self.executor.start(self._queue.pop(0))
-            busy = True
+            busy = self._begin_queued()
         return busy
+
+    def _begin_queued(self) -> bool:
+        """Begin pieces that are asked for already, as long as there is room; whether there were any."""
+        before = len(self._queue)
+        while self._queue and not self.stopping and self.executor.room() > 0:
+            self.executor.start(self._queue.pop(0))
+        return len(self._queue) < before
 
     def _ask_ahead(self) -> bool:
         """Where trials are brief, have one ready for the next slot that is free; whether one was asked for now."""

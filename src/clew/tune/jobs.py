@@ -20,6 +20,7 @@ from clew.files import write_text
 from clew.launch.launcher import ANYWHERE, ENDS, LAUNCHERS, Job, Launcher, Room, State, find
 from clew.launch.lease import Lease
 from clew.launch.ranks import Ranks
+from clew.launch.warm import Warm, rest
 from clew.ledger import Run
 from clew.tune import measure, space
 from clew.tune.config import TuneConfig
@@ -69,7 +70,7 @@ class Jobs:
         config = template.tune
         assert config is not None, "a study has settings"
         self._folder, self._template, self._rooms, self._config = folder, template, list(rooms), config
-        self._launcher = launcher or (find("warm") if config.ranks == 1 else Ranks(config.ranks))
+        self._launcher = launcher or (Warm(again=True) if config.ranks == 1 else Ranks(config.ranks))
         self._active: dict[str, _Attempt] = {}
         self._free = list(range(len(self._rooms)))
         self._stopping = False
@@ -122,6 +123,9 @@ class Jobs:
 
     def close(self) -> None:
         self._active.clear()
+
+    def rest(self, seconds: float) -> None:
+        rest(seconds)
 
     def _attempt(self, piece: Piece, number: int) -> _Attempt:
         lease = Lease(self._folder.leases / f"{piece.name}.a{number}")

@@ -62,6 +62,9 @@ class Executor(Protocol):
     def poll(self) -> Iterable[Report | End]:
         """What has happened since the last time. Every piece taken on ends once, unless it is dropped."""
 
+    def rest(self, seconds: float) -> None:
+        """Wait until a piece may have ended, at most so long."""
+
     def prune(self, piece: Piece, why: str) -> None:
         """Stop a piece on all its ranks at the same step; its end comes with a later `poll`."""
 
