@@ -65,7 +65,7 @@ def main() -> int:
             history(scratch, 2000 if quick else 10_000, conditions),
         ]
         if arguments.ray:
-            bars += rival(scratch, arguments.ray, 10 if quick else 20, conditions)
+            bars += rival(scratch, arguments.ray, 10 if quick else 40, conditions)
         if arguments.device:
             separate(scratch, 16 if quick else 64, conditions)
     conditions |= {key: value for key, value in capture().items() if key in ("cpu", "cores", "python", "packages")}

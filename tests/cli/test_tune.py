@@ -46,7 +46,7 @@ def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> Non
     given = spec.load("best.yaml")
     assert given.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
     assert given.recipe.config.model.hidden == best["settings"]["model.hidden"]
-    assert given.tune is None
+    assert given.tune is None and (given.train.best.metric, given.train.best.direction) == ("efficiency", "maximize")
     shown = done("tune", "show", "s").splitlines()
     assert shown[2].split()[:3] == ["trial", "state", "val/efficiency"]
     assert int(shown[3].split()[0]) == best["trial"]

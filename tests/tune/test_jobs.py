@@ -21,7 +21,7 @@ import pytest
 
 from clew import Dataset, Run, spec
 from clew.config import to_yaml
-from clew.errors import ConfigError, RunError
+from clew.errors import ConfigError
 from clew.tune.api import tune
 from clew.tune.slots import slots
 from clew.tune.study import Outcome, Study
@@ -276,9 +276,12 @@ def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path:
     assert not (tmp_path / "s").exists()
 
 
-def test_a_metric_that_is_not_there_ends_the_study(flat: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"2 trials failed one after the other.* 'nera' is not among loss, near"):
-        run(template(flat, tune={"objective": "val/nera", "failures": 2, "parallel": 1}), tmp_path / "s")
+def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
+    told = "tune.objective 'val/nera' is not among val/loss, val/near; did you mean 'val/near'?"
+    with pytest.raises(ConfigError) as caught:
+        run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
+    assert str(caught.value) == told
+    assert only(Study.open(tmp_path / "s")).reason == told
 
 
 def test_a_trial_gives_the_bits_of_a_training_of_its_own(dataset: Dataset, tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ def best(
     from clew.errors import RunError
     from clew.files import write_text
     from clew.tune import space
+    from clew.tune.jobs import common
     from clew.tune.study import Study
 
     opened = Study.open(study)
@@ -168,7 +169,9 @@ def best(
     if len(found) > 1:
         numbers = ", ".join(str(each.number) for each in found)
         raise RunError(f"{study}: the front has {len(found)} trials ({numbers}); choose one with --trial")
-    write_text(apply, to_yaml(space.apply(opened.folder.document().data, found[0].settings)))
+    data = opened.folder.document().data
+    fixed = common(data, opened.config) if "recipe" in data else {}
+    write_text(apply, to_yaml(space.apply(data, {**fixed, **found[0].settings})))
     console.print(f"{bold(apply)} has the settings of trial {found[0].number}. Next: {program()} train {bold(apply)}")
 
 

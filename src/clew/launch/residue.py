@@ -31,7 +31,7 @@ _LEAK = 256 << 20
 """Bytes by which a process may grow between its first job and a later one."""
 _FILES = 16
 """And the same in open files."""
-_ARRAYS: np.random.RandomState = np.random.mtrand._rand  # type: ignore[attr-defined]
+_ARRAYS: np.random.RandomState = np.random.mtrand._rand
 """What `numpy.random.rand` and its like draw from."""
 _FLAGS = (
     "get_default_dtype",

@@ -234,7 +234,8 @@ class Jobs:
             return self._end(attempt, "stopped") if self._stopping else self._go_on(attempt)
         if end.get("error") == "LostWorkerError" or end["status"] == "interrupted":
             return self._retry(attempt, str(end["message"]))
-        return self._end(attempt, "failed", str(end["message"]))
+        lacks = measure.missing(str(end["message"]), self._config.objectives)
+        return self._end(attempt, "failed", lacks or str(end["message"]), always=bool(lacks))
 
     def _retry(self, attempt: _Attempt, why: str) -> End | None:
         attempt.lease.revoke()
@@ -256,7 +257,7 @@ class Jobs:
         try:
             values = measure.value(attempt.run, self._config.objectives)
         except measure.MissingMetricError as error:
-            return self._end(attempt, "failed", str(error))
+            return self._end(attempt, "failed", str(error), always=True)
         return self._end(attempt, "complete", values=values)
 
     def _end(
@@ -265,13 +266,15 @@ class Jobs:
         state: Literal["complete", "pruned", "failed", "stopped"],
         reason: str = "",
         values: tuple[float, ...] = (),
+        *,
+        always: bool = False,
     ) -> End:
         cost = measure.Cost(0.0, 0.0)
         with contextlib.suppress(ClewError, OSError):
             cost = measure.cost(attempt.run)
         if state != "stopped":
             attempt.lease.revoke()
-        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, max(attempt.number, 1))
+        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, max(attempt.number, 1), always)
 
     def _forget(self, attempt: _Attempt) -> None:
         self._active.pop(attempt.piece.name, None)
@@ -284,15 +287,22 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
     Raises:
         ConfigError: the values do not go together.
     """
-    fixed: dict[str, Any] = {"train.workers": 1}  # as many as the launcher starts
+    fixed = {"train.workers": 1, **common(template.data, config)}  # as many as the launcher starts
+    if piece.fold is not None:
+        fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
+    return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
+
+
+def common(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
+    """What all trials of a study have beside their values, by key; `data` is its document."""
+    fixed: dict[str, Any] = {}
     lead = next((each for each in config.objectives if each.validated), None)
     if lead is not None:  # the weights that are kept are those the objective speaks of
         fixed |= {"train.best.metric": lead.validated, "train.best.direction": lead.direction}
     if config.packed is not None:  # one pass over the data serves all trials of a pack
-        fixed["train.order"] = template.train.seed if template.train.order is None else template.train.order
-    if piece.fold is not None:
-        fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
-    return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
+        order, seed = (data["train"].get(name) for name in ("order", "seed"))
+        fixed["train.order"] = seed if order is None else order
+    return fixed
 
 
 def _killed(job: Job | None) -> bool:

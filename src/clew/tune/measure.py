@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clew.errors import nearest
 from clew.ledger import Run
 from clew.ledger.records import Record, read
 from clew.ledger.summary import summarize
@@ -48,8 +50,7 @@ def _best(validations: list[Record], objectives: Sequence[Objective]) -> Record:
 def _value(run: Run, best: Record, objective: Objective) -> float:
     if objective.validated is not None:
         if objective.validated not in best["metrics"]:
-            known = ", ".join(f"val/{name}" for name in best["metrics"]) or "none: it was never validated"
-            raise MissingMetricError(f"tune.objective '{objective.metric}' is not among {known}")
+            raise MissingMetricError(_missing(objective, list(best["metrics"])))
         found = best["metrics"][objective.validated]
         return math.nan if found is None else float(found)
     name = objective.metric.partition("/")[2]
@@ -57,6 +58,19 @@ def _value(run: Run, best: Record, objective: Objective) -> float:
         spent = cost(run)
         return spent.seconds if name == "seconds" else spent.cpu
     return float(getattr(summarize(run), name))
+
+
+def missing(told: str, objectives: Sequence[Objective]) -> str:
+    """What a study says where a run's last words are that it has no such metric; '' where they are others."""
+    found = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", told)
+    lead = next((each for each in objectives if found is not None and each.validated == found[1]), None)
+    return "" if found is None or lead is None else _missing(lead, found[2].split(", "))
+
+
+def _missing(objective: Objective, known: Sequence[str]) -> str:
+    names = [f"val/{name}" for name in known]
+    told = ", ".join(names) or "none: it was never validated"
+    return f"tune.objective '{objective.metric}' is not among {told}{nearest(objective.metric, names)}"
 
 
 def cost(run: Run) -> Cost:

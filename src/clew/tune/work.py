@@ -48,6 +48,8 @@ class End:
     seconds: float = 0.0
     cpu: float = 0.0
     attempts: int = 1
+    always: bool = False
+    """Whether every other piece would fail likewise, as far as can be seen."""
 
 
 class Executor(Protocol):
