@@ -277,7 +277,7 @@ def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path:
 
 
 def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
-    told = "tune.objective 'val/nera' is not among val/loss, val/near; did you mean 'val/near'?"
+    told = "tune.objective 'val/nera' is no metric of these trainings; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
         run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
     assert str(caught.value) == told

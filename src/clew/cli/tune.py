@@ -319,6 +319,7 @@ def evaluate(
     What fails gets a status other than 0 and a loss of 1e30; the command itself then ends with 0, as the grid wants it.
     """
     from clew import spec
+    from clew.cli.follow import following
     from clew.errors import ClewError, ConfigError
     from clew.tune import panda
 
@@ -327,9 +328,9 @@ def evaluate(
         raise ConfigError("--name: expected NAME=KEY, for example --name lr=train.optimizer.lr")
     try:
         inputs = panda.read(files) if files.exists() else []
-        found = panda.evaluate(
-            spec.load(recipe, settings or ()), panda.read(given), inputs, folder=Path.cwd(), names=dict(named)
-        )
+        loaded, point = spec.load(recipe, settings or ()), panda.read(given)
+        with following() as begun:
+            found = panda.evaluate(loaded, point, inputs, folder=Path.cwd(), names=dict(named), begun=begun)
     except ClewError as error:
         panda.write(output, {"status": error.exit_code, "loss": panda.WORST, "message": str(error)})
         raise

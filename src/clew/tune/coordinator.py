@@ -167,6 +167,7 @@ class Coordinator:
             "seconds": round(sum(each.seconds for each in ends), 3),
             "cpu": round(sum(each.cpu for each in ends), 3),
             "attempts": max(each.attempts for each in ends),
+            "begun": min(each.begun for each in ends),
         }
         number, whole = trial.asked.number, len(ends) == len(trial.pieces)
         if last.state == "complete" and (whole or not hopeless):

@@ -274,7 +274,8 @@ class Jobs:
             cost = measure.cost(attempt.run)
         if state != "stopped":
             attempt.lease.revoke()
-        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, max(attempt.number, 1), always)
+        tries = max(attempt.number, 1)
+        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, tries, cost.begun, always)
 
     def _forget(self, attempt: _Attempt) -> None:
         self._active.pop(attempt.piece.name, None)

@@ -25,6 +25,8 @@ class Cost:
 
     seconds: float
     cpu: float
+    begun: float = 0.0
+    """When that was, in seconds since 1970."""
 
 
 def value(run: Run, objectives: Sequence[Objective]) -> tuple[float, ...]:
@@ -69,24 +71,25 @@ def missing(told: str, objectives: Sequence[Objective]) -> str:
 
 def _missing(objective: Objective, known: Sequence[str]) -> str:
     names = [f"val/{name}" for name in known]
-    told = ", ".join(names) or "none: it was never validated"
-    return f"tune.objective '{objective.metric}' is not among {told}{nearest(objective.metric, names)}"
+    told = nearest(objective.metric, names) if names else ": it was never validated"
+    return f"tune.objective '{objective.metric}' is no metric of these trainings{told}"
 
 
 def cost(run: Run) -> Cost:
     """What it took so far. An attempt that was killed counts on the clock up to its last record."""
-    seconds = cpu = 0.0
+    seconds = cpu = first = 0.0
     for stream in run.streams():
         begun = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
                 seconds += last - begun if stream == run.lead and begun is not None and last is not None else 0.0
                 begun = record["time"]
+                first = first or begun
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
         if stream == run.lead and begun is not None and last is not None:
             seconds += last - begun
-    return Cost(seconds, cpu)
+    return Cost(seconds, cpu, first)
 
 
 class Validations:

@@ -201,7 +201,8 @@ class Study:
     ) -> bool:
         """How a trial ended; False if that was told before, and nothing changed.
 
-        Values that are not finite make it a failed one. `facts` are those of `Outcome`: seconds, cpu, spread, attempts.
+        Values that are not finite make it a failed one. `facts` are those of `Outcome`, as
+        seconds, cpu, spread, attempts and begun.
 
         Raises:
             RunError: there is no such trial, or the number of values is not that of objectives.
@@ -272,8 +273,7 @@ class Study:
             settings=space.values_of(trial.params, self.config.space),
             values=tuple(trial.values) if trial.state == TrialState.COMPLETE and trial.values else (),
             reports=dict(trial.intermediate_values),
-            begun=begun,
-            **{**facts, "spread": tuple(facts.get("spread", ()))},
+            **{"begun": begun, **facts, "spread": tuple(facts.get("spread", ()))},
         )
 
     def _frozen(self) -> list[FrozenTrial]:

@@ -48,6 +48,8 @@ class End:
     seconds: float = 0.0
     cpu: float = 0.0
     attempts: int = 1
+    begun: float = 0.0
+    """Seconds since 1970; 0 where that is not known."""
     always: bool = False
     """Whether every other piece would fail likewise, as far as can be seen."""
 
