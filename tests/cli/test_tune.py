@@ -82,7 +82,7 @@ def test_from_outside(mine: Path) -> None:
         (("run", "my.yaml", "--set", "tune.space={model.hiden: {choice: [1]}}"), "unknown key 'model.hiden'"),
         (("run", "my.yaml", "--set", "tune.objective=efficiency"), "write val/METRIC"),
         (("run", "my.yaml", "--set", "tune.sampler=tp"), "input should be 'tpe'"),
-        (("run", "my.yaml", "--parallel", "1000"), "1000 trials of 1 ranks do not fit"),
+        (("run", "my.yaml", "--parallel", "1000"), "1000 trials at a time do not fit"),
         (("run", "my.yaml", "--set", "tune.storage=mysql"), "choose journal, sqlite or a URL"),
         (
             ("run", "my.yaml", "--set", "tune.space={segments.phi_cut: {uniform: [0.1, 0.3]}}"),

@@ -247,11 +247,11 @@ def dimension(study: Seen, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
     low, high = (math.log10(each) if log else each for each in parameter.bounds)
     missing = low - (high - low) / 8  # below all that can be
     values = [missing if each is None else math.log10(each) if log else each for each in given]
-    places = [low + (high - low) * place / 4 for place in range(5)]
-    texts = [f"{10**each if log else each:.3g}" for each in places]
+    at = [low + (high - low) * place / 4 for place in range(5)]
+    told = [f"{10**each if log else each:.3g}" for each in at]
     if missing in values:
-        low, places, texts = missing, [missing, *places], ["–", *texts]
-    return {"label": label, "values": values, "range": [low, high], "tickvals": places, "ticktext": texts}
+        low, at, told = missing, [missing, *at], ["–", *told]
+    return {"label": label, "values": values, "range": [low, high], "tickvals": at, "ticktext": told}
 
 
 def _slices(study: Seen, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
