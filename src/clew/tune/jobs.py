@@ -17,6 +17,7 @@ from typing import Any, Literal
 from clew.config import to_yaml
 from clew.errors import ClewError, ConfigError
 from clew.files import write_text
+from clew.launch.detached import exit_file
 from clew.launch.launcher import ANYWHERE, ENDS, LAUNCHERS, Job, Launcher, Room, State, find
 from clew.launch.lease import Lease
 from clew.launch.ranks import Ranks
@@ -30,6 +31,8 @@ from clew.tune.space import Template
 from clew.tune.work import End, Piece, Report
 
 _PRUNED = "pruned"
+_LOOK = 0.3
+"""Seconds between two looks for the process of a trial; its exit code is looked for every time."""
 
 
 @dataclass
@@ -50,6 +53,8 @@ class _Attempt:
     away: bool = False
     """Begun on another host: only its files can be seen."""
     stamp: float | None = None
+    looked: float = 0.0
+    """When its process was last looked for, by our clock."""
     moment: float = field(default_factory=time.monotonic)
     """When its holder was last seen to be alive, by our clock."""
     validations: Validations = field(init=False)
@@ -201,6 +206,10 @@ class Jobs:
 
     def _state(self, attempt: _Attempt, job: Job) -> State:
         if not attempt.away:
+            now = time.monotonic()
+            if job.launcher == "warm" and now < attempt.looked + _LOOK and not exit_file(Path(job.folder)).exists():
+                return "running"
+            attempt.looked = now
             return self._of(job).state(job)
         ended = attempt.run.config_file.exists() and attempt.run.end() is not None
         return "failed" if ended else "running"

@@ -187,6 +187,8 @@ class Study:
             raise ConfigError("with several objectives nothing is reported on the way: no trial would be the worse one")
         if step not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
+            if self.config.pruner.name == "none":
+                return False
             trial = self._storage.get_trial(trial._trial_id)
         return bool(self._optuna.pruner.prune(self._optuna, trial))
 
