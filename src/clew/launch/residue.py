@@ -76,10 +76,13 @@ class Residue:
                 return name
         if _on_device():
             return "memory of a device"
-        size = psutil.Process().memory_info().rss, _open_files()
         if self._size is None:
-            self._size = size
-        return "memory" if size[0] > self._size[0] + _LEAK else "files" if size[1] > self._size[1] + _FILES else ""
+            self._size = _memory(), _open_files()
+        if _memory() > self._size[0] + _LEAK:
+            gc.collect()
+            if _memory() > self._size[0] + _LEAK:
+                return "memory"
+        return "files" if _open_files() > self._size[1] + _FILES else ""
 
 
 def code_of(recipes: Iterable[type]) -> list[Path]:
@@ -149,6 +152,10 @@ def _on_device() -> bool:
 def _children() -> list[str]:
     tasks = Path("/proc/self/task")
     return sorted(pid for file in tasks.glob("*/children") for pid in file.read_text().split())
+
+
+def _memory() -> int:
+    return int(psutil.Process().memory_info().rss)
 
 
 def _open_files() -> int:

@@ -48,9 +48,13 @@ _PRELOAD = (
 )
 _MAIN = "clew.cli.main"
 """The command line, by name: it stands above this."""
+_DATASETS = "clew.dataset.manifest"
+"""By name: it stands beside this."""
 _FOREIGN = ("PMI_", "PMIX_", "MPI_LOCAL", "OMPI_COMM_WORLD_", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_LOCALID")
 _MOST = 1 << 12
 """File descriptors that a process may have inherited."""
+_SPLITS = 2
+"""Splits of a dataset that a worker keeps for its next job: one to learn from, one to validate on."""
 Request = dict[str, Any]
 
 
@@ -198,6 +202,7 @@ def _work(keeper: Connection, code: list[Path]) -> NoReturn:
             _print_to(Path(request["folder"]))
             if residue is None:
                 _settle(request)
+                importlib.import_module(_DATASETS).hold(_SPLITS if request["again"] else 0)
                 residue = Residue(code)
             residue.renew()
             worker.begin()
@@ -206,7 +211,6 @@ def _work(keeper: Connection, code: list[Path]) -> NoReturn:
             if left:
                 break
             keeper.send(status)
-            gc.collect()
     except EOFError:  # not needed any more
         status = 0
     except BaseException:
