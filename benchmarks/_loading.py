@@ -105,10 +105,9 @@ def mlp(*widths: int) -> nn.Module:
     return Flat(Widths(hidden=widths)).model()
 
 
-def waited(
-    sheet: Sheet, title: str, recipe: Any, data: Any, output: Path, *, bar: bool = True, **settings: Any
-) -> None:
-    """Its share of a training. No bar for a step so short that a bare loop's `x[index]` is more than 2% of it."""
+def waited(sheet: Sheet, title: str, recipe: Any, data: Any, output: Path, *, bar: bool = True, **settings: Any) -> Any:
+    """Its share of a training, which is returned. No bar for a step so short that a bare loop's `x[index]` is more than
+    2% of it."""
     run = clew.train(recipe, data, output=output, threads=1, **settings)
     records = list(run.records(kind="step"))
     wait, seconds = (sum(each[name] for each in records) for name in ("wait", "seconds"))
@@ -117,6 +116,16 @@ def waited(
         sheet.bar(f"{title}: waiting for data", 100 * wait / seconds, 2, "% of training", lower=True)
     else:
         sheet.state(f"{title}: waiting for data", 100 * wait / seconds, "% of training")
+    return run
+
+
+def rate(run: Any, *, skip: int = 1) -> float:
+    """Samples a second that a training learned from, validations left out, and its first `skip` epochs."""
+    records = list(run.records(kind="step"))
+    before = max((each["samples"] for each in records if each["epoch"] < skip), default=0)
+    timed = [each for each in records if each["epoch"] >= skip]
+    found: float = (timed[-1]["samples"] - before) / sum(each["seconds"] for each in timed)
+    return found
 
 
 def compression(sheet: Sheet, data: Dataset) -> None:

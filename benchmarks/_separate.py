@@ -168,9 +168,10 @@ class Rival:
     def end(self) -> None:
         for each in self._processes:
             each.kill()
+        until = time.monotonic() + 5
         for each in self._processes:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                each.wait(5)
+                each.wait(max(0.0, until - time.monotonic()))
 
     def _heard(self, process: Any, what: str) -> str:
         left = max(0.0, self._until - time.monotonic())

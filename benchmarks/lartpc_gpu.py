@@ -3,8 +3,8 @@
 Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, dense images on the device already.
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
-have it everywhere, so that lists help nothing: whole images are handed over. `fed` is the training of `clew train`,
-kernel by kernel, from images in compressed memory by its own loader. Errors come first: each block against float64 with
+have it everywhere, so that lists help nothing: whole images are handed over. `fed` is `clew train` itself, from images
+in compressed memory. Errors come first: each block against float64 with
 the same inputs, the share of winners that differ, and gradients of the whole network beside those of plain bf16.
 Without a device only plain PyTorch is tried, at a small image, and nothing is measured against a bar.
 """
@@ -213,7 +213,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         torch.cuda.empty_cache()
     contest(sheet, "dense", on(device, full(16, side)), side, DENSE, rounds=rounds, rival=False)
     torch.cuda.empty_cache()
-    fed(sheet, folder / "fed", tracks(8, side, SHARE), side, batch=64, epochs=6, rate=rates[64])
+    for batch in (64, 16):
+        fed(sheet, folder / f"fed-{batch}", tracks(8, side, SHARE), side, batch=batch, epochs=8, rate=rates[batch])
     return {"side": side, "device": torch.cuda.get_device_name(), "torch": torch.__version__}
 
 

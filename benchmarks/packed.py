@@ -117,7 +117,7 @@ def packed_rate(
     """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
     from clew.train.packed import group
     from clew.train.packed.replay import replayed
-    from clew.train.packed.step import PackEngine
+    from clew.train.packed.step import AHEAD, PackEngine
     from clew.train.packed.supply import Supply
     from clew.train.supply import best_device
 
@@ -130,20 +130,22 @@ def packed_rate(
     made = [group.model_of(given.recipe, config) for config in configs]
     engine = PackEngine([given.recipe] * models, made, configs, device)
     supply = Supply(given.recipe, configs[0], dataset, device)
-    first = next(iter(supply.epoch(0, 0))).batch
+    first = supply.epoch(0, 0).take().batch
     engine.prepare(first)
     if compiled:
         engine.compile(first)
     learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
     while not begun or time.perf_counter() - begun < seconds:
-        plan = engine.plan(step, torch.ones((supply.steps(epoch), models), dtype=torch.float64))
-        for batch in supply.epoch(epoch, 0):
-            learn(batch, plan, step)
-            step += 1
-        torch.accelerator.synchronize()
+        batches, last = supply.epoch(epoch, 0), step + supply.steps(epoch)
+        while step < last:
+            plan = engine.plan(step, torch.ones((min(last - step, AHEAD), models), dtype=torch.float64))
+            while step < plan.last:
+                step += len(learn(batches, plan, step, plan.last - step).numbers)
         epoch += 1
-        if epoch == 1:
+        if epoch == 2:  # all is recorded
+            torch.accelerator.synchronize()
             begun, before = time.perf_counter(), step
+    torch.accelerator.synchronize()
     return models * (step - before) / (time.perf_counter() - begun)
 
 
@@ -177,7 +179,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         "control: a CUDA graph again": Rival(1),
         "separate, eager": Rival("eager"),
         "separate, CUDA graphs of 16 steps": Rival(16),
-        **{f"separate, {n} streams, CUDA graphs of 16 steps": Rival(16, n) for n in (4, 16)},
+        **{f"separate, {n} streams, CUDA graphs of 16 steps": Rival(16, n) for n in (4, 16, 32)},
         "separate, 8 processes, CUDA graphs of 16 steps": Rival(16, processes=8),
     }
     for names in (list(rivals)[:-1], list(rivals)[-1:]):  # 26 processes at once had no memory left

@@ -1,9 +1,14 @@
 """The particle-flow workload on processors and on a GPU: do they agree, and does a GPU give the same bits again?
 
-`clew bench particleflow --deterministic --seeds N` with the same events, weights and order on both. Bars: masked
+Trainings of `clew bench particleflow --deterministic` with the same events, weights and order on both. Bars: masked
 accuracies on the validation events within 0.1% between models trained on each (the mean over seeds), and between the
-answers of one model on both. Stated: the share of elements that both put into different bins and that they tell
-another class, how far training losses drift apart, and whether a second run on the GPU has the first one's losses.
+answers of one model on both; the same weights to start from; the same bits from a second training on the GPU. Stated:
+the share of elements that both put into different bins and that they tell another class, and how far losses drift.
+
+Where the machine with the GPU has no time for the processors' trainings, they are done elsewhere and carried:
+
+    python benchmarks/particleflow_devices.py --save FOLDER       # seeds that the folder lacks, each kept when done
+    python benchmarks/particleflow_devices.py --against FOLDER    # with the events of the folder
 
 Without a GPU, `--here` compares one thread with two in the place of devices, to find mistakes in this file.
 """
@@ -11,9 +16,12 @@ Without a GPU, `--here` compares one thread with two in the place of devices, to
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
+import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,58 +29,179 @@ import numpy as np
 import torch
 from _contest import Sheet, main, options
 
-from clew.bench import workload
+from clew import spec
+from clew.bench import asking
 from clew.bench.attempt import Attempt
+from clew.bench.material import Material, checksum, material
 from clew.bench.outcome import Result
 from clew.bench.terms import ACCURACY, WorkloadConfig
+from clew.bench.workload import Bench
+from clew.dataset import Dataset
+from clew.errors import DataError, WorkerError
+from clew.ledger import Run
 
 BAR = 0.1
 """Percent."""
 SIDES = ("processors", "GPU", "GPU again")
-ORDER = (1, 2, 0)
-"""The fast ones first."""
+
+
+@dataclass
+class Trained:
+    """One seed on one side, and what its model says of the validation events."""
+
+    seed: int
+    accuracy: float
+    losses: list[float]
+    events_per_second: float
+    start: str
+    """SHA-256 of the weights before the first step."""
+    classes: list[int]
+    device: str
+    torch: str = torch.__version__
+
+    def told(self) -> dict[str, Any]:
+        """Without what is long."""
+        return {name: value for name, value in asdict(self).items() if name not in ("losses", "classes")}
 
 
 def config(arguments: argparse.Namespace, side: str) -> WorkloadConfig:
-    """Of one side; the last looks at bits alone, for which a seed is enough."""
-    given = {name: getattr(arguments, name) for name in ("events", "epochs", "batch_size")}
-    given |= {"seeds": 1 if side == SIDES[2] else arguments.seeds, "settings": tuple(arguments.set or ())}
+    """Of one side."""
     first = side == SIDES[0]
     own = {"gpus": 0, "threads": 1 if first else 2} if arguments.here else {"gpus": int(not first)}
-    return WorkloadConfig(deterministic=True, **given, **own)
+    return WorkloadConfig(deterministic=True, **_asked(arguments), **own)
+
+
+def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    given = {name: getattr(arguments, name) for name in ("events", "epochs", "batch_size")}
+    return {**given, "settings": tuple(arguments.set or ())}
+
+
+def train(bench: Bench, seed: int) -> Trained:
+    """One seed.
+
+    Raises:
+        WorkerError: it failed.
+    """
+    own = Attempt(seed, 0, f"runs/seed-{seed}")
+    bench.run([own], bench.config.batch_size, f"seed {seed}")
+    if own.message:
+        raise WorkerError(own.message)
+    classes = asking.classes(Run(bench.output / own.run), bench.config)
+    accuracy = own.last(ACCURACY) or 0.0
+    return Trained(
+        seed, accuracy, own.losses, own.events_per_second, _start(bench.config, seed), classes.tolist(), own.device
+    )
+
+
+def _start(config: WorkloadConfig, seed: int) -> str:
+    torch.manual_seed(seed)
+    digest = hashlib.sha256()
+    for name, values in sorted(spec.load(config.recipe, config.given).recipe.model().state_dict().items()):
+        digest.update(name.encode() + values.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def made(arguments: argparse.Namespace, folder: Path) -> Material:
+    """The events, by the seed."""
+    own = config(arguments, SIDES[0])
+    recipe = spec.load(own.recipe, own.given).recipe
+    return material(recipe, events=own.events, seed=own.seed, output=folder)
+
+
+def benches(arguments: argparse.Namespace, folder: Path, found: Material) -> dict[str, Bench]:
+    """A place to train for each side."""
+    places = {side: folder / side.replace(" ", "-") for side in SIDES}
+    return {
+        side: Bench(config(arguments, side), place, found, Result({}, {}, {}, {}), lambda note: None)
+        for side, place in places.items()
+    }
+
+
+def save(arguments: argparse.Namespace, folder: Path) -> None:
+    """Train the processors' seeds that are not there yet."""
+    kept: Path = arguments.save
+    if not (kept / "facts.json").exists():
+        found = made(arguments, folder)
+        shutil.copytree(found.dataset.path, kept / "dataset")
+        (kept / "facts.json").write_text(json.dumps({"asked": _asked(arguments), "data": found.checksum}) + "\n")
+    bench = benches(arguments, folder, _carried(arguments, kept))[SIDES[0]]
+    for seed in (seed for seed in range(arguments.seeds) if not (kept / f"seed-{seed}.json").exists()):
+        trained = train(bench, seed)
+        (kept / f"seed-{seed}.json").write_text(json.dumps(asdict(trained)) + "\n")
+        print(json.dumps(trained.told()), flush=True)
+
+
+def _carried(arguments: argparse.Namespace, kept: Path) -> Material:
+    facts, dataset = json.loads((kept / "facts.json").read_text()), Dataset(str(kept / "dataset"))
+    if facts["asked"] != json.loads(json.dumps(_asked(arguments))):
+        raise DataError(f"{kept} is of other settings: {facts['asked']}")
+    if facts["data"] != checksum(dataset):
+        raise DataError(f"{kept / 'dataset'} is not what it was")
+    return Material(dataset, True, facts["data"])
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
+    if arguments.save:
+        save(arguments, folder)
+        return {}
     if not torch.accelerator.is_available() and not arguments.here:
         print("skipped: torch finds no accelerator here")
         return {}
-    found: dict[str, Result] = {}
-    for side in (SIDES[place] for place in ORDER):
-        found[side] = workload.run(config(arguments, side), folder / side.replace(" ", "-"))
-        print(f"# {side}: {json.dumps([_told(each) for each in found[side].good])}", flush=True)
-    first, second, again = (found[side].good for side in SIDES)
-    gaps = [(b.last(ACCURACY) or 0.0) - (a.last(ACCURACY) or 0.0) for a, b in zip(first, second, strict=True)]
-    drifts = [np.abs(np.array(b.losses) / np.array(a.losses) - 1) for a, b in zip(first, second, strict=True)]
-    asked = found[SIDES[1]].bins or {}
+    kept, fresh = arguments.against, made(arguments, folder)
+    sides = benches(arguments, folder, _carried(arguments, kept) if kept else fresh)
+    seeds = range(arguments.seeds)
+    second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]
+    again = _shown(SIDES[2], train(sides[SIDES[2]], 0))
+    asked = asking.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
+    print(f"# one model on both: {json.dumps(asked)}", flush=True)
+    if kept:
+        first = [Trained(**json.loads((kept / f"seed-{seed}.json").read_text())) for seed in seeds]
+    else:
+        first = [train(sides[SIDES[0]], seed) for seed in seeds]
+    for each in first:
+        _shown(SIDES[0], each)
+    compare(sheet, first, second, again, asked)
+    sheet.state(
+        "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].material.checksum), ""
+    )
+    told = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
+    return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": asked} | {
+        "asked": _asked(arguments),
+        "data": sides[SIDES[1]].material.checksum,
+        "here": arguments.here,
+    }
+
+
+def compare(
+    sheet: Sheet, first: Sequence[Trained], second: Sequence[Trained], again: Trained, asked: Mapping[str, Any]
+) -> None:
+    pairs = list(zip(first, second, strict=True))
+    gaps = [b.accuracy - a.accuracy for a, b in pairs]
+    drifts = [np.abs(np.array(b.losses) / np.array(a.losses) - 1) for a, b in pairs]
+    told = [np.mean(np.array(a.classes) != np.array(b.classes)) for a, b in pairs]
+    sheet.bar(
+        "weights to start from, share of seeds with the same",
+        float(np.mean([a.start == b.start for a, b in pairs])),
+        1.0,
+        "",
+    )
     sheet.bar(
         "trained on each: gap of masked accuracy, mean of seeds", 100 * abs(float(np.mean(gaps))), BAR, "%", lower=True
     )
     sheet.state("the largest of a seed", 100 * float(np.abs(gaps).max()), "%")
+    sheet.state("the loss of the first step, largest gap", 100 * float(max(each[0] for each in drifts)), "%")
     sheet.state("training loss, largest drift of a step", 100 * float(max(each.max() for each in drifts)), "%")
+    sheet.state("elements told another class by the two models", 1e6 * float(np.mean(told)), "in a million")
     sheet.bar("one model on both: gap of masked accuracy", 100 * asked["accuracy_gap"], BAR, "%", lower=True)
     sheet.state("elements in another bin", 1e6 * asked["share_of_elements_that_flip"], "in a million")
     sheet.state("elements told another class", 1e6 * asked["share_told_another_class"], "in a million")
-    sheet.bar("GPU twice, share of losses with the same bits", _same(second[0], again[0]), 1.0, "")
-    told = {side: [_told(each) for each in result.good] for side, result in found.items()}
-    return {"sides": told, "gaps": gaps, "agreement": asked, "here": arguments.here, "events": arguments.events}
+    same = float(np.mean(np.array(second[0].losses) == np.array(again.losses)))
+    sheet.bar("GPU twice, share of losses with the same bits", same, 1.0, "")
 
 
-def _told(each: Attempt) -> dict[str, Any]:
-    return {"seed": each.seed, "accuracy": each.last(ACCURACY), "events_per_second": each.events_per_second}
-
-
-def _same(one: Attempt, other: Attempt) -> float:
-    return float(np.mean(np.array(one.losses) == np.array(other.losses)))
+def _shown(side: str, trained: Trained) -> Trained:
+    print(f"# {side}: {json.dumps(trained.told())}", flush=True)
+    return trained
 
 
 if __name__ == "__main__":
@@ -82,5 +211,7 @@ if __name__ == "__main__":
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--here", action="store_true", help="one thread against two, without a GPU")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="train on processors alone, and keep it there")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="compare with what was kept there")
     parser.add_argument("--set", action="append", help="a setting more")
     sys.exit(main(measure, parser))

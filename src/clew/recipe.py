@@ -47,7 +47,7 @@ class Loss(NamedTuple):
     """
 
     total: Tensor
-    weight: float
+    weight: float | Tensor
 
 
 class Recipe:
@@ -157,6 +157,16 @@ class Recipe:
         how adversarial training is written.
         """
         return {"loss": self.loss(self.forward(model, batch), batch)}
+
+    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        """How many items of each ragged column a step is recorded for, if it can be recorded: the default says no.
+
+        On an NVIDIA GPU `step` and its backward are then recorded once for all batches that need the same room, and
+        replayed: hundreds of launches become one. It must do the same for every batch of a size, ask the device for no
+        number, keep nothing of its own from step to step, and look at no item behind the last offset (those are zero).
+        A step of fixed columns needs no room: `{}`. `batch` is on the processor still; `precision` is that of `train`.
+        """
+        return None
 
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
         """The named optimisers; the names are those `step` gives its losses.

@@ -133,7 +133,7 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
     assert found.status == "out of memory" and found.fits is not None
     assert (found.fits["largest_that_fits"], found.fits["exact"]) == (2, True)
     log = hepscore.read(tmp_path / "out" / "small_summary.json").report.log
-    assert log == "out of memory at batch 4; 2 fits"
+    assert log == "out of memory at batch 4; the largest that fits is 2"
     assert "the largest that fits is 2" in (tmp_path / "out" / "report.html").read_text()
     with pytest.raises(RunError, match="holds a result already"):
         workload.run(config, tmp_path / "out")
@@ -170,6 +170,7 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
         (("--precision", "float8"), "precision"),
         (("--batch-scan", "1,x"), "whole numbers"),
         (("--target", "1.5"), "target"),
+        (("--gpus", "64", "--copies", "2"), "--gpus 64 for each of 2 copies: torch finds"),
         (("--set", "model.wdith=3"), "wdith"),
     ],
 )

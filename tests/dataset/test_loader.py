@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
+import blosc2
 import numpy as np
 import pytest
 import torch
@@ -13,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew import Dataset, Ragged, Table
+from clew.dataset import unpack
 from clew.dataset.batch import Batches, RaggedTensor, to_batch
 from clew.dataset.loader import Loader, ahead_of
 from clew.dataset.manifest import Manifest, Shard
 from clew.dataset.sampler import Sampler
 from clew.dataset.store import Compressed, Disk, Keep, Memory, Store, open_store
+from clew.dataset.unpack import Packed
+from clew.errors import DataError
 
 CPU = torch.device("cpu")
 
@@ -89,6 +94,40 @@ def test_every_store_gives_the_same_samples_in_the_order_asked(
 ) -> None:
     asked = np.array(numbers, dtype=np.int64)
     same(store(data, keep, block).read(asked), store(data, "memory").read(asked))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
+    rng = np.random.default_rng(1)
+    arrays: list[Any] = [
+        np.arange(50_000),
+        rng.random(3000),
+        np.arange(0),
+        np.arange(5, dtype=np.int8),
+        np.zeros(9000, np.float32),
+    ]
+    packed = [blosc2.compress2(each, typesize=each.dtype.itemsize) if len(each) > 10 else each for each in arrays]
+    held = [Packed.of(each, compressed=isinstance(each, bytes)) for each in packed]
+    found = [np.full_like(each, 7) for each in arrays]
+    target = np.array([each.ctypes.data for each in found])
+    jobs = unpack.jobs_of(held, target, np.array([each.nbytes for each in arrays]))
+    (unpack._one_by_one if alone else unpack.unpacker())(jobs)
+    for one, other in zip(found, arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_damaged_memory_is_told() -> None:
+    values = np.arange(50_000)
+    packed = bytearray(blosc2.compress2(values))
+    packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
+    to = np.empty_like(values)
+    jobs = unpack.jobs_of(
+        [Packed.of(bytes(packed), compressed=True)], np.array([to.ctypes.data]), np.array([to.nbytes])
+    )
+    if unpack._library() is None:
+        pytest.skip("blosc2 came without its library")
+    with pytest.raises(DataError, match="cannot be decompressed"):
+        unpack.unpacker()(jobs)
 
 
 def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:

@@ -5,13 +5,17 @@ python check_packed_kernels.py compile: for compute capability 9.0 instead; prin
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from clew.train.packed import kernels
+from clew.train.packed.stack import Lent
 from tests.compiled import machine_code
 
 ACTIVE: dict[str, Any] = {
@@ -31,12 +35,48 @@ def layer(kind: str, models: int, events: int, inputs: int, outputs: int, *, sha
     x = own.expand(models, -1, -1).detach().requires_grad_()
     upstream = torch.randn(models, events, outputs)
     assert kernels.fits(x, weight)
-    y = kernels.Layer.apply(x, weight, bias, kind)  # type: ignore[no-untyped-call]
-    found = [y, *torch.autograd.grad((y * upstream).sum(), [x, weight, bias])]
-    wide = [each.detach().double().requires_grad_() for each in (x, weight, bias)]
-    plain = ACTIVE[kind](torch.baddbmm(wide[2].unsqueeze(1), wide[0], wide[1].transpose(1, 2)))
-    wanted = [plain, *torch.autograd.grad((plain * upstream).sum(), wide)]
-    return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(found, wanted, strict=True))
+    lent = [Lent(each) for each in _parts(torch.zeros_like(table), inputs, outputs)]
+    y = kernels.Layer.apply(x, weight, bias, kind, lent)  # type: ignore[no-untyped-call]
+    found = [y, *torch.autograd.grad(y, [x, weight, bias], upstream)]
+    assert [each.free().data_ptr() for each in lent] == [each.data_ptr() for each in found[2:]]
+    return _furthest(found, [x, weight, bias], [kind], upstream)
+
+
+def _furthest(found: Sequence[Tensor], given: Sequence[Tensor], kinds: Sequence[str], upstream: Tensor) -> float:
+    """From what torch gives for layers one after the other: the outputs and all gradients."""
+    wide = [each.detach().double().requires_grad_() for each in given]
+    plain, weights = wide[0], zip(wide[1::2], wide[2::2], strict=True)
+    for kind, (weight, bias) in zip(kinds, weights, strict=True):
+        plain = ACTIVE[kind](torch.baddbmm(bias.unsqueeze(1), plain, weight.transpose(1, 2)))
+    wanted = [plain, *torch.autograd.grad(plain, wide, upstream.double())]
+    return max(float(((a - b).abs().max() / b.abs().max()).detach()) for a, b in zip(found, wanted, strict=True))
+
+
+def chain(widths: Sequence[int], kinds: Sequence[str], models: int, events: int, *, shared: bool, again: bool) -> float:
+    """The same of layers one after the other; `again`: the places for their gradients are taken."""
+    table = torch.randn(models, 3 + sum((a + 1) * b for a, b in itertools.pairwise(widths)))
+    lent, given = ([*_rows(each, widths)] for each in (torch.zeros_like(table), table))
+    given = [each.detach().requires_grad_() for each in given]
+    x = torch.randn(1 if shared else models, events, widths[0]).expand(models, -1, -1).detach().requires_grad_()
+    assert kernels.chained(x, given) and not kernels.chained(x, [*given, torch.zeros(models, 5)])
+    upstream, places = torch.randn(models, events, widths[-1]), [Lent(each) for each in lent]
+    if again:
+        places[-1].take()
+    y = kernels.Chain.apply(x, tuple(kinds), places, *given)  # type: ignore[no-untyped-call]
+    found = [y, *torch.autograd.grad(y, [x, *given], upstream)]
+    written = [each.data_ptr() == own.data_ptr() for each, own in zip(found[2:], lent, strict=True)]
+    assert written == [not again] * len(lent)
+    return _furthest(found, [x, *given], kinds, upstream)
+
+
+def _rows(table: Tensor, widths: Sequence[int]) -> list[Tensor]:
+    """Weights and biases, one after the other, from the fourth column on."""
+    found, first = [], 3
+    for inputs, outputs in itertools.pairwise(widths):
+        last = first + inputs * outputs
+        found += [table[:, first:last].view(len(table), outputs, inputs), table[:, last : last + outputs]]
+        first = last + outputs
+    return found
 
 
 def _parts(table: torch.Tensor, inputs: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,10 +110,16 @@ def adam(apart: bool) -> float:
 
 
 def compiled() -> dict[str, int]:
-    sizes = {"KIND": "relu", "EVENTS": 64, "INPUTS": 64, "OUTPUTS": 64}
+    sizes = {"KIND": 1, "EVENTS": 64, "INPUTS": 64, "OUTPUTS": 64}
+    chained = {
+        "WIDTHS": (15, 64, 5), "PADDED": (16, 64, 16), "PLACES": (0, 960, 1024, 1344), "KINDS": (1, 0),
+        "BEFORE": (0, 64), "EVENTS": 64,
+    }  # fmt: skip
     given: dict[Any, tuple[list[str], dict[str, Any]]] = {
         kernels._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
-        kernels._back: ([*["*fp32"] * 7, *["i32"] * 5], {**sizes, "WANTED": True}),
+        kernels._back: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "WANTED": True}),
+        kernels._chain: ([*["*fp32"] * 4, *["i32"] * 3], chained),
+        kernels._chain_back: ([*["*fp32"] * 7, *["i32"] * 3], {**chained, "WANTED": False}),
         kernels._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "APART": False, "BLOCK": 1024}),
     }
     return machine_code(given)
@@ -90,4 +136,6 @@ if __name__ == "__main__":
             for kind in ACTIVE
             for n, (*shape, shared) in enumerate(shapes)
         }
+        errors["chain"] = chain((15, 64, 64, 5), ("relu", "relu", ""), 2, 50, shared=True, again=False)
+        errors["other chain"] = chain((7, 20, 33, 2), ("elu", "tanh", "sigmoid"), 3, 16, shared=False, again=True)
         print(json.dumps(errors | {"adam": adam(False), "adamw": adam(True)}))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from clew.bench.terms import WorkloadConfig, devices, threads
 from clew.dataset import Dataset
@@ -60,12 +61,9 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
     The share of elements that are in another bin, and of those that are told another class, over a few validation
     events; None where the network has no bins.
     """
-    recipe, _ = recipe_of(run)
-    model: Any = _model(run, recipe).eval()
+    model, batch = _judged(run)
     if not hasattr(model, "bins"):
         return None
-    samples = Dataset(run.config().data["train"]["dataset"]).read("val")
-    batch = to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
     device, many = best_device(0) if devices(config) else torch.device("cpu"), max(2, threads(config))
     (bins, told), (others, otherwise) = _binned(model, batch, "cpu", 1), _binned(model, batch, device, many)
     moved = (bins != others).double().mean(dim=(1, 2))
@@ -79,6 +77,21 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
         "accuracy_gap": abs(accuracies[0] - accuracies[1]),
         "elements": int(bins.shape[-1]),
     }
+
+
+def classes(run: Run, config: WorkloadConfig) -> NDArray[np.int64]:
+    """What the trained model says of the elements of a few validation events, where it was trained."""
+    model, batch = _judged(run)
+    device = best_device(0) if devices(config) else "cpu"
+    told: NDArray[np.int64] = _binned(model, batch, device, threads(config))[1].numpy()
+    return told
+
+
+def _judged(run: Run) -> tuple[Any, Batch]:
+    """The trained model, and a few validation events."""
+    recipe, _ = recipe_of(run)
+    samples = Dataset(run.config().data["train"]["dataset"]).read("val")
+    return _model(run, recipe).eval(), to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
 
 
 def _binned(model: Any, batch: Batch, device: torch.device | str, count: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -14,7 +14,7 @@ from clew.bench.attempt import Attempt
 from clew.bench.material import material
 from clew.bench.outcome import Result
 from clew.bench.surroundings import environment
-from clew.bench.terms import WorkloadConfig, devices
+from clew.bench.terms import WorkloadConfig, devices, there
 from clew.bench.workload import Bench
 from clew.config import to_data
 from clew.errors import WorkerError
@@ -40,6 +40,12 @@ class Trial:
     """Of all copies together."""
     steps: int = 0
     message: str = ""
+
+    @property
+    def setting(self) -> str:
+        """In words."""
+        copies = f"{self.copies} cop{'ies' if self.copies > 1 else 'y'}"
+        return f"{copies} of {self.threads} thread{'s' * (self.threads > 1)}, batch {self.batch_size}, {self.precision}"
 
 
 @dataclass
@@ -91,8 +97,10 @@ def scan(
     of what was found before. About `seconds` in all, the making of data not counted.
 
     Raises:
+        ConfigError: there are no such devices.
         WorkerError: no setting ran.
     """
+    there(config)
     chosen = spec.load(config.recipe, config.given)
     found = material(
         chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
@@ -116,9 +124,9 @@ def scan(
             return
         left = seconds - (time.monotonic() - begun)
         if node.trials and max(_START, _least(node, trial)) > left:
-            node.untried.append(f"batch {trial.batch_size}, {trial.precision}")
+            node.untried.append(trial.setting)
             return
-        told(f"{trial.threads} threads, batch {trial.batch_size}, {trial.precision}", None)
+        told(trial.setting, None)
         _measure(trial, bench, min(each, left))
         node.trials.append(trial)
         write_text(output / "node.json", json.dumps(asdict(node), indent=1) + "\n")

@@ -104,6 +104,14 @@ def comparable(config: WorkloadConfig) -> str:
     return f"Accuracy: not comparable with the published one ({config.comparable})."
 
 
+def fitting(fits: dict[str, Any]) -> str:
+    """Which batch does, in words."""
+    best, least = fits["largest_that_fits"], fits["smallest_that_does_not"]
+    if best is None:
+        return "not even 1 fits" if fits["exact"] else f"nor does {least} fit"
+    return f"the largest that fits is {best}" if fits["exact"] else f"{best} fits, {least} does not"
+
+
 def _middle(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
@@ -144,8 +152,7 @@ def summary(result: Result, config: WorkloadConfig) -> dict[str, Any]:
 
 def _log(result: Result) -> str:
     if result.fits is not None:
-        best = result.fits["largest_that_fits"]
-        return f"out of memory at batch {result.fits['asked']}; {f'{best} fits' if best else 'not even 1 fits'}"
+        return f"out of memory at batch {result.fits['asked']}; {fitting(result.fits)}"
     failed = next((each.message for each in result.attempts if each.message), "")
     if failed:
         return f"failed: {failed}"

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from clew.config import Section
+from clew.errors import ConfigError
 from clew.train.config import Count
 
 KIND = "workload"
@@ -97,10 +98,27 @@ class WorkloadConfig(Section):
 
 def devices(config: WorkloadConfig) -> int:
     """Of each copy."""
+    return min(1, _there()) if config.gpus is None else config.gpus
+
+
+def there(config: WorkloadConfig) -> None:
+    """Whether every copy can have its devices.
+
+    Raises:
+        ConfigError: there are too few; it would run on processors, and call them devices.
+    """
+    needed, found = config.copies * devices(config), _there()
+    if needed > found:
+        each = f"--gpus {devices(config)}" + (f" for each of {config.copies} copies" if config.copies > 1 else "")
+        raise ConfigError(
+            f"{each}: torch finds {found or 'no'} accelerator{'s' * (found > 1)} here; --gpus 0 is without"
+        )
+
+
+def _there() -> int:
     import torch
 
-    there = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
-    return min(1, there) if config.gpus is None else config.gpus
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def threads(config: WorkloadConfig) -> int:

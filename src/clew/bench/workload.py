@@ -20,7 +20,7 @@ from clew.bench.jobs import end, guarded, here
 from clew.bench.material import Material, material
 from clew.bench.outcome import Result, summary
 from clew.bench.surroundings import data_facts, environment, hashes, power
-from clew.bench.terms import ACCURACY, FIXED, WorkloadConfig, devices, threads
+from clew.bench.terms import ACCURACY, FIXED, WorkloadConfig, devices, there, threads
 from clew.config import to_data
 from clew.errors import RunError, WorkerError
 from clew.launch.launcher import ENDS, Job, Launcher, Room, portion
@@ -40,6 +40,7 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
         RunError: the folder holds a result already.
         WorkerError: no epoch was finished, for another reason than memory.
     """
+    there(config)
     chosen = spec.load(config.recipe, config.given)
     if (output / f"{config.name}{hepscore.SUFFIX}").exists():
         raise RunError(f"{output} holds a result already; name another folder with --output")
@@ -104,9 +105,8 @@ class Bench:
 
     def find_fitting(self) -> None:
         """Out of memory is a result: the largest batch that fits, by halving and then closing in."""
-        asked = self.config.batch_size
         tried: list[dict[str, Any]] = []
-        low, high = 0, asked
+        low, high = 0, self.config.batch_size
         while high - low > 1 and len(tried) < 8:
             size = max(1, (low + high) // 2)
             short = Attempt(self.config.seed, 0, f"runs/fits-{size}")
@@ -114,8 +114,18 @@ class Bench:
             fits = not short.message
             tried.append({"batch_size": size, "fits": fits})
             low, high = (size, high) if fits else (low, size)
-        largest = low or None
-        self.result.fits = {"asked": asked, "largest_that_fits": largest, "exact": high - low <= 1, "tried": tried}
+            self.result.fits = self._fits(low, high, tried)
+            self.publish()
+        self.result.fits = self._fits(low, high, tried)
+
+    def _fits(self, low: int, high: int, tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "asked": self.config.batch_size,
+            "largest_that_fits": low or None,
+            "smallest_that_does_not": high,
+            "exact": high - low <= 1,
+            "tried": list(tried),
+        }
 
     def ask(self) -> None:
         """Inference, and how binning depends on threads, with the model that was trained."""

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.outcome import Result, comparable, figures
+from clew.bench.outcome import Result, comparable, figures, fitting
 from clew.bench.surroundings import others
 from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
@@ -45,9 +45,7 @@ def notes(result: Result, config: WorkloadConfig) -> list[str]:
     """What a reader must know first."""
     found = [escape(f"seed {a.seed}, copy {a.copy}: {a.message}") for a in result.attempts if a.message]
     if result.fits is not None:
-        best = result.fits["largest_that_fits"]
-        fits = f"the largest that fits is {best}" if best else "not even one event fits"
-        found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fits}.")
+        found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fitting(result.fits)}.")
     seen = result.environment
     return [*others(seen.get("load_before"), seen.get("cores_allowed")), *found, escape(comparable(config))]
 

@@ -206,7 +206,7 @@ def node(
         def told(text: str, trial: Trial | None) -> None:
             if trial is not None and not json:
                 said = f"failed: {trial.message}" if trial.message else f"{trial.events_per_second:,.3g} events/s"
-                console.print(f"  {_setting(trial)}: {escape(said)}")
+                console.print(f"  {trial.setting}: {escape(said)}")
             elif text:
                 note(text)
 
@@ -216,7 +216,7 @@ def node(
         typer.echo((output / "node.json").read_text(), nl=False)
         return
     best = found.best
-    console.print(f"best: {bold(_setting(best))}, {best.events_per_second:,.3g} events/s")
+    console.print(f"best: {bold(best.setting)}, {best.events_per_second:,.3g} events/s")
     if found.untried:
         console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
     for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
@@ -235,13 +235,6 @@ def node(
         best.precision,
     ]
     console.print(f"[dim]run it:[/] clew bench particleflow {' '.join(map(str, [*words, *devices]))}")
-
-
-def _setting(trial: Trial) -> str:
-    copies = (
-        f"{trial.copies} cop{'ies' if trial.copies > 1 else 'y'} of {trial.threads} thread{'s' * (trial.threads > 1)}"
-    )
-    return f"{copies}, batch {trial.batch_size}, {trial.precision}"
 
 
 def _summaries(given: Path) -> list[Path]:
@@ -266,7 +259,7 @@ def _noting() -> Iterator[Any]:
 
 
 def _show(found: Result) -> None:
-    from clew.bench.outcome import figures
+    from clew.bench.outcome import figures, fitting
     from clew.bench.surroundings import others
     from clew.bench.terms import ACCURACY, PADDED
 
@@ -298,12 +291,20 @@ def _show(found: Result) -> None:
         share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
         rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
     if found.fits:
-        best = found.fits["largest_that_fits"]
-        rows.append(("out of memory", f"at batch {found.fits['asked']}; largest that fits: {best or 'none'}"))
+        rows.append(("out of memory", f"at batch {found.fits['asked']}; {fitting(found.fits)}"))
     for row in found.scan:
-        speed = "out of memory" if not row["fits"] else f"{row['events_per_second'] or 0:,.4g} events/s"
-        rows.append((f"batch {row['batch_size_per_device']}", speed))
+        where = f" on {row['devices']} devices" if row["devices"] > 1 else ""
+        rows.append((f"batch {row['batch_size_per_device']}{where}", _scanned(row)))
     console.print(table(("", ""), rows))
     for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
         console.print(f"[yellow]{escape(note)}[/]")
     console.print(f"[dim]{escape(told['comparable'])}[/]")
+
+
+def _scanned(row: dict[str, Any]) -> str:
+    if not row["fits"]:
+        return "out of memory"
+    if row["message"]:
+        return f"failed: {row['message']}"
+    accuracy = "" if row["accuracy"] is None else f", accuracy {row['accuracy']:.4f}"
+    return f"{row['events_per_second'] or 0:,.4g} events/s{accuracy}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clew.errors import DataError
+from clew.errors import DataError, RecipeError
 from clew.table import WEIGHT, Ragged, Table
 from clew.table.ragged import gather, offsets_of
 
@@ -64,6 +64,12 @@ class Batch:
         """Event weights (size,), or None where every event counts the same."""
         self.counts = True
         """False for a batch that a rank borrowed to keep step with the others: its losses weigh nothing."""
+        self.room: Mapping[str, int] | None = None
+        """Items that each ragged column is given room for when a step is recorded; None: it is not. See
+        `Recipe.room`."""
+        self.roomy = False
+        """Whether ragged columns have that room: what lies behind the last offset is zero and means nothing."""
+        self._filled: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Tensor:
         """A fixed column, or the values of a ragged one."""
@@ -121,8 +127,53 @@ class Batch:
             for name, column in self.columns.items()
         }
         changed = Batch(self.size, columns, None if self.weights is None else change(self.weights))
-        changed.counts = self.counts
+        changed.counts, changed.room, changed.roomy = self.counts, self.room, self.roomy
         return changed
+
+    @staticmethod
+    def room_for(items: int, *, bits: int = 5) -> int:
+        """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
+        about the same size need the same room."""
+        unit: int = 1 << max(items.bit_length() - bits, 0)
+        return -(-items // unit) * unit
+
+    def in_room(self) -> Batch:
+        """Of the same shapes, with zeros, for this batch and any other that needs the same `room`.
+
+        Raises:
+            RecipeError: a ragged column has none.
+        """
+        assert self.room is not None
+        columns: dict[str, TensorColumn] = {}
+        for name, column in self.columns.items():
+            if not isinstance(column, RaggedTensor):
+                columns[name] = torch.zeros_like(column)
+            elif name in self.room:
+                values = column.values.new_zeros((self.room[name], *column.values.shape[1:]))
+                columns[name] = RaggedTensor(values, torch.zeros_like(column.offsets))
+            else:
+                raise RecipeError(f"room() names no room for the ragged column '{name}'")
+        made = Batch(self.size, columns, None if self.weights is None else torch.zeros_like(self.weights))
+        made.room, made.roomy = self.room, True
+        return made
+
+    def fill(self, batch: Batch) -> None:
+        """Take over the events of a batch that needs this one's room."""
+        for name, column in self.columns.items():
+            given = batch.columns[name]
+            if isinstance(column, RaggedTensor):
+                assert isinstance(given, RaggedTensor)
+                items, before = len(given.values), self._filled.get(name, 0)
+                column.values[:items].copy_(given.values)
+                if items < before:
+                    column.values[items:before].zero_()
+                column.offsets.copy_(given.offsets)
+                self._filled[name] = items
+            else:
+                assert isinstance(given, Tensor)
+                column.copy_(given)
+        if self.weights is not None and batch.weights is not None:
+            self.weights.copy_(batch.weights)
 
     def _column(self, name: str) -> TensorColumn:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -50,7 +50,9 @@ class Loader:
     parts: int = 1
     ahead: int = 0
     goes_on: bool = False
-    """Whether what is streamed is read on into the next epoch behind the one before; `close` ends that."""
+    """Whether the first batches of the next epoch are made ready behind the one before; `close` ends that."""
+    room: Callable[[Batch], Mapping[str, int] | None] | None = None
+    """Says of a batch, before it is sent to CUDA, what room a recorded step of it needs."""
     waited: float = field(default=0.0, init=False)
     """Seconds that `epoch` kept its caller waiting so far."""
     _next: tuple[int, Generator[Portion, None, None]] | None = field(default=None, init=False)
@@ -81,7 +83,7 @@ class Loader:
                 yield portion
         finally:
             portions.close()
-        if whole and self.goes_on and self.sampler.streamed and stop is None:
+        if whole and self.goes_on and self.ahead and stop is None:
             self._next = (epoch + 1, self._begun(epoch + 1, 0, None))
 
     def close(self) -> None:
@@ -204,6 +206,8 @@ class Loader:
             return batch if self.device.type == "cpu" else batch.pin().to(self.device)
         if self._stream is None:
             self._stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        if self.room is not None:
+            batch.room = self.room(batch)
         with torch.cuda.stream(self._stream):
             sent = batch.pin().to(self.device)
         self._stream.synchronize()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.dataset.manifest import Dataset
+from clew.dataset.unpack import Jobs, Packed, jobs_of, unpacker
 from clew.table import Ragged, Table, concat
 from clew.table.hdf5 import item_sets
 from clew.table.ragged import offsets_of
@@ -25,6 +27,10 @@ _CHUNK, _LOOK = 1 << 16, 64
 """Bytes of samples that are compressed together, and from how many it is told how large samples are."""
 _FEW = 256
 """Bytes of values that are not worth compressing."""
+_ENOUGH = 4 << 20
+"""Bytes that a thread is woken for."""
+_WORTH = 0.8
+"""The share of their bytes that must be left for values to be kept compressed: others are copied 5 times as fast."""
 
 
 class Store(Protocol):
@@ -112,11 +118,10 @@ class Disk:
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Neighbouring samples: their number, the values of every column (compressed, or as they are where they are few),
-    and the items of each sample by set of items."""
+    """Neighbouring samples: their number, the values of every column, and the items of each sample by set of items."""
 
     samples: int
-    columns: Mapping[str, bytes | NDArray[Any]]
+    columns: Mapping[str, Packed]
     lengths: Mapping[str, NDArray[np.int64]]
 
 
@@ -136,8 +141,9 @@ class Compressed:
         self._size = max(1, min(block, round(_CHUNK * len(self._schema) / max(self._schema.nbytes, 1))))
         self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
-        self._threads = max(1, blosc2.nthreads)
+        self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # who trains and who sends want a core too
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decompress")
+        self._unpackers = [unpacker() for _ in range(self._threads)]
         numbers = np.arange(len(disk), dtype=np.int64) if own is None else own
         self.facts = dict.fromkeys(("bytes", "raw_bytes", "pack_seconds", "read_bytes", "read_seconds"), 0.0)
         self._chunks: dict[int, _Chunk] = {}
@@ -174,17 +180,21 @@ class Compressed:
         first = block * -(-self._block // self._size)
         for number, chunk in enumerate(self._pool.map(self._pack, pieces), first):
             self._chunks[number] = chunk
-            self.facts["bytes"] += sum(len(v) if isinstance(v, bytes) else v.nbytes for v in chunk.columns.values())
+            self.facts["bytes"] += sum(each.nbytes for each in chunk.columns.values())
         self.facts["raw_bytes"] += sum(_values(column).nbytes for column in table.values())
         self.facts["pack_seconds"] += time.perf_counter() - begun
 
     def _pack(self, table: Table) -> _Chunk:
-        columns: dict[str, bytes | NDArray[Any]] = {}
+        columns: dict[str, Packed] = {}
         for name, column in table.items():
             values = np.ascontiguousarray(_values(column))
-            few = values.nbytes < _FEW
-            size = values.dtype.itemsize
-            columns[name] = values.copy() if few else self._blosc.compress2(values, typesize=size, **self._how)
+            packed = values.nbytes >= _FEW and self._blosc.compress2(
+                values, typesize=values.dtype.itemsize, **self._how
+            )
+            if packed and len(packed) < _WORTH * values.nbytes:
+                columns[name] = Packed.of(packed, compressed=True)
+            else:
+                columns[name] = Packed.of(values.copy(), compressed=False)
         return _Chunk(len(table), columns, {items: table.ragged(items).lengths for items in set(self._sets.values())})
 
     def _unpacked(self, chunks: Sequence[_Chunk], empty: Empty) -> Table:
@@ -195,23 +205,20 @@ class Compressed:
         }
         ends = offsets_of([chunk.samples for chunk in chunks])
         columns: dict[str, Any] = {}
-        jobs: list[tuple[bytes | NDArray[Any], NDArray[Any]]] = []
+        found: list[Jobs] = []
         for name, like in self._schema.items():
             items, kind = self._sets.get(name), _values(like)
             cuts = ends if items is None else offsets[items][ends]
             values = empty((int(cuts[-1]), *kind.shape[1:]), kind.dtype)
-            places = zip(chunks, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-            jobs += [(chunk.columns[name], values[start:stop]) for chunk, start, stop in places]
+            places = cuts * (kind.dtype.itemsize * math.prod(kind.shape[1:]))
+            target = values.ctypes.data + places[:-1]
+            found.append(jobs_of([chunk.columns[name] for chunk in chunks], target, np.diff(places)))
             columns[name] = values if items is None else Ragged(values, offsets[items])
-        list(self._pool.map(self._fill, [jobs[place :: self._threads] for place in range(self._threads)]))
+        jobs = Jobs(*(np.concatenate(each) for each in zip(*found, strict=True)))
+        threads = min(self._threads, 1 + int(jobs.wanted.sum()) // _ENOUGH)
+        shares = [jobs.share(place, threads) for place in range(threads)]
+        list(self._pool.map(lambda unpack, own: unpack(own), self._unpackers, shares))
         return Table(columns, units=self._schema.units, index_of=self._schema.index_of)
-
-    def _fill(self, jobs: Sequence[tuple[bytes | NDArray[Any], NDArray[Any]]]) -> None:
-        for packed, values in jobs:
-            if isinstance(packed, bytes):
-                self._blosc.decompress2(packed, dst=values, nthreads=1)
-            else:
-                values[...] = packed
 
 
 def _values(column: Any) -> NDArray[Any]:

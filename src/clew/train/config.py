@@ -194,6 +194,8 @@ class TrainConfig(Section):
     """Of the forward pass, by autocast; fp16 scales the loss."""
     compile: bool = False
     """torch.compile the model."""
+    record: bool = True
+    """On one NVIDIA GPU, record a step and replay it, where the recipe says that it can be (`Recipe.room`)."""
     deterministic: bool = False
     """Use torch's reproducible algorithms alone: the same machine and threads give the same bits. May be slower."""
     loading: LoadingConfig = LoadingConfig()

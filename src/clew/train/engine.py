@@ -17,6 +17,7 @@ from clew.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
 from clew.train.config import AVERAGING, OPTIMIZERS, OptimizerConfig, TrainConfig
+from clew.train.record import Recorder, recordable
 from clew.train.strategies import Strategy, Sum
 from clew.train.trace import Trace
 
@@ -55,6 +56,9 @@ class Engine:
             raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
         self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
         self.average = Average(model, config.ema) if config.ema else None
+        self._recorder: Recorder | None = None
+        if recordable(config, strategy, device):
+            self._recorder = Recorder(self._descend, [each for own in self.parameters.values() for each in own])
 
     def step(self, parts: Sequence[Batch]) -> dict[str, Sum]:
         """Learn from one batch, given in parts; each loss summed over all of them and all ranks.
@@ -62,6 +66,18 @@ class Engine:
         Raises:
             RecipeError: there is a loss without an optimiser, or an optimiser without a loss.
         """
+        recorded = self._recorder is not None and len(parts) == 1 and parts[0].room is not None
+        sums = self._replay(parts[0]) if recorded else self._compute(parts)
+        if len(sums) != len(self.parameters):
+            missing = next(iter(self.parameters.keys() - sums.keys()))
+            raise RecipeError(f"step() gave no loss for the optimiser '{missing}'")
+        if self.scaler is not None:
+            self.scaler.update()
+        if self.average is not None:
+            self.average.update()
+        return sums
+
+    def _compute(self, parts: Sequence[Batch]) -> dict[str, Sum]:
         sums: dict[str, Sum] = {}
         last = len(parts) - 1
         for place, batch in enumerate(parts):
@@ -75,14 +91,27 @@ class Engine:
                 raise RecipeError("train.accumulate cannot be used with a step() that alternates between optimisers")
             else:
                 self._alternate(losses, batch, sums)
-        if len(sums) != len(self.parameters):
-            missing = next(iter(self.parameters.keys() - sums.keys()))
-            raise RecipeError(f"step() gave no loss for the optimiser '{missing}'")
-        if self.scaler is not None:
-            self.scaler.update()
-        if self.average is not None:
-            self.average.update()
         return sums
+
+    def _replay(self, batch: Batch) -> dict[str, Sum]:
+        """By a recording of forward and backward; what the optimisers do stays as it is."""
+        assert self._recorder is not None
+        begun = time.perf_counter_ns()
+        sums = self._recorder.learn(batch)
+        learned = time.perf_counter_ns()
+        for name in sums:
+            self._apply(name)
+        if self.trace.live:
+            self.trace.step((begun, learned, learned, learned, time.perf_counter_ns()))
+        return sums
+
+    def _descend(self, batch: Batch) -> dict[str, Sum]:
+        """Forward and backward of a batch, as they are recorded."""
+        with self.autocast():
+            losses = self.strategy.losses(self.recipe, self.model, batch)
+        if not isinstance(losses, Mapping):
+            raise RecipeError("a step() that alternates between optimisers cannot be recorded: room() must be None")
+        return self.strategy.backward(*self._found(losses, batch), last=True)
 
     def rate(self, factor: float) -> None:
         """Set every learning rate to `factor` of what was configured."""
@@ -110,12 +139,8 @@ class Engine:
 
     def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, begun: int, *, last: bool) -> dict[str, Sum]:
         """Backward of losses whose forward pass `begun`, and, in the last part of a batch, the optimisers' steps."""
-        strategy, parameters = self.strategy, self.parameters
-        for name in losses:
-            if name not in parameters:
-                raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
-        own = parameters if len(losses) == len(parameters) else {name: parameters[name] for name in losses}
-        found = {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}
+        strategy = self.strategy
+        found, own = self._found(losses, batch)
         forward, talked = time.perf_counter_ns(), strategy.waited
         sums = strategy.backward(found, own, last=last)
         backward = time.perf_counter_ns()
@@ -126,6 +151,17 @@ class Engine:
             apart = backward - int((strategy.waited - talked) * 1e9)
             self.trace.step((begun, forward, apart, backward, time.perf_counter_ns()))
         return sums if self.scaler is None else {name: self._unscaled(each) for name, each in sums.items()}
+
+    def _found(
+        self, losses: Mapping[str, Tensor | Loss], batch: Batch
+    ) -> tuple[dict[str, Loss], Mapping[str, list[nn.Parameter]]]:
+        """Losses as totals and weights, and the parameters that follow each."""
+        parameters = self.parameters
+        for name in losses:
+            if name not in parameters:
+                raise RecipeError(f"step() gave a loss '{name}' but there is no optimiser of that name")
+        own = parameters if len(losses) == len(parameters) else {name: parameters[name] for name in losses}
+        return {name: self._scaled(as_loss(loss, batch)) for name, loss in losses.items()}, own
 
     def _apply(self, name: str) -> None:
         optimizer = self.optimizers[name]

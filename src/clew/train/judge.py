@@ -84,7 +84,7 @@ def tallied(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Tally]:
     if type(recipe).loss is Recipe.loss:
         return {}
     total, weight = as_loss(recipe.loss(outputs, batch), batch)
-    return {"loss": Mean(float(total), weight)}
+    return {"loss": Mean(float(total), float(weight))}
 
 
 def named(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -13,6 +15,7 @@ from clew.errors import RecipeError
 from clew.recipe import Recipe
 from clew.table import WEIGHT
 from clew.train.config import TrainConfig
+from clew.train.record import recordable
 from clew.train.strategies import Strategy
 
 
@@ -27,7 +30,8 @@ def make_loader(
     store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
     plain = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
-    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True)
+    room = partial(recipe.room, precision=config.precision) if recordable(config, strategy, device) else None
+    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True, room=room)
 
 
 def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from clew.dataset.batch import Batch, RaggedTensor
+from clew.recipes.particleflow import ParticleFlow, Settings
 from clew.recipes.particleflow.binning import Layout
 from clew.recipes.particleflow.kernels import sorting, whole
 from clew.recipes.particleflow.loss import element_losses
@@ -19,17 +21,59 @@ LENGTHS = (101, 3, 64)
 def sort_is_stable() -> None:
     torch.manual_seed(1)
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
-    layout = Layout.of(offsets, 64)
-    fill, first, most = whole.bins(layout, offsets)
-    x, book = torch.randn(2, layout.mask.numel(), 16), torch.randn(2, 16, 16)
-    index, square = sorting.hashed(x, book, fill, first, 64, 3, most)
+    layout, spare = Layout.of(offsets, 64), 2
+    _, fill, first = whole.places(offsets, int(offsets[-1]), layout.bins + spare, 64)
+    there = torch.cat([layout.mask.flatten(), torch.zeros(64 * spare, dtype=torch.bool)])
+    x, book = torch.randn(2, len(there), 16), torch.randn(2, 16, 16)
+    index, square = sorting.hashed(x, book, fill, first, 64, 3)
     along = (x @ book)[..., :3]
     code = torch.cat([along, -along], dim=-1).argmax(-1)
-    code = torch.where(layout.mask.flatten(), code, 6)
+    code = torch.where(there, code, 6)
     event = torch.repeat_interleave(first.diff().long() * 64)
     expected = torch.sort(event * 7 + code, dim=-1, stable=True).indices + torch.tensor([[0], [len(event)]])
     assert torch.equal(index.view(2, -1).long(), expected)
     torch.testing.assert_close(square.view(2, -1), (x**2).sum(-1))
+
+
+def long_events_too() -> None:
+    """Of more blocks than are counted together."""
+    torch.manual_seed(3)
+    x, book = torch.randn(1, 64 * (2 * sorting.NEAR + 3), 16), torch.randn(1, 16, 16)
+    bins = x.shape[1] // 64
+    _, fill, first = whole.places(torch.tensor([0, x.shape[1] - 7]), x.shape[1] - 7, bins, 64)
+    index, _ = sorting.hashed(x, book, fill, first, 64, 3)
+    along = (x @ book)[..., :3]
+    code = torch.cat([along, -along], dim=-1).argmax(-1)
+    code[0, -7:] = 6
+    assert torch.equal(index.long(), torch.sort(code[0], stable=True).indices)
+
+
+def room_changes_nothing() -> None:
+    """With more room than elements: the same losses and gradients."""
+    torch.manual_seed(4)
+    recipe = ParticleFlow(Settings(model=SETTINGS))
+    network = GraphFlow(SETTINGS)
+    elements, targets, _ = tensors(flow_events(6, mean=40), torch.float32)
+    offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
+    plain = Batch(
+        len(LENGTHS),
+        {n: RaggedTensor(v[: offsets[-1]], offsets) for n, v in zip(recipe.columns, (elements, targets), strict=True)},
+    )
+    plain.weights = torch.tensor([1.0, 0.5, 2.0])
+    plain.room = recipe.room(plain, "bf16")
+    assert plain.room == {"elements": 4 * 64, "targets": 4 * 64}
+    plain.room = {"elements": 7 * 64, "targets": 7 * 64}
+    roomy = plain.in_room()
+    roomy.fill(plain)
+    found = []
+    for batch in (plain, roomy):
+        bins = len(batch[recipe.columns[0]]) // 64 if batch.roomy else None
+        outputs = whole.forward(network, batch[recipe.columns[0]], offsets, torch.float32, bins)
+        total, weight = recipe.loss(outputs, batch)
+        assert float(weight) == sum(LENGTHS)
+        found.append((total, *torch.autograd.grad(total, list(network.parameters()))))
+    for one, other in zip(*found, strict=True):
+        _near("with room", one, other.double(), 1e-5)
 
 
 def outputs_and_gradients() -> None:
@@ -42,7 +86,7 @@ def outputs_and_gradients() -> None:
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     elements, targets = elements[: offsets[-1]], targets[: offsets[-1]]
     kept: list[torch.Tensor] = []
-    found = whole.forward(network, elements, offsets, torch.float32, kept)
+    found = whole.forward(network, elements, offsets, torch.float32, kept=kept)
     element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.double() for name, p in network.named_parameters() if p.grad is not None}
     wide = GraphFlow(SETTINGS).double()
@@ -69,5 +113,7 @@ def _near(name: str, found: torch.Tensor, expected: torch.Tensor, limit: float) 
 
 if __name__ == "__main__":
     sort_is_stable()
+    long_events_too()
+    room_changes_nothing()
     outputs_and_gradients()
     print("ok")

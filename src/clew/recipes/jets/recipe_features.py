@@ -54,5 +54,8 @@ class JetFeatures(Tagger):
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(batch["features"])
 
+    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        return {}
+
     def _names(self) -> tuple[str, ...]:
         return tuple(f"feature_{number}" for number in range(len(self.config.features.inputs)))

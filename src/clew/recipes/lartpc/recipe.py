@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,12 @@ class LArTPC(Recipe):
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         index = batch.ragged(INDEX)
         return model(index.values, batch[CHARGE] / self.config.model.unit, index.offsets)
+
+    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        """For the kernels on cells, which count on the device."""
+        if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
+            return None
+        return dict.fromkeys((INDEX, CHARGE), batch.room_for(len(batch[INDEX]), bits=4))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of every event."""

@@ -54,6 +54,14 @@ class Layout:
         return torch.empty_like(order).scatter_(-1, order, bins)
 
 
+def owners(offsets: Tensor, items: int) -> Tensor:
+    """The event of each of so many items, and the number of events for those behind the last offset; no number leaves
+    the device."""
+    begins = torch.zeros(items + 1, dtype=torch.int64, device=offsets.device)
+    begins.index_add_(0, offsets[1:], torch.ones_like(offsets[1:]))
+    return begins[:-1].cumsum(0)
+
+
 def codes(distance: Tensor, codebook: Tensor) -> Tensor:
     """Hash codes (stacks, elements) of distance features (stacks, elements, d), by a codebook (stacks, d, codes / 2).
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 from torch.nn import functional as f
 
 from clew import Batch, Loss
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.columns import ELEMENTS, NONE, TARGETS
 from clew.recipes.particleflow.settings import Losses
 
@@ -18,6 +20,11 @@ def class_weights(expected: Sequence[float]) -> list[float]:
     roots = [count**-0.5 for count in expected]
     mean = sum(root * count for root, count in zip(roots, expected, strict=True)) / sum(expected)
     return [root / mean for root in roots]
+
+
+@lru_cache(maxsize=8)
+def _weights(expected: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.tensor(class_weights(expected), dtype=dtype, device=device)
 
 
 def momenta(targets: Tensor) -> Tensor:
@@ -32,8 +39,13 @@ def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: Losses) -> 
     Elements of event with a weight count that many times.
     """
     each = element_losses(outputs, batch[TARGETS], settings)
+    elements = batch.ragged(ELEMENTS)
+    if batch.roomy:
+        weights = each.new_ones(batch.size) if batch.weights is None else batch.weights
+        weight = f.pad(weights, (0, 1))[owners(elements.offsets, len(each))]
+        return Loss((each * weight).sum(), elements.offsets[-1])
     if batch.weights is not None:
-        each = each * batch.weights[batch.ragged(ELEMENTS).events]
+        each = each * batch.weights[elements.events]
     return Loss(each.sum(), float(len(each)))
 
 
@@ -42,12 +54,12 @@ def element_losses(
 ) -> Tensor:
     """(..., ) of every element, where outputs and targets (..., 7) have the same leading shape.
 
-    `weight`: of classes, made beforehand; a CUDA graph cannot make it.
+    `weight`: of classes, if not by `settings`.
     """
     kind = targets[..., 0].long()
     logits = outputs["class"].float() if outputs["class"].dtype != torch.float64 else outputs["class"]
     if weight is None:
-        weight = torch.tensor(class_weights(settings.expected), dtype=logits.dtype, device=logits.device)
+        weight = _weights(tuple(settings.expected), logits.dtype, logits.device)
     told = f.cross_entropy(logits.flatten(0, -2), kind.flatten(), weight, reduction="none").view_as(kind)
     charge = (outputs["charge"].to(logits.dtype) - targets[..., 1].to(logits.dtype)) ** 2
     wanted = momenta(targets.to(logits.dtype))

@@ -72,13 +72,14 @@ class GraphFlow(nn.Module):
         self.layers = nn.ModuleList(GraphLayer(inputs, settings) for inputs in widths)
         self.decoder = Decoder(ENCODED + settings.layers * settings.width, settings)
 
-    def forward(self, elements: Tensor, offsets: Tensor) -> dict[str, Tensor]:
+    def forward(self, elements: Tensor, offsets: Tensor, bins: int | None = None) -> dict[str, Tensor]:
+        """`bins`: as many as there is room for, where elements behind the last offset mean nothing (by kernels)."""
         if elements.is_cuda and torch.is_autocast_enabled("cuda") and self._fits:
             from clew.recipes.particleflow.kernels import whole
 
             dtype = torch.get_autocast_dtype("cuda")
             with torch.autocast("cuda", enabled=False):
-                return whole.forward(self, elements, offsets, dtype)
+                return whole.forward(self, elements, offsets, dtype, bins)
         return self.traced(elements, offsets)[0]
 
     @torch.no_grad()

@@ -65,7 +65,20 @@ class ParticleFlow(Recipe):
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         elements = batch.ragged(ELEMENTS)
+        if batch.roomy:
+            return model(elements.values, elements.offsets, len(elements.values) // self.config.model.bin_size)
         return model(elements.values, elements.offsets)
+
+    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        """Whole bins, for the kernels of the graph network."""
+        from clew.recipes.particleflow.network import fits
+
+        settings = self.config.model
+        if settings.kind != "graph" or precision != "bf16" or not fits(settings):
+            return None
+        lengths = batch.ragged(ELEMENTS).lengths
+        bins = int(((lengths + settings.bin_size - 1) // settings.bin_size).sum())
+        return dict.fromkeys((ELEMENTS, TARGETS), batch.room_for(bins, bits=6) * settings.bin_size)
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
         """Class, charge and momentum, a mean over the elements of the batch."""

@@ -48,7 +48,7 @@ class PackForward:
         self.stack.keep(places)
         self._numbers = {key: each[places.to(self.device)] for key, each in self._numbers.items()}
         if self._lifted is not None:
-            lift.fill(self._lifted, {**self.stack.leaves, **self.stack.states})
+            lift.fill(self._lifted, self.stack)
 
     def train(self, mode: bool = True) -> None:
         """Learn, or judge."""
@@ -87,7 +87,7 @@ class PackForward:
     def _plain(self) -> nn.Module | None:
         found = lift.lift(self.stack.base)
         if found is not None:
-            lift.fill(found, {**self.stack.leaves, **self.stack.states})
+            lift.fill(found, self.stack)
         return found
 
     def _same(self, work: Callable[[], Any], wanted: Any, before: Any) -> bool:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import importlib.util
 import itertools
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from clew.train.packed.dropout import LaneDropout
+from clew.train.packed.stack import Lent, Stack
 
 _EACH = (
     nn.Identity,
@@ -52,6 +54,7 @@ class _Lifted(nn.Module):
         for name, _ in [*layer.named_parameters(recurse=False), *layer.named_buffers(recurse=False)]:
             self.register_buffer(name, None)
         self._names = [name for name, _ in layer.named_parameters(recurse=False)]
+        self.slopes: Mapping[str, Lent] = {}
 
 
 class Product(torch.autograd.Function):
@@ -84,10 +87,14 @@ class _Linear(_Lifted):
             from clew.train.packed import kernels
 
             if kernels.fits(rows, self.weight):
-                found = kernels.Layer.apply(rows, self.weight, bias, self.kind)  # type: ignore[no-untyped-call]
+                found = kernels.Layer.apply(rows, self.weight, bias, self.kind, self.lent())  # type: ignore[no-untyped-call]
                 return self._shaped(found, values)
         found = self._shaped(self._product(rows, bias), values)
         return _ACTIVE[self.kind](found) if self.kind else found
+
+    def lent(self) -> list[Lent | None]:
+        slopes = {} if torch.compiler.is_compiling() else self.slopes
+        return [slopes.get(name) for name in ("weight", "bias")]
 
     @staticmethod
     def _shaped(found: Tensor, values: Tensor) -> Tensor:
@@ -101,6 +108,41 @@ class _Linear(_Lifted):
             return torch.baddbmm(bias.unsqueeze(1), rows, weight)
         found: Tensor = Product.apply(rows, self.weight, bias)  # type: ignore[no-untyped-call]
         return found
+
+
+class _Chain(nn.Sequential):
+    """Linear layers with nothing but activations between them."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        if values.is_cuda and has_triton() and not torch.compiler.is_compiling():
+            from clew.train.packed import kernels
+
+            layers = [each for each in self.modules() if isinstance(each, _Linear)]
+            given = [getattr(each, name) for each in layers for name in ("weight", "bias")]
+            if kernels.chained(values, given):
+                lent = [each for layer in layers for each in layer.lent()]
+                done: Any = kernels.Chain.apply
+                return cast(Tensor, done(values, tuple(each.kind for each in layers), lent, *given))
+        plain: Any = super().forward
+        return cast(Tensor, plain(values))
+
+
+def _chained(model: nn.Module) -> nn.Module:
+    """Make chains of what can be one."""
+    for name, found in list(model.named_modules()):
+        if type(found) is nn.Sequential and _is_chain(found):
+            made = _Chain(OrderedDict(found.named_children()))
+            if not name:
+                return made
+            model.set_submodule(name, made)
+    return model
+
+
+def _is_chain(model: nn.Module) -> bool:
+    inner = [each for each in model.modules() if not isinstance(each, nn.Sequential)]
+    layers = [each for each in inner if isinstance(each, _Linear) and "bias" in each._names]
+    idle = [each for each in inner if isinstance(each, nn.Identity) or (isinstance(each, LaneDropout) and each.idle)]
+    return len(layers) > 1 and len(layers) + len(idle) == len(inner)
 
 
 _KINDS = {nn.ReLU: "relu", nn.ELU: "elu", nn.Tanh: "tanh", nn.Sigmoid: "sigmoid"}
@@ -207,11 +249,16 @@ def lift(model: nn.Module) -> nn.Module | None:
         elif not (list(layer.children()) or isinstance(layer, _EACH)) or list(layer.parameters(recurse=False)):
             return None
     _joined(copied)
-    return copied
+    return _chained(copied)
 
 
-def fill(lifted: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put stacked weights and statistics into it, by the names they have in the plain network."""
-    for name, tensor in tensors.items():
+def fill(lifted: nn.Module, stack: Stack) -> None:
+    """Put stacked weights and statistics into it, by the names they have in the plain network, and say where gradients
+    are wanted."""
+    for name, tensor in {**stack.leaves, **stack.states}.items():
         owner, _, own = name.rpartition(".")
         cast(Any, lifted.get_submodule(owner))._buffers[own] = tensor
+    for name, layer in lifted.named_modules():
+        if isinstance(layer, _Lifted):
+            names = {own: f"{name}.{own}" if name else own for own in layer._names}
+            layer.slopes = {own: stack.slopes[whole] for own, whole in names.items() if whole in stack.slopes}

@@ -24,16 +24,14 @@ from clew.train.packed import states
 from clew.train.packed.judge import judge_all
 from clew.train.packed.lane import FAILED, FINISHED, LOST, STOPPED, Lane
 from clew.train.packed.replay import replayed
-from clew.train.packed.step import PackEngine, Plan, Told
-from clew.train.packed.supply import Portion, Supply
+from clew.train.packed.step import AHEAD, PackEngine, Plan, Told
+from clew.train.packed.supply import Epoch, Supply
 from clew.train.stop import Stop
 
 _SILENCE = 0.5
 """Seconds between two records."""
 _LISTEN = 0.1
 """Seconds between two looks at what is said."""
-_AHEAD = 256
-"""Steps that are planned at a time."""
 
 
 class RefusedError(Exception):
@@ -59,7 +57,7 @@ class PackLoop:
         self.held_out: Store = Disk(dataset, "val", None) if disk else Memory(dataset.read("val"))
         self.parameters = sum(each.numel() for each in models[0].parameters())
         self.engine = PackEngine([each.recipe for each in lanes], models, [each.config for each in lanes], device)
-        self.learn: Callable[[Portion, Plan, int], Told] = replayed(self.engine)
+        self.learn = replayed(self.engine)
         steps = self.supply.steps(0)
         for lane in lanes:
             lane.schedule = Schedule(lane.config, self.config.steps or steps * self.config.epochs, steps)
@@ -94,8 +92,8 @@ class PackLoop:
                 raise RefusedError(str(error)) from error  # a run of its own tells it better
 
     def _compile(self) -> None:
-        with contextlib.closing(self.supply.epoch(0, 0)) as portions:
-            first = next(portions)
+        with contextlib.closing(self.supply.epoch(0, 0)) as batches:
+            first = batches.take()
         try:
             self.engine.compile(first.batch)
         except Exception as error:  # no compiler, or code that it does not know
@@ -161,20 +159,11 @@ class PackLoop:
         """The rest of an epoch; whether it was not broken off."""
         steps = self.supply.steps(self.epoch)
         plan: Plan | None = None
-        asked = time.perf_counter()
-        with contextlib.closing(self.supply.epoch(self.epoch, self.place)) as portions:
-            for portion in portions:
-                begun = time.perf_counter()
-                self._waited += begun - asked
-                if (
-                    plan is None
-                    or self.step - plan.first >= len(plan.scalars)
-                    or plan.scalars.shape[2] != len(self.lanes)
-                ):
-                    plan = self._plan(min(steps - self.place, _AHEAD))
-                self._told.append(self.learn(portion, plan, self.step))
-                self._numbers.append(portion.numbers)
-                self.step, self.place, self.seen = self.step + 1, self.place + 1, self.seen + len(portion.numbers)
+        with contextlib.closing(self.supply.epoch(self.epoch, self.place)) as batches:
+            while self.place < steps:
+                if plan is None or self.step == plan.last or plan.scalars.shape[2] != len(self.lanes):
+                    plan = self._plan(min(steps - self.place, AHEAD))
+                self._steps(batches, plan)
                 enough = self.step == self.config.steps
                 if self.place == steps or enough or self._due():
                     self._record()
@@ -185,8 +174,24 @@ class PackLoop:
                     for lane in self.lanes:
                         lane.over = lane.over or f"{self.step} steps are done"
                     return self.place == steps
-                asked = time.perf_counter()
         return True
+
+    def _steps(self, batches: Epoch, plan: Plan) -> None:
+        """As many as the device does well at a time, but none beyond the next one that is looked at."""
+        most = plan.last - self.step
+        for each in (self.config.steps, self._next_record()):
+            if each is not None and each > self.step:
+                most = min(most, each - self.step)
+        told, numbers = self.learn(batches, plan, self.step, most)
+        self._told.append(told)
+        self._numbers.extend(numbers)
+        self._waited, batches.waited = self._waited + batches.waited, 0.0
+        self.step, self.place = self.step + len(numbers), self.place + len(numbers)
+        self.seen += sum(map(len, numbers))
+
+    def _next_record(self) -> int | None:
+        every = self.config.log_every
+        return None if every is None else (self.step // every + 1) * every
 
     def _plan(self, steps: int) -> Plan:
         columns: dict[Any, Tensor] = {}
@@ -208,8 +213,8 @@ class PackLoop:
         """Write down the losses since the last time; a model whose loss is not finite has failed."""
         if not self._told:
             return
-        totals = torch.stack([each.totals for each in self._told]).double().cpu().numpy()
-        weights = torch.stack([each.weights for each in self._told]).double().cpu().numpy()
+        totals = torch.cat([each.totals for each in self._told]).double().cpu().numpy()
+        weights = torch.cat([each.weights for each in self._told]).double().cpu().numpy()
         seconds, wait = time.perf_counter() - self._since, self._waited
         self._spend()
         bad = {}
@@ -242,7 +247,7 @@ class PackLoop:
     def _fault(self, lane: Lane, totals: Any) -> str:
         number = int(np.flatnonzero(~np.isfinite(totals))[0])
         found = Bad(number, "loss", float(totals[number]), self._numbers[number])
-        step = self.step - len(self._told) + number + 1
+        step = self.step - len(self._numbers) + number + 1
         return str(save_portion(lane.run, 0, self.supply.loader, found, step))
 
     def _look_round(self, steps: int) -> None:
@@ -327,7 +332,7 @@ class PackLoop:
             self.learn = replayed(self.engine)
             chosen = places.to(self.device)
             self.best = self.best[0][chosen].clone(), {n: each[chosen].clone() for n, each in self.best[1].items()}
-            self._told = [Told(each.totals[chosen], each.weights[chosen]) for each in self._told]
+            self._told = [Told(each.totals[:, chosen], each.weights[:, chosen]) for each in self._told]
 
     def _weights(self, row: int, names: Sequence[str] = ("last", "best")) -> None:
         """The last weights, and the best, on disk."""

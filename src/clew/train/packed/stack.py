@@ -48,6 +48,23 @@ def shares_weights(model: nn.Module) -> bool:
     return len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
 
 
+class Lent:
+    """A place where a gradient is wanted, for kernels that can write it there. Who asks first in a step is given it: a
+    weight that is used twice has a second gradient, and autograd adds them up."""
+
+    def __init__(self, place: Tensor) -> None:
+        self._place, self._free = place, True
+
+    def take(self) -> Tensor | None:
+        found, self._free = self._place if self._free else None, False
+        return found
+
+    def free(self) -> Tensor:
+        """For the next step; the place."""
+        self._free = True
+        return self._place
+
+
 class Stack:
     """Equal models as one: `weights` (models, parameters) and everything else that a model has, stacked."""
 
@@ -77,11 +94,12 @@ class Stack:
         return len(self.weights)
 
     def _look(self) -> None:
-        """The weights by name, as looks at the table that gradients are taken with respect to."""
-        self.leaves, first = dict[str, Tensor](), 0
+        """The weights by name, as looks at the table that gradients are taken with respect to; and the gradients."""
+        self.leaves, self.slopes, first = dict[str, Tensor](), dict[str, Lent](), 0
         for name, shape in self._shapes.items():
             last = first + shape.numel()
             self.leaves[name] = self.weights[:, first:last].view(len(self), *shape).detach().requires_grad_()
+            self.slopes[name] = Lent(self.gradients[:, first:last].view(len(self), *shape))
             first = last
         self.states: dict[str, Tensor] = dict(self.fixed)
         for place, (name, found) in enumerate(self._drop.items()):
@@ -100,6 +118,16 @@ class Stack:
         self.keys.keep(places)
         self.key = self.key[:, chosen].clone()
         self._look()
+
+    def collect(self, found: Sequence[Tensor]) -> None:
+        """Gradients of all leaves, into their table, unless they were written there already."""
+        apart = [(own.free(), each) for own, each in zip(self.slopes.values(), found, strict=True)]
+        apart = [(own, each) for own, each in apart if own.data_ptr() != each.data_ptr()]
+        if len(apart) == len(found):
+            torch.cat([each.reshape(len(self), -1) for each in found], 1, out=self.gradients)
+            return
+        for own, each in apart:
+            own.copy_(each)
 
     def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
         """A copy of all that changes."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from clew.train.engine import as_loss
 from clew.train.packed import group
 from clew.train.packed.forward import PackForward, fixed
 from clew.train.packed.optimize import Rows
+
+AHEAD = 256
+"""Steps that are planned at a time."""
 
 
 class Told(NamedTuple):
@@ -34,6 +37,11 @@ class Plan(NamedTuple):
     keys: Tensor | None
     """(steps, layers, models): of dropout."""
 
+    @property
+    def last(self) -> int:
+        """The first step behind them."""
+        return self.first + len(self.scalars)
+
 
 class PackEngine(PackForward):
     """Stacked models, their optimiser and their losses. Where a loss has one value an event, that of all models is
@@ -50,7 +58,7 @@ class PackEngine(PackForward):
         self.optimizer = Rows(self.stack.weights, self.stack.gradients, configs)
         self._clips = [each.clip for each in configs]
         self._flat = False
-        self._compiled: Callable[[Batch], tuple[Tensor, Tensor, Tensor]] | None = None
+        self._compiled: Callable[[Batch], Any] | None = None
         self._size = 0
         self._ready()
 
@@ -67,7 +75,7 @@ class PackEngine(PackForward):
         self._ready()
 
     def _ready(self) -> None:
-        self._clip = None
+        self._clip, self._known = None, dict[int, tuple[Tensor, Tensor]]()
         if any(each is not None for each in self._clips):
             bounds = [float("inf") if each is None else each for each in self._clips]
             self._clip = self.stack.weights.new_tensor(bounds).unsqueeze(1)
@@ -81,8 +89,9 @@ class PackEngine(PackForward):
         outputs = self.find_short_cut(few)
         with torch.no_grad():
             told = self._vmapped_losses(outputs, few)
-        self._flat = self._same(lambda: self._flat_losses(self.recipe, outputs, few), told, before) and self._same(
-            lambda: self._flat_losses(self._nameless(), outputs, few), told, before
+        self._flat = all(
+            self._same(lambda: self._summed(self._each(recipe, outputs, few)), told, before)  # noqa: B023
+            for recipe in (self.recipe, self._nameless())
         )
         self.gradient(few)
         self._restore(before)
@@ -93,7 +102,7 @@ class PackEngine(PackForward):
         Raises whatever torch.compile raises.
         """
         before = self.stack.snapshot()
-        self._compiled, self._size = torch.compile(self._sum_of_means, dynamic=False), batch.size
+        self._compiled, self._size = torch.compile(self._losses, dynamic=False), batch.size
         try:
             self.gradient(batch)
         except Exception:
@@ -110,18 +119,27 @@ class PackEngine(PackForward):
         """Of every model."""
         if not self._flat:
             return self._vmapped_losses(outputs, batch)
-        return self._flat_losses(self.recipe, outputs, batch)
+        return self._summed(self._each(self.recipe, outputs, batch))
 
-    def _flat_losses(self, recipe: Recipe, outputs: Any, batch: Batch) -> Told:
-        """The events of all models one after the other, as one long batch."""
+    def _each(self, recipe: Recipe, outputs: Any, batch: Batch) -> Tensor:
+        """Those of every event, (models, events): the events of all models one after the other, as one long batch."""
         models = len(self.stack)
-        long = Batch(batch.size * models, {n: _repeated(c, models) for n, c in batch.columns.items()})
+        long = Batch(batch.size * models, cast(Any, _Repeated(batch, models)))
         each = recipe.loss(_flattened(outputs), long)
         if not isinstance(each, Tensor) or each.shape != (long.size,):
             raise ValueError("not one loss an event")
         each = each.view(models, batch.size)
-        totals = (each if batch.weights is None else each * batch.weights).sum(1)
-        return Told(totals, totals.new_full((models,), float(batch.size)))
+        return each if batch.weights is None else each * batch.weights
+
+    def _summed(self, each: Tensor) -> Told:
+        return Told(each.sum(1), self._of_size(each)[0])
+
+    def _of_size(self, each: Tensor) -> tuple[Tensor, Tensor]:
+        """What is the same for all batches of a size: how much losses weigh, and the slope of their mean by each."""
+        models, size = each.shape
+        if size not in self._known:
+            self._known[size] = each.new_full((models,), float(size)), torch.full_like(each, 1.0 / size)
+        return self._known[size]
 
     def _vmapped_losses(self, outputs: Any, batch: Batch) -> Told:
         def one(outputs: Any, numbers: Any) -> tuple[Tensor, Tensor]:
@@ -134,16 +152,20 @@ class PackEngine(PackForward):
     def gradient(self, batch: Batch) -> Told:
         """Losses of a batch, and the gradient of each model's mean loss, in the stack."""
         usual = self._compiled is not None and batch.size == self._size
-        whole, totals, weights = (self._compiled if usual else self._sum_of_means)(batch)  # type: ignore[misc]
-        found = torch.autograd.grad(whole, list(self.stack.leaves.values()), materialize_grads=True)
-        torch.cat([each.reshape(len(self.stack), -1) for each in found], 1, out=self.stack.gradients)
-        return Told(totals.detach(), weights)
-
-    def _sum_of_means(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        totals, weights = self.losses(self.outputs(batch), batch)
+        found = (self._compiled if usual else self._losses)(batch)  # type: ignore[misc]
         if self._flat:
-            return totals.sum() / batch.size, totals, weights
-        return (totals / torch.where(weights == 0, 1.0, weights)).sum(), totals, weights
+            told, value, slope = self._summed(found.detach()), found, self._of_size(found)[1]
+        else:
+            told, value = Told(found.totals.detach(), found.weights), found.totals
+            slope = 1.0 / torch.where(told.weights == 0, 1.0, told.weights)
+        leaves = list(self.stack.leaves.values())
+        self.stack.collect(torch.autograd.grad(value, leaves, slope, materialize_grads=True))
+        return told
+
+    def _losses(self, batch: Batch) -> Any:
+        """Those of every event, (models, events), or else what `losses` gives."""
+        outputs = self.outputs(batch)
+        return self._each(self.recipe, outputs, batch) if self._flat else self.losses(outputs, batch)
 
     def learn(self, batch: Batch, scalars: Tensor) -> Told:
         """One step."""
@@ -170,9 +192,21 @@ class PackEngine(PackForward):
         return self.learn(batch, plan.scalars[place])
 
 
-def _repeated(column: Any, models: int) -> Tensor:
-    whole = fixed(column)
-    return whole.expand(models, *whole.shape).flatten(0, 1)
+class _Repeated(Mapping[str, Tensor]):
+    """Columns of a batch, as many times as there are models; those that nobody asks for are not made."""
+
+    def __init__(self, batch: Batch, models: int) -> None:
+        self._batch, self._models = batch, models
+
+    def __getitem__(self, name: str) -> Tensor:
+        whole = fixed(self._batch.columns[name])
+        return whole.expand(self._models, *whole.shape).flatten(0, 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._batch.columns)
+
+    def __len__(self) -> int:
+        return len(self._batch.columns)
 
 
 def _flattened(outputs: Any) -> Any:

@@ -47,7 +47,7 @@ class AllReduce(Group):
             buckets = self._buckets[name]
             total, weight = losses[name]
             self.tell(buckets.tail)
-            buckets.begin(total.detach(), weight, last=last)
+            buckets.begin(total.detach(), float(weight), last=last)
             self.descend(total, own, unit(1 / self.size, total), keep=len(parameters) > 1)
             if last:
                 begun = time.perf_counter()

@@ -78,7 +78,7 @@ class Strategy:
                 for parameter in own:
                     parameter.grad = None
             once = last and before is None
-            self.descend(total, own, unit(1.0 / (weight or 1.0) if once else 1.0, total), keep=len(parameters) > 1)
+            self.descend(total, own, over(weight if once else 1.0, total), keep=len(parameters) > 1)
             self._sums[name] = Sum(total.detach(), weight) if before is None else _added(before, total, weight)
             if last:
                 _fill(own)
@@ -151,7 +151,14 @@ def unit(value: float, like: Tensor) -> Tensor:
     return _unit(value, like.dtype, like.device)
 
 
-def _added(before: Sum, total: Tensor, weight: float) -> Sum:
+def over(weight: Tensor | float, like: Tensor) -> Tensor:
+    """One over a weight, to begin backward with; nothing stays nothing."""
+    if isinstance(weight, Tensor):
+        return torch.where(weight == 0, 1, weight).reciprocal().to(like.dtype)
+    return unit(1.0 / (weight or 1.0), like)
+
+
+def _added(before: Sum, total: Tensor, weight: Tensor | float) -> Sum:
     return Sum(before.total + total.detach(), before.weight + weight)
 
 

@@ -142,7 +142,7 @@ class Pipeline(Group):
         recipe, batch = self._work
         part = batch.rows(rows)
         total, weight = as_loss(recipe.loss(outputs, part), part)
-        found.append((total.detach(), weight))
+        found.append((total.detach(), float(weight)))
         return total
 
 

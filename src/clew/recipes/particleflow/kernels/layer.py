@@ -26,19 +26,18 @@ def flow_layer(
     fill: Tensor,
     first: Tensor,
     half: int,
-    most: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """What a layer gives (stacks, rows, f), then what its gradient needs.
 
     `x` (stacks, rows, k); weights as those of `GraphLayer`, in single precision; `book` (stacks, d, 16), of which
-    `half` columns count; `fill`, `first`, `most` as in `sorting`.
+    `half` columns count; `fill` and `first` as in `sorting`.
     """
     size, distance = x.shape[1] // len(fill), outer.shape[-1]
     width = gate_bias.shape[-1]
     z = torch.bmm(x, project.to(x.dtype))
     inner = gating.inner(z, inner_bias, distance)
     apart = torch.bmm(inner, outer.to(x.dtype))
-    index, square = hashed(apart, book.to(x.dtype), fill, first, size, half, most)
+    index, square = hashed(apart, book.to(x.dtype), fill, first, size, half)
     near, norm = nearness(apart, square, index, fill, size)
     sent = gating.send(z, index, norm, distance, width, size)
     arrived = torch.bmm(near, sent)
@@ -57,7 +56,6 @@ def _(
     fill: Tensor,
     first: Tensor,
     half: int,
-    most: int,
 ) -> Outputs:
     stacks, rows, _ = x.shape
     size, distance, width = rows // len(fill), outer.shape[-1], gate_bias.shape[-1]
@@ -138,7 +136,7 @@ def _back(ctx: Any, dmade: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     wanted = ctx.needs_input_grad[0]
     dx, *rest = flow_layer_back(dmade, x, project, outer, gate_bias, fill, saved, wanted)
     dproject, dinner, douter, dgate = rest
-    return dx if wanted else None, dproject, dinner, douter, dgate, None, None, None, None, None
+    return dx if wanted else None, dproject, dinner, douter, dgate, None, None, None, None
 
 
 flow_layer.register_autograd(_back, setup_context=_remember)

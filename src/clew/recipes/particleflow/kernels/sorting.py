@@ -9,6 +9,8 @@ from torch import Tensor
 
 KEYS = 16
 """Places for hash codes and the one of empty rows; a tensor core wants 16."""
+NEAR = 64
+"""Blocks of an event that are counted together: all, at the sizes there are."""
 
 
 @triton.jit
@@ -31,17 +33,22 @@ def _codes(x, book, fill, code, counts, square, rows, size, half: tl.constexpr, 
 
 
 @triton.jit
-def _bases(counts, first, base, blocks, per, block: tl.constexpr, most: tl.constexpr):
+def _bases(counts, first, base, blocks, per, block: tl.constexpr, near: tl.constexpr):
     """Where the rows of each block and code go: behind smaller codes of the event, and its earlier blocks."""
     event, stack = tl.program_id(0), tl.program_id(1)
     begin, end = tl.load(first + event) * per, tl.load(first + event + 1) * per
-    number, key = tl.arange(0, most), tl.arange(0, 16)
-    where = (stack * blocks + begin + number)[:, None] * 16 + key[None, :]
-    there = (number < end - begin)[:, None]
-    own = tl.load(counts + where, mask=there, other=0)
-    total = tl.sum(own, 0)
-    start = tl.cumsum(total, 0) - total
-    tl.store(base + where, begin * block + start[None, :] + tl.cumsum(own, 0) - own, mask=there)
+    number, key = tl.arange(0, near), tl.arange(0, 16)
+    total = tl.zeros([16], tl.int32)
+    for place in range(begin, end, near):
+        where = (stack * blocks + place + number)[:, None] * 16 + key[None, :]
+        total += tl.sum(tl.load(counts + where, mask=(place + number < end)[:, None], other=0), 0)
+    start = begin * block + tl.cumsum(total, 0) - total
+    for place in range(begin, end, near):
+        where = (stack * blocks + place + number)[:, None] * 16 + key[None, :]
+        there = (place + number < end)[:, None]
+        own = tl.load(counts + where, mask=there, other=0)
+        tl.store(base + where, start[None, :] + tl.cumsum(own, 0) - own, mask=there)
+        start += tl.sum(own, 0)
 
 
 @triton.jit
@@ -55,13 +62,11 @@ def _places(code, base, index, rows, block: tl.constexpr):
     tl.store(index + stack * rows + target, stack * rows + row)
 
 
-def hashed(
-    x: Tensor, book: Tensor, fill: Tensor, first: Tensor, size: int, half: int, most: int
-) -> tuple[Tensor, Tensor]:
+def hashed(x: Tensor, book: Tensor, fill: Tensor, first: Tensor, size: int, half: int) -> tuple[Tensor, Tensor]:
     """`index` int32 (stacks * rows): the row, counted through both stacks, at each place of bins; squares of rows.
 
-    `x` (stacks, rows, d), `book` (stacks, d, KEYS), `first` int32 (events + 1,): the first bin of every event, `most`:
-    bins of the longest.
+    `x` (stacks, rows, d), `book` (stacks, d, KEYS), `first` int32 (events + 1,): the first bin of every event, and the
+    number of all bins.
     """
     stacks, rows, width = x.shape
     block = next(each for each in (128, 64, 32, 16) if size % each == 0)
@@ -71,7 +76,6 @@ def hashed(
     square = x.new_empty(stacks * rows, dtype=torch.float32)
     grid = (blocks, stacks)
     _codes[grid](x, book, fill, code, counts, square, rows, size, half=half, d=width, block=block, num_warps=4)
-    longest = triton.next_power_of_2(most * per)
-    _bases[(len(first) - 1, stacks)](counts, first, base, blocks, per, block=block, most=longest, num_warps=4)
+    _bases[(len(first) - 1, stacks)](counts, first, base, blocks, per, block=block, near=NEAR, num_warps=4)
     _places[grid](code, base, index, rows, block=block, num_warps=4)
     return index, square

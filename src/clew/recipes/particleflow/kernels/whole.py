@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from clew.recipes.particleflow.binning import Layout
+from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.decoding import HEAD_OF, Decoder, corrected, encoded
 from clew.recipes.particleflow.kernels.dense import dense
 from clew.recipes.particleflow.kernels.layer import flow_layer
@@ -19,22 +19,43 @@ ALIGNED = 8
 
 
 def forward(
-    network: GraphFlow, elements: Tensor, offsets: Tensor, dtype: torch.dtype, kept: list[Tensor] | None = None
+    network: GraphFlow,
+    elements: Tensor,
+    offsets: Tensor,
+    dtype: torch.dtype,
+    bins: int | None = None,
+    kept: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
     """As `GraphFlow.forward`; `kept` as in `in_bins`."""
-    layout = Layout.of(offsets, network.bin_size)
-    rows = elements.new_zeros(layout.mask.numel(), elements.shape[-1]).index_copy_(0, layout.slot, elements)
-    fill, first, most = bins(layout, offsets)
-    made = in_bins(network, rows, fill, first, most, dtype, kept)
-    return {name: value.index_select(0, layout.slot) for name, value in made.items()}
+    size = network.bin_size
+    if bins is None:
+        bins = int(bins_of(offsets, size).sum())  # waits for the device
+    slot, fill, first = places(offsets, len(elements), bins, size)
+    rows = elements.new_zeros(bins * size + 1, elements.shape[-1]).index_copy_(0, slot, elements)
+    made = in_bins(network, rows[:-1], fill, first, dtype, kept)
+    within = slot.clamp(max=bins * size - 1)
+    return {name: value.index_select(0, within) for name, value in made.items()}
 
 
-def bins(layout: Layout, offsets: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Elements in every bin, the first bin of every event (one more at the end), and bins of the longest event."""
-    each = (offsets.diff() + layout.size - 1) // layout.size
-    first = f.pad(each.cumsum(0), (1, 0)).to(torch.int32)
-    fill = layout.mask.sum(dim=1, dtype=torch.int32)
-    return fill, first, int(each.max())
+def bins_of(offsets: Tensor, size: int) -> Tensor:
+    """Bins of every event."""
+    return (offsets.diff() + size - 1) // size
+
+
+def places(offsets: Tensor, elements: int, bins: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The row of every element, elements in every bin, and the first bin of every event: nothing leaves the device.
+
+    There may be more elements and bins than events have: such elements are given the row behind all others, such bins
+    are those of an event without elements, the last.
+    """
+    lengths, first = offsets.diff(), f.pad(bins_of(offsets, size).cumsum(0), (1, 0))
+    number, place = (torch.arange(many, device=offsets.device) for many in (elements, bins))
+    event = owners(offsets, elements)
+    shift = f.pad(first[:-1] * size - offsets[:-1], (0, 1))
+    slot = torch.where(event < len(lengths), number + shift[event], bins * size)
+    owner = owners(first, bins)
+    fill = (f.pad(lengths, (0, 1))[owner] - (place - first[owner]) * size).clamp(0, size)
+    return slot, fill.to(torch.int32), torch.cat([first, first.new_full((1,), bins)]).to(torch.int32)
 
 
 def in_bins(
@@ -42,7 +63,6 @@ def in_bins(
     rows: Tensor,
     fill: Tensor,
     first: Tensor,
-    most: int,
     dtype: torch.dtype,
     kept: list[Tensor] | None = None,
 ) -> dict[str, Tensor]:
@@ -59,7 +79,7 @@ def in_bins(
         half = layer.codebook.shape[-1]
         book = f.pad(layer.codebook, (0, KEYS - half))
         parts = (layer.inner_bias, layer.outer, layer.gate_bias)
-        made = flow_layer(state, project, *parts, book, fill, first, half, most)
+        made = flow_layer(state, project, *parts, book, fill, first, half)
         if kept is not None:
             kept.append(made[5])
         state = made[0]
