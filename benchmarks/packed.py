@@ -1,7 +1,7 @@
 """Trials of small models in packs, against trials as separate runs.
 
     python benchmarks/packed.py [--quick] [--rounds N] [--json FILE]
-    python benchmarks/packed.py --gpu [--quick] [--json FILE]
+    python benchmarks/packed.py --gpu [--json FILE]
 
 The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
 random numbers. A study of 32 trials (learning rate, weight decay, seed; random search) on two slots of a core each,
@@ -9,10 +9,11 @@ three ways: a fresh process a trial, forks of a warm server (`clew tune`), and p
 server is loaded before the clock starts. Ways take turns; the warm one against itself is the control. Beside the clock
 stand processor seconds of trials and coordinator, which others on the machine do not change much.
 
-`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, data and loop included, against the same
-network trained one model at a time: eager, recorded as CUDA graphs of one step or 16, and those in several streams or
-processes. Each has a few seconds and processes of its own, which are given up when they hang; figures are printed (and
-written) as they come, and nothing is begun after `--budget` seconds.
+`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, with all that finds their batches and
+numbers but without records and validation, against the same network trained one model at a time: eager, recorded as
+CUDA graphs of one step or 16, and those in several streams or processes. Each has a few seconds and processes of its
+own, which are given up when they hang; figures are printed (and written) as they come, and nothing is begun after
+`--budget` seconds.
 `--study` adds, without a bar, a whole study: records, validation and metrics of every trial included.
 """
 
@@ -155,7 +156,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         return {}
     from _separate import Rival
 
-    faulthandler.dump_traceback_later(60, repeat=True)  # should something hang, it tells where
+    faulthandler.dump_traceback_later(100, repeat=True)  # should something hang, it tells where
     torch.set_num_threads(1)
     models, dataset = 256, data(folder, 20_000)
     found: dict[str, float] = {}

@@ -120,3 +120,12 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
 def test_many_rows_ask_more_of_each() -> None:
     rows = [compare.Row("", 1.0, 2.0, p) for p in (0.03, None, 0.01, 0.04)]
     assert [row.p for row in compare._corrected(rows)] == [0.06, None, 0.03, 0.06]
+
+
+def test_a_comparison_names_what_else_is_not_the_same(tmp_path: Path) -> None:
+    paths = [save(tmp_path, name, score=1.0) for name in ("a", "b")]
+    other = json.loads(paths[1].read_text())
+    other["run_info"] |= {"precision": "bf16"}
+    other["app"] |= {"devices": ["a GPU"]}
+    paths[1].write_text(json.dumps(other))
+    assert compare.compare(*paths).notes == ["devices: not told and a GPU", "precision: not told and bf16"]

@@ -18,7 +18,7 @@ from clew.bench import hepscore, workload
 from clew.bench.attempt import Attempt, Epoch
 from clew.bench.material import material
 from clew.bench.node import Node, Trial
-from clew.bench.outcome import Result, figures, summary
+from clew.bench.outcome import Result, figures, fitting, summary
 from clew.bench.terms import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
 from clew.errors import RunError, WorkerError
 from clew.ledger import Run
@@ -139,6 +139,20 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
         workload.run(config, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("largest", "least", "told"),
+    [
+        (5, 6, "the largest that fits is 5"),
+        (320, 322, "320 fits, 322 does not"),
+        (None, 1, "not even 1 fits"),
+        (None, 4, "nor does 4 fit"),
+    ],
+)
+def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, least: int, told: str) -> None:
+    fits = {"largest_that_fits": largest, "smallest_that_does_not": least, "exact": least - (largest or 0) <= 1}
+    assert fitting(fits) == told
+
+
 def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None:
     config = WorkloadConfig(recipe=SMALL, name="small", events=40, threads=1, settings=("train.best.metric=nothing",))
     with pytest.raises(WorkerError, match="nothing"):
@@ -213,4 +227,5 @@ def test_a_node_is_scanned(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "n" / "node.json").read_text())
     speeds = [trial["events_per_second"] for trial in found["trials"]]
     assert len(speeds) + len(found["untried"]) >= 2 and found["best"]["events_per_second"] == max(speeds) > 0
+    assert any("bf16" in told for told in [*found["untried"], *(trial["precision"] for trial in found["trials"])])
     assert "run it: clew bench particleflow" in outcome.out and "a million events cost" in outcome.out

@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clew.train.packed import kernels
+from clew.train.packed.kernels import adam as optimizer
+from clew.train.packed.kernels import chain as chains
+from clew.train.packed.kernels import layer as layers
 from clew.train.packed.stack import Lent
 from tests.compiled import machine_code
 
@@ -34,9 +36,9 @@ def layer(kind: str, models: int, events: int, inputs: int, outputs: int, *, sha
     own = torch.randn(1 if shared else models, events, inputs)
     x = own.expand(models, -1, -1).detach().requires_grad_()
     upstream = torch.randn(models, events, outputs)
-    assert kernels.fits(x, weight)
+    assert layers.fits(x, weight)
     lent = [Lent(each) for each in _parts(torch.zeros_like(table), inputs, outputs)]
-    y = kernels.Layer.apply(x, weight, bias, kind, lent)  # type: ignore[no-untyped-call]
+    y = layers.Layer.apply(x, weight, bias, kind, lent)  # type: ignore[no-untyped-call]
     found = [y, *torch.autograd.grad(y, [x, weight, bias], upstream)]
     assert [each.free().data_ptr() for each in lent] == [each.data_ptr() for each in found[2:]]
     return _furthest(found, [x, weight, bias], [kind], upstream)
@@ -58,11 +60,11 @@ def chain(widths: Sequence[int], kinds: Sequence[str], models: int, events: int,
     lent, given = ([*_rows(each, widths)] for each in (torch.zeros_like(table), table))
     given = [each.detach().requires_grad_() for each in given]
     x = torch.randn(1 if shared else models, events, widths[0]).expand(models, -1, -1).detach().requires_grad_()
-    assert kernels.chained(x, given) and not kernels.chained(x, [*given, torch.zeros(models, 5)])
+    assert chains.fits(x, given) and not chains.fits(x, [*given, torch.zeros(models, 5)])
     upstream, places = torch.randn(models, events, widths[-1]), [Lent(each) for each in lent]
     if again:
         places[-1].take()
-    y = kernels.Chain.apply(x, tuple(kinds), places, *given)  # type: ignore[no-untyped-call]
+    y = chains.Chain.apply(x, tuple(kinds), places, *given)  # type: ignore[no-untyped-call]
     found = [y, *torch.autograd.grad(y, [x, *given], upstream)]
     written = [each.data_ptr() == own.data_ptr() for each, own in zip(found[2:], lent, strict=True)]
     assert written == [not again] * len(lent)
@@ -101,10 +103,10 @@ def adam(apart: bool) -> float:
     for number in range(1, 5):
         gradients = torch.randn(models, parameters)
         scalars = torch.stack([rates[:, 0], 1 - beta1[:, 0] ** number, (1 - beta2[:, 0] ** number).sqrt(), rates[:, 0]])
-        for row, optimizer, gradient in zip(plain, theirs, gradients, strict=True):
+        for row, own, gradient in zip(plain, theirs, gradients, strict=True):
             row.grad = gradient.double()
-            optimizer.step()
-        kernels.adam(weights, gradients.clone(), state, scalars, [decay, beta1, beta2, eps], decays=True, apart=apart)
+            own.step()
+        optimizer.adam(weights, gradients.clone(), state, scalars, [decay, beta1, beta2, eps], decays=True, apart=apart)
         worst = max(worst, float((weights - torch.stack(plain)).abs().max()))
     return worst
 
@@ -116,11 +118,11 @@ def compiled() -> dict[str, int]:
         "BEFORE": (0, 64), "EVENTS": 64,
     }  # fmt: skip
     given: dict[Any, tuple[list[str], dict[str, Any]]] = {
-        kernels._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
-        kernels._back: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "WANTED": True}),
-        kernels._chain: ([*["*fp32"] * 4, *["i32"] * 3], chained),
-        kernels._chain_back: ([*["*fp32"] * 7, *["i32"] * 3], {**chained, "WANTED": False}),
-        kernels._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "APART": False, "BLOCK": 1024}),
+        layers._forward: ([*["*fp32"] * 4, *["i32"] * 6], sizes),
+        layers._back: ([*["*fp32"] * 7, *["i32"] * 7], {**sizes, "WANTED": True}),
+        chains._chain: ([*["*fp32"] * 4, *["i32"] * 3], chained),
+        chains._chain_back: ([*["*fp32"] * 7, *["i32"] * 3], {**chained, "WANTED": False}),
+        optimizer._adam: ([*["*fp32"] * 9, *["i32"] * 2], {"DECAYS": True, "APART": False, "BLOCK": 1024}),
     }
     return machine_code(given)
 

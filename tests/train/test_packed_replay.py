@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,15 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from clew import Batch
+from clew import Batch, Dataset
+from clew.dataset.batch import to_batch
+from clew.recipe import find
 from clew.train.config import TrainConfig
-from clew.train.packed import group, replay
+from clew.train.packed import group, loop, pack, replay
 from clew.train.packed.replay import Learn, Replay, Singly
 from clew.train.packed.step import AHEAD, PackEngine, Told
-from clew.train.packed.supply import Numbers, Resident
-from tests.train.test_packed import CPU, Curve, Settings
+from clew.train.packed.supply import Numbers, Resident, Supply
+from tests.train.test_packed import BEND, CPU, Curve, Settings
 
 SAMPLES, SIZE = 370, 6
 """Batches of an epoch are 62, the last one smaller."""
@@ -104,9 +107,11 @@ ADAM = {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}
 MOMENTUM = {"name": "sgd", "lr": 0.02, "parameters": {"momentum": 0.9, "dampening": 0.1}}
 
 
-@pytest.mark.parametrize("resident", [True, False], ids=["resident", "streamed"])
-@pytest.mark.parametrize("odd", [False, True], ids=["lifted", "vmap"])
-@pytest.mark.parametrize("optimizer", [ADAM, MOMENTUM], ids=["adam", "momentum"])
+@pytest.mark.parametrize(
+    ("optimizer", "odd", "resident"),
+    [(ADAM, False, True), (MOMENTUM, True, True), (ADAM, True, False), (MOMENTUM, False, False)],
+    ids=["lifted, resident", "vmap, resident", "vmap, streamed", "lifted, streamed"],
+)
 def test_replayed_steps_are_the_plain_ones(optimizer: dict[str, Any], odd: bool, resident: bool) -> None:
     plain, replayed, recorder = engine(optimizer, odd=odd), engine(optimizer, odd=odd), Traced()
     wanted, one = trained(plain, Singly(plain), resident=resident)
@@ -131,3 +136,50 @@ def test_what_cannot_be_recorded_is_done_plainly() -> None:
     trained(plain, Singly(plain))
     trained(made, Replay(made, Refuses()))
     assert torch.equal(plain.stack.weights, made.stack.weights)
+
+
+class AtHome(Supply):
+    """Samples as on a device."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        store: Any = self.loader.store
+        self._whole = to_batch(store.table, given[0].columns)
+
+
+def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
+    """Of five models, two of which come to grief; without times and paths."""
+    kind = find(BEND)
+    recipe, lanes = kind(kind.Config.model_validate({"dropout": 0.1})), []
+    for number, lr in enumerate((0.02, 1e18, 0.01, 1e30, 0.003)):
+        optimizer = {"name": "sgd", "lr": lr, "parameters": {"momentum": 0.5}}
+        plain = {"dataset": str(flat.path), "batch_size": 4, "epochs": 3, "order": 1, "seed": number, "threads": 1}
+        given = TrainConfig.model_validate({**plain, "optimizer": optimizer, **settings})
+        lanes.append(pack.lane(pack.create(folder / str(number), recipe, given), recipe, given))
+    pack.train_pack(lanes, lambda lane: None, threads=1)
+    names = ("kind", "epoch", "step", "samples", "loss", "lr", "metrics", "status", "error")
+    kept = ("step", "validation", "end")
+    told = [[[r.get(n) for n in names] for r in each.run.records() if r["kind"] in kept] for each in lanes]
+    return [[*all, each.message.replace(str(folder), "")] for all, each in zip(told, lanes, strict=True)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"log_every": 7}, {"log_every": 1000, "steps": 131}, {"log_every": 25, "schedule": {"name": "plateau"}}],
+    ids=["records", "limit", "plateau"],
+)
+def test_a_training_in_strides_leaves_the_same_records(
+    settings: dict[str, Any], flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = records(tmp_path / "plain", flat, **settings)
+    recorders = []
+
+    def replayed(made: PackEngine) -> Learn:
+        recorders.append(Traced())
+        return Replay(made, recorders[-1])
+
+    monkeypatch.setattr(loop, "Supply", AtHome)
+    monkeypatch.setattr(loop, "replayed", replayed)
+    assert records(tmp_path / "strides", flat, **settings) == wanted
+    assert sum(each.recorded for each in recorders) >= 2
+    assert [own[-2][7] for own in wanted].count("failed") == 2

@@ -139,9 +139,10 @@ def _summaries(first: Path, second: Path) -> Compared:
         counts = (max(1, len(repeats[0])), max(1, len(repeats[1])))
         found.rows.append(Row(f"{score}, events/s", *values, _welch(*repeats), counts, _scatter(epochs)))
     found.notes += [] if a.app.bmk_checksum == b.app.bmk_checksum else ["not the same code of clew"]
-    for key in ("copies", "threads_per_copy"):
-        pair = [getattr(each.run_info, key) for each in (a, b)]
-        found.notes += [] if pair[0] == pair[1] else [f"{key}: {pair[0]} and {pair[1]}"]
+    facts = [{**each.run_info.model_dump(), "devices": ", ".join(each.app.devices)} for each in (a, b)]
+    for key in ("copies", "threads_per_copy", "devices", "precision"):
+        one, other = (each.get(key) or "not told" for each in facts)
+        found.notes += [] if one == other else [f"{key}: {one} and {other}"]
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from clew.ledger.environment import allowed_cores
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 PRECISIONS = ("float32", "bf16")
-_START = 3.0
-"""Seconds that a trial takes besides, about."""
+_BATCH = 4
+_BESIDES = 3.0
+"""Seconds that the first trial takes besides learning, about; the others as long as the one before."""
 
 
 @dataclass
@@ -93,7 +95,7 @@ def scan(
     price_per_hour: float | None = None,
     told: Callable[[str, Trial | None], None] = lambda note, trial: None,
 ) -> Node:
-    """Try threads a copy (as many copies as then fill the cores), then batch sizes, then precisions, each with the best
+    """Try threads a copy (as many copies as then fill the cores), then precisions, then batch sizes, each with the best
     of what was found before. About `seconds` in all, the making of data not counted.
 
     Raises:
@@ -111,58 +113,53 @@ def scan(
     teams = [cores] if count else sorted({cores, *(t for t in (1, cores // 2) if t and cores % t == 0)}, reverse=True)
     sizes = [size for size in BATCHES if size <= config.events]
     sizes = sizes[:: 1 if count else 2]
-    planned = len(teams) + len(sizes) + len(PRECISIONS) - 2
-    each = max(1.0, seconds / planned - _START)
+    first = _first(cores, config)
+    planned: list[dict[str, Any]] = [
+        *({"threads": threads} for threads in teams),
+        *({"precision": precision} for precision in PRECISIONS[1:]),
+        *({"batch_size": size} for size in sizes if size != first["batch_size"]),
+    ]
     bench = Bench(config, output, found, Result({}, {}, {}, {}), lambda note: told(note, None))
-    begun = time.monotonic()
-
-    def attempt(**changes: Any) -> None:
-        trial = Trial(**{**_last(node, cores, count, config), **changes})
+    begun, besides = time.monotonic(), _BESIDES
+    for place, changes in enumerate(planned):
+        trial = Trial(**{**(_best(node) or first), **changes})
         if count == 0:
             trial.copies = max(1, cores // trial.threads)
-        if any(_same(trial, known) for known in node.trials):
-            return
-        left = seconds - (time.monotonic() - begun)
-        if node.trials and max(_START, _least(node, trial)) > left:
+        left, step = seconds - (time.monotonic() - begun), _step(node, trial)
+        if node.trials and besides + 2 * step > left:
             node.untried.append(trial.setting)
-            return
+            continue
         told(trial.setting, None)
-        _measure(trial, bench, min(each, left))
+        since = time.monotonic()
+        limit = max(1.0, left / (len(planned) - place) - besides, 1.1 * step)
+        learned = _measure(trial, bench, limit)
+        besides = max(1.0, time.monotonic() - since - max(limit, learned))
         node.trials.append(trial)
         write_text(output / "node.json", json.dumps(asdict(node), indent=1) + "\n")
         told("", trial)
-
-    for threads in teams:
-        attempt(threads=threads)
-    for size in sizes:
-        attempt(batch_size=size)
-    for precision in PRECISIONS:
-        attempt(precision=precision)
     node.save(output / "node.json")
     return node
 
 
-def _last(node: Node, cores: int, count: int, config: WorkloadConfig) -> dict[str, Any]:
-    """The best so far as a start for the next."""
+def _first(cores: int, config: WorkloadConfig) -> dict[str, Any]:
+    return {"threads": cores, "copies": 1, "batch_size": min(_BATCH, config.events), "precision": PRECISIONS[0]}
+
+
+def _best(node: Node) -> dict[str, Any]:
+    """So far, as a start for the next; nothing where none ran."""
     good = [trial for trial in node.trials if trial.events_per_second]
-    if not good:
-        return {"threads": cores, "copies": 1, "batch_size": min(4, config.events), "precision": "float32"}
-    best = max(good, key=lambda trial: trial.events_per_second)
-    return {key: getattr(best, key) for key in ("threads", "copies", "batch_size", "precision")}
+    best = max(good, key=lambda trial: trial.events_per_second, default=None)
+    return {key: getattr(best, key) for key in ("threads", "copies", "batch_size", "precision")} if best else {}
 
 
-def _least(node: Node, trial: Trial) -> float:
-    """Seconds that a trial takes at least, about: two steps at the speed of the fastest so far."""
+def _step(node: Node, trial: Trial) -> float:
+    """Seconds of one, about: at the speed of the fastest so far."""
     speeds = [known.events_per_second for known in node.trials if known.events_per_second]
-    return 2 * trial.copies * trial.batch_size / max(speeds) if speeds else 0.0
+    return trial.copies * trial.batch_size / max(speeds) if speeds else 0.0
 
 
-def _same(one: Trial, other: Trial) -> bool:
-    keys = ("threads", "copies", "batch_size", "precision")
-    return all(getattr(one, key) == getattr(other, key) for key in keys)
-
-
-def _measure(trial: Trial, bench: Bench, seconds: float) -> None:
+def _measure(trial: Trial, bench: Bench, seconds: float) -> float:
+    """Fill in what a trial of so many seconds gave; how long it learned."""
     extra = ("train.epochs=1000", f"train.minutes={seconds / 60}", "train.log_every=1", "train.trace=false")
     changes = {"copies": trial.copies, "threads": trial.threads, "precision": trial.precision}
     own = WorkloadConfig(**{**to_data(bench.config), **changes, "settings": (*bench.config.settings, *extra)})
@@ -170,16 +167,18 @@ def _measure(trial: Trial, bench: Bench, seconds: float) -> None:
     made = [Attempt(own.seed, copy, f"runs/{title}-{copy}") for copy in range(trial.copies)]
     Bench(own, bench.output, bench.material, bench.result, bench.told).run(made, trial.batch_size, title)
     trial.message = next((each.message for each in made if each.message), "")
-    if not trial.message:
-        speeds = [_speed(Run((bench.output / each.run).absolute())) for each in made]
-        trial.events_per_second = round(sum(speed for speed, _ in speeds), 4)
-        trial.steps = min(steps for _, steps in speeds)
+    if trial.message:
+        return 0.0
+    speeds = [_speed(Run((bench.output / each.run).absolute())) for each in made]
+    trial.events_per_second = round(sum(speed for speed, _, _ in speeds), 4)
+    trial.steps = min(steps for _, steps, _ in speeds)
+    return max(spent for _, _, spent in speeds)
 
 
-def _speed(run: Run) -> tuple[float, int]:
-    """Events a second behind the first step, and the number of steps."""
+def _speed(run: Run) -> tuple[float, int, float]:
+    """Events a second of the middle step behind the first (others compile and record too), the number of steps, and the
+    seconds of all."""
     steps = [record for record in run.history() if record["kind"] == "step"]
-    late: Sequence[Any] = steps[1:] or steps
-    before = steps[0]["samples"] if len(steps) > 1 else 0
-    seconds = sum(step["seconds"] for step in late)
-    return (late[-1]["samples"] - before) / seconds if seconds else 0.0, len(steps)
+    before = [0, *(step["samples"] for step in steps)]
+    speeds = [(step["samples"] - seen) / step["seconds"] for seen, step in zip(before, steps, strict=False)]
+    return statistics.median(speeds[1:] or speeds), len(steps), sum(step["seconds"] for step in steps)

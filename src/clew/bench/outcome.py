@@ -131,6 +131,7 @@ def summary(result: Result, config: WorkloadConfig) -> dict[str, Any]:
             "events_per_thread": max(1, math.ceil(config.events / team)),
             "events_per_copy": config.events,
             "devices_per_copy": devices(config),
+            "precision": config.precision,
             "seed": config.seed,
         },
         "report": {

@@ -84,10 +84,10 @@ class _Linear(_Lifted):
         rows = values if values.ndim == 3 else values.flatten(1, -2)
         bias = self.bias if "bias" in self._names else None
         if bias is not None and rows.is_cuda and has_triton():
-            from clew.train.packed import kernels
+            from clew.train.packed.kernels import layer
 
-            if kernels.fits(rows, self.weight):
-                found = kernels.Layer.apply(rows, self.weight, bias, self.kind, self.lent())  # type: ignore[no-untyped-call]
+            if layer.fits(rows, self.weight):
+                found = layer.Layer.apply(rows, self.weight, bias, self.kind, self.lent())  # type: ignore[no-untyped-call]
                 return self._shaped(found, values)
         found = self._shaped(self._product(rows, bias), values)
         return _ACTIVE[self.kind](found) if self.kind else found
@@ -115,13 +115,13 @@ class _Chain(nn.Sequential):
 
     def forward(self, values: Tensor) -> Tensor:
         if values.is_cuda and has_triton() and not torch.compiler.is_compiling():
-            from clew.train.packed import kernels
+            from clew.train.packed.kernels import chain
 
             layers = [each for each in self.modules() if isinstance(each, _Linear)]
             given = [getattr(each, name) for each in layers for name in ("weight", "bias")]
-            if kernels.chained(values, given):
+            if chain.fits(values, given):
                 lent = [each for layer in layers for each in layer.lent()]
-                done: Any = kernels.Chain.apply
+                done: Any = chain.Chain.apply
                 return cast(Tensor, done(values, tuple(each.kind for each in layers), lent, *given))
         plain: Any = super().forward
         return cast(Tensor, plain(values))

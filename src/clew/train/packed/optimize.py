@@ -134,11 +134,11 @@ class Rows:
         self.weights.addcmul_(moved, -rates)
 
     def _kernel(self, scalars: Tensor) -> None:
-        from clew.train.packed import kernels
+        from clew.train.packed.kernels.adam import adam
 
         numbers = [self._decay, self._beta1, self._beta2, self._eps]
         given = (self.weights, self.gradients, self.state, scalars, numbers)
-        kernels.adam(*given, decays=self._decays, apart=self.name == "adamw")
+        adam(*given, decays=self._decays, apart=self.name == "adamw")
 
     def _adam(self, rates: Tensor, first: Tensor, second: Tensor) -> None:
         mean, square = self.state
