@@ -65,7 +65,7 @@ def main() -> int:
             history(scratch, 2000 if quick else 10_000, conditions),
         ]
         if arguments.ray:
-            bars += rival(scratch, arguments.ray, 10 if quick else 20, conditions)
+            bars += rival(scratch, arguments.ray, 10 if quick else 24, 2 if quick else 6, conditions)
         if arguments.device:
             separate(scratch, 16 if quick else 64, conditions)
     conditions |= {key: value for key, value in capture().items() if key in ("cpu", "cores", "python", "packages")}
@@ -125,21 +125,25 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
     return _bar(f"an ask of 4 parameters behind {trials:,} trials, 25th percentile", _quartile(spent), 250, "ms")
 
 
-def rival(scratch: Path, python: Path, trials: int, conditions: dict[str, Any]) -> list[dict[str, Any]]:
-    """Trials an hour once both slots are busy, and seconds to the first trial, by clew and by Ray Tune."""
+def rival(scratch: Path, python: Path, trials: int, turns: int, conditions: dict[str, Any]) -> list[dict[str, Any]]:
+    """Trials an hour once both slots are busy, and seconds to the first trial, by clew and by Ray Tune in turns. Others
+    use this machine too: each side counts by the quarter of its rounds that was disturbed least."""
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 8, "train.threads": 1, "model.hidden": 16}
-    rounds = [_round(scratch, python, settings, trials, number) for number in range(2)]
+    rounds = [_round(scratch, python, settings, trials, number) for number in range(turns)]
     conditions["rival"] = rounds
     print(f"{'':8}{'trials/hour':>14}{'first trial, s':>16}")
     for name in ("clew", "ray"):
         for each in rounds:
             print(f"{name:8}{each[name]['per_hour']:>14,.0f}{each[name]['first']:>16.2f}")
-    ratio = min(each["clew"]["per_hour"] / each["ray"]["per_hour"] for each in rounds)
-    first = max(each["clew"]["first"] / each["ray"]["first"] for each in rounds)
-    told = {"name": "trials/hour against Ray Tune, the worse of two rounds", "value": ratio, "bar": 1, "unit": "x"}
+    rates = {name: np.percentile([each[name]["per_hour"] for each in rounds], 75) for name in ("clew", "ray")}
+    firsts = {name: _quartile([each[name]["first"] for each in rounds]) for name in ("clew", "ray")}
+    ratio = float(rates["clew"] / rates["ray"])
+    told = {"name": f"trials/hour against Ray Tune, quartiles of {turns}", "value": ratio, "bar": 1, "unit": "x"}
     return [
         {**told, "ok": ratio >= 1},
-        _bar("time to the first trial against Ray Tune's, the worse of two rounds", first, 1, "x"),
+        _bar(
+            f"time to the first trial against Ray Tune's, quartiles of {turns}", firsts["clew"] / firsts["ray"], 1, "x"
+        ),
     ]
 
 

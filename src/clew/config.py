@@ -19,7 +19,8 @@ from clew.errors import ConfigError, nearest
 Key = tuple[str | int, ...]
 S = TypeVar("S", bound="Section")
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""In C where it is there: settings are written for every trial of a study."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""In C where it is there: settings are written and read for every trial of a study."""
 
 
 class Section(BaseModel):
@@ -54,9 +55,10 @@ def read_document(path: Path) -> Document:
     """
     try:
         text = path.read_text(encoding="utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = _LOADER(text)
+        node = loader.get_single_node()
         _check_once(node, path)
-        data = yaml.safe_load(text)
+        data = None if node is None else loader.construct_document(node)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError) as error:

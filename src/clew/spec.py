@@ -19,6 +19,8 @@ from clew.tune.config import TuneConfig
 _YAML = (".yaml", ".yml")
 SECTIONS = ("prepare", "train", "tune")
 """Clew's own, beside those of a recipe."""
+_schemas: dict[type[Recipe], type[Section]] = {}
+"""Those made before: each takes some ten milliseconds, and a study asks for it with every trial."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,12 @@ def schema(recipe: type[Recipe]) -> type[Section]:
     Raises:
         ConfigError: the recipe's settings use a name that is clew's.
     """
+    if recipe in _schemas:
+        return _schemas[recipe]
     taken = {"recipe", *SECTIONS} & recipe.Config.model_fields.keys()
     if taken:
         raise ConfigError(f"recipe {recipe.__name__}: its Config may not use clew's own name '{taken.pop()}'")
-    return create_model(
+    _schemas[recipe] = create_model(
         f"{recipe.__name__}Spec",
         __base__=recipe.Config,
         recipe=(str, ...),
@@ -83,6 +87,7 @@ def schema(recipe: type[Recipe]) -> type[Section]:
         train=(TrainConfig, TrainConfig()),
         tune=(TuneConfig | None, None),
     )
+    return _schemas[recipe]
 
 
 def _defaults(recipe: type[Recipe]) -> dict[str, Any]:

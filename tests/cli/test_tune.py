@@ -46,7 +46,7 @@ def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> Non
     given = spec.load("best.yaml")
     assert given.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
     assert given.recipe.config.model.hidden == best["settings"]["model.hidden"]
-    assert given.tune is None
+    assert given.tune is None and (given.train.best.metric, given.train.best.direction) == ("efficiency", "maximize")
     shown = done("tune", "show", "s").splitlines()
     assert shown[2].split()[:3] == ["trial", "state", "val/efficiency"]
     assert int(shown[3].split()[0]) == best["trial"]
@@ -82,7 +82,7 @@ def test_from_outside(mine: Path) -> None:
         (("run", "my.yaml", "--set", "tune.space={model.hiden: {choice: [1]}}"), "unknown key 'model.hiden'"),
         (("run", "my.yaml", "--set", "tune.objective=efficiency"), "write val/METRIC"),
         (("run", "my.yaml", "--set", "tune.sampler=tp"), "input should be 'tpe'"),
-        (("run", "my.yaml", "--parallel", "1000"), "1000 trials of 1 ranks do not fit"),
+        (("run", "my.yaml", "--parallel", "1000"), "1000 trials at a time do not fit"),
         (("run", "my.yaml", "--set", "tune.storage=mysql"), "choose journal, sqlite or a URL"),
         (
             ("run", "my.yaml", "--set", "tune.space={segments.phi_cut: {uniform: [0.1, 0.3]}}"),

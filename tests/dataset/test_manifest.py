@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clew import Dataset, concat
-from clew.dataset.manifest import MANIFEST
+from clew.dataset.manifest import MANIFEST, hold
 from clew.errors import DataError
 from tests.conftest import EVENTS
 
@@ -47,6 +47,20 @@ def test_shards_one_after_the_other_are_the_split(dataset: Dataset) -> None:
     pieces = list(dataset.shards("train"))
     assert sum(map(len, pieces)) == dataset.splits["train"]
     assert np.array_equal(concat(pieces).fixed("event"), dataset.read("train").fixed("event"))
+
+
+def test_splits_that_are_held_are_read_once(dataset: Dataset) -> None:
+    assert dataset.read("val") is not dataset.read("val")
+    hold(2)
+    try:
+        first, columns = dataset.read("val"), list(dataset.schema)[:1]
+        assert Dataset(dataset.path).read("val") is first
+        assert list(dataset.read("val", columns=columns)) == columns and dataset.read("val") is first
+        dataset.read("train"), dataset.read("test")
+        assert dataset.read("val") is not first
+    finally:
+        hold(0)
+    assert dataset.read("val") is not dataset.read("val")
 
 
 def test_an_unknown_split_suggests_the_nearest(dataset: Dataset) -> None:

@@ -21,11 +21,11 @@ import pytest
 
 from clew import Dataset, Run, spec
 from clew.config import to_yaml
-from clew.errors import ConfigError, RunError
+from clew.errors import ConfigError
 from clew.tune.api import tune
 from clew.tune.slots import slots
 from clew.tune.study import Outcome, Study
-from tests.tune import template
+from tests.tune import LR, template
 
 CLEW = str(Path(sys.executable).parent / "clew")
 pytestmark = pytest.mark.timeout(180)
@@ -276,6 +276,26 @@ def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path:
     assert not (tmp_path / "s").exists()
 
 
-def test_a_metric_that_is_not_there_ends_the_study(flat: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"2 trials failed one after the other.* 'nera' is not among loss, near"):
-        run(template(flat, tune={"objective": "val/nera", "failures": 2, "parallel": 1}), tmp_path / "s")
+def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
+    told = "tune.objective 'val/nera' is no metric of these trainings; did you mean 'val/near'?"
+    with pytest.raises(ConfigError) as caught:
+        run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
+    assert str(caught.value) == told
+    assert only(Study.open(tmp_path / "s")).reason == told
+
+
+def test_a_trial_gives_the_bits_of_a_training_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+    """The third in a process that did two others, with rates and a batch size of their own."""
+    settings = {"train.dataset": str(dataset.path), "train.epochs": 2, "train.threads": 1, "model.hidden": 8}
+    tuned = {"space": {**LR, "train.batch_size": {"choice": [16, 32]}}, "trials": 3, "parallel": 1, "sampler": "random"}
+    study = run(spec.load("tracking").changed({**settings, "tune": tuned}, "here"), tmp_path / "s")
+    trials = [Run(study.folder.trials / f"trial-000{number}") for number in range(3)]
+    assert len({(trial.last("start") or {})["pid"] for trial in trials}) == 1
+    own = tmp_path / "own"
+    yaml = study.folder.jobs / "trial-0002.yaml"
+    done = subprocess.run([CLEW, "train", str(yaml), "--output", str(own)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    for name in ("last", "best"):
+        assert trials[2].checkpoint(name).read_bytes() == Run(own).checkpoint(name).read_bytes()
+    alone, reused = ([each["metrics"] for each in trial.records(kind="validation")] for trial in (Run(own), trials[2]))
+    assert alone == reused

@@ -197,7 +197,8 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
 def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.tune.coordinator._BEAT", 0.1)
+    monkeypatch.setattr("clew.tune.presence._BEAT", 0.1)
+    monkeypatch.setattr("clew.tune.coordinator._LOOK", 0.1)
     made = study(tmp_path / "study", trials=2)
     (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
     assert made.ask("gone") is not None

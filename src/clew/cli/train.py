@@ -188,7 +188,8 @@ def train(
     held = None if lease is None else Lease(Path(lease))
     if again and resume is None and output is not None and _begun(Path(output)):
         resume, dataset, workers, epochs, output, strategy, listen, settings = output, *[None] * 7
-    with following() as begun, _warnings(), fetching():
+    # whoever gave a lease watches the records
+    with following() if held is None else contextlib.nullcontext(_begins) as begun, _warnings(), fetching():
         if resume is not None:
             others = [dataset, epochs, replicas, output, strategy, listen, *(settings or ())]
             run = _resume(resume, workers, minutes, begun, held, others, again=again)
@@ -221,6 +222,10 @@ def train(
         _tell_ensemble(run)
     elif launched().rank == 0:
         console.print(f"{bold(run.path)} finished. Next: {program()} evaluate {bold(run.path)}")
+
+
+def _begins(run: Run) -> None:
+    console.print(f"run {bold(run.path)}")
 
 
 def _tell_ensemble(run: Run) -> None:

@@ -156,6 +156,7 @@ def best(
     from clew.errors import RunError
     from clew.files import write_text
     from clew.tune import space
+    from clew.tune.jobs import common
     from clew.tune.study import Study
 
     opened = Study.open(study)
@@ -168,7 +169,9 @@ def best(
     if len(found) > 1:
         numbers = ", ".join(str(each.number) for each in found)
         raise RunError(f"{study}: the front has {len(found)} trials ({numbers}); choose one with --trial")
-    write_text(apply, to_yaml(space.apply(opened.folder.document().data, found[0].settings)))
+    data = opened.folder.document().data
+    fixed = common(data, opened.config) if "recipe" in data else {}
+    write_text(apply, to_yaml(space.apply(data, {**fixed, **found[0].settings})))
     console.print(f"{bold(apply)} has the settings of trial {found[0].number}. Next: {program()} train {bold(apply)}")
 
 
@@ -316,6 +319,7 @@ def evaluate(
     What fails gets a status other than 0 and a loss of 1e30; the command itself then ends with 0, as the grid wants it.
     """
     from clew import spec
+    from clew.cli.follow import following
     from clew.errors import ClewError, ConfigError
     from clew.tune import panda
 
@@ -324,9 +328,9 @@ def evaluate(
         raise ConfigError("--name: expected NAME=KEY, for example --name lr=train.optimizer.lr")
     try:
         inputs = panda.read(files) if files.exists() else []
-        found = panda.evaluate(
-            spec.load(recipe, settings or ()), panda.read(given), inputs, folder=Path.cwd(), names=dict(named)
-        )
+        loaded, point = spec.load(recipe, settings or ()), panda.read(given)
+        with following() as begun:
+            found = panda.evaluate(loaded, point, inputs, folder=Path.cwd(), names=dict(named), begun=begun)
     except ClewError as error:
         panda.write(output, {"status": error.exit_code, "loss": panda.WORST, "message": str(error)})
         raise

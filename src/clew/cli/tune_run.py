@@ -117,9 +117,11 @@ def tell_end(study: Study) -> None:
     if study.config.packed:
         _tell_unpacked(study)
     again, path = program(), study.folder.path
-    if study.best():
+    best = study.best()
+    if best:
+        which = f" --trial {best[0].number}" if len(best) > 1 else ""  # one of the front
         console.print(
-            f"Next: {again} tune best {bold(path)} --apply best.yaml   or: {again} tune show {bold(path)} --html"
+            f"Next: {again} tune best {bold(path)}{which} --apply best.yaml   or: {again} tune show {bold(path)} --html"
         )
 
 

@@ -13,6 +13,9 @@ from clew.cli.runs_list import length
 if TYPE_CHECKING:
     from clew.tune.study import Outcome, Study
 
+_BRIEF = 60.0
+"""Seconds below which tenths of one are told."""
+
 
 def show(study: Study, *, most: int | None = None) -> None:
     """Print counts, costs and the trials, the best first."""
@@ -63,7 +66,7 @@ def columns(study: Study, found: Sequence[Outcome]) -> list[Column]:
         *objectives,
         Column("step", [str(max(each.reports, default="")) for each in found], rank=2, right=True),
         *settings,
-        Column("time", [length(each.seconds) if each.seconds else "" for each in found], rank=1, right=True),
+        Column("time", [_time(each.seconds) for each in found], rank=1, right=True),
         Column("why", [" ".join(each.reason.split())[:60] for each in found], rank=90),
     ]
 
@@ -74,6 +77,10 @@ def _value(each: Outcome, place: int) -> str:
         return f"{each.values[place]:.6g}{spread}"
     last = each.reports[max(each.reports)] if each.reports and place == 0 else math.nan
     return "" if math.isnan(last) else f"({last:.6g})"
+
+
+def _time(seconds: float) -> str:
+    return "" if not seconds else f"{seconds:.1f} s" if seconds < _BRIEF else length(seconds)
 
 
 def _short(key: str, space: Any) -> str:

@@ -88,6 +88,19 @@ class Manifest(Section):
             raise DataError(f"{path}: not a dataset's manifest of format 1 ({type(error).__name__})") from error
 
 
+_held: dict[tuple[Any, ...], Table] = {}
+_most = 0
+
+
+def hold(splits: int) -> None:
+    """From now on keep so many of the splits that were read last in memory: this process does one training after the
+    other, and what a dataset holds never changes."""
+    global _most
+    _most = splits
+    while len(_held) > splits:
+        del _held[next(iter(_held))]
+
+
 class Dataset:
     """A prepared dataset, opened for reading. Cheap to make; shards are opened when read.
 
@@ -116,11 +129,20 @@ class Dataset:
         Raises:
             DataError: no such split, it is empty, or a shard is missing or damaged.
         """
+        key = (self.manifest.key, str(self.path.absolute()), split, None if columns is None else tuple(columns))
+        if key in _held:
+            _held[key] = _held.pop(key)  # now the last to go
+            return _held[key]
+        while len(_held) >= max(_most, 1):
+            del _held[next(iter(_held))]
         tables = list(self.shards(split, columns=columns))
         if not tables:
             hint = "give it a share with prepare.split, or files with prepare.input"
             raise DataError(f"{self.path}: the split '{split}' is empty; {hint}")
-        return concat(tables)
+        table = concat(tables)
+        if _most:
+            _held[key] = table
+        return table
 
     def shards(self, split: str, *, columns: Sequence[str] | None = None) -> Iterator[Table]:
         """A split, a shard at a time."""

@@ -55,15 +55,20 @@ class Detached:
         return _ENDS.get(file.read_text().strip(), "failed") if file.exists() else "lost"
 
     def stop(self, job: Job) -> None:
-        keeper = named_process(job.id)
+        keeper = _keeper(job)
         if keeper is not None:
             keeper.terminate()
 
     def kill(self, job: Job) -> None:
-        keeper = named_process(job.id)
+        keeper = _keeper(job)
         if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(keeper.pid, signal.SIGKILL)
+
+
+def _keeper(job: Job) -> psutil.Process | None:
+    """Who keeps a job, while it runs: then it may keep another."""
+    return None if exit_file(Path(job.folder)).exists() else named_process(job.id)
 
 
 def exit_file(folder: Path) -> Path:

@@ -16,12 +16,25 @@ from clew.errors import RecipeError
 _LOOK = 2.0
 """Seconds between two looks whether a parent lives."""
 _inside = False
+_before = 0.0
+"""Processor seconds that this process had used when its job began."""
 
 
 def mark() -> None:
     """Remember that this process is a worker."""
     global _inside
     _inside = True
+
+
+def begin() -> None:
+    """A job begins: what this process did before is not its."""
+    global _before
+    _before = time.process_time()
+
+
+def cpu() -> float:
+    """Processor seconds of this process's job so far."""
+    return time.process_time() - _before
 
 
 def serve(parent: int) -> None:

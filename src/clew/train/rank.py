@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from clew.errors import LeaseError, StoppedError
 from clew.launch.lease import Lease
 from clew.launch.place import Place
+from clew.launch.worker import cpu
 from clew.ledger import Run, Writer
 from clew.ledger.listeners import listeners
 from clew.ledger.records import SCHEMA
@@ -55,9 +55,9 @@ def on_record(run: Run, config: TrainConfig, place: Place, lease: Lease | None) 
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **told, cpu=time.process_time())
+            writer.write("end", status=status, **told, cpu=cpu())
             raise
-        writer.write("end", status="finished", message=rank.over, cpu=time.process_time())
+        writer.write("end", status="finished", message=rank.over, cpu=cpu())
 
 
 def monitored(

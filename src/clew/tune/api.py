@@ -19,11 +19,12 @@ from clew.ledger.folder import next_name
 from clew.ledger.pushing import pushed
 from clew.tune import folds, space
 from clew.tune.config import TuneConfig
-from clew.tune.coordinator import Coordinator, others
+from clew.tune.coordinator import Coordinator
 from clew.tune.folder import StudyFolder
 from clew.tune.inline import Inline
 from clew.tune.jobs import Jobs
 from clew.tune.packed import Packed
+from clew.tune.presence import others
 from clew.tune.slots import slots
 from clew.tune.space import Template
 from clew.tune.study import Study
@@ -52,12 +53,13 @@ def tune(
     called with the study now and then. `join` helps another process with a study it is at.
 
     Raises:
-        ConfigError, DataError: the space, the settings or the data do not fit; nothing was begun.
+        ConfigError, DataError: the space, the settings or the data do not fit; nothing was begun, or, where the
+            objective is no metric of the recipe's, the first trial alone.
         RunError: another process is at this study, or too many trials failed one after the other.
         StoppedError: a signal stopped it; calling again goes on.
     """
     opened = study if isinstance(study, Study) else prepared(template, study)
-    there = others(opened)
+    there = others(opened.folder)
     if there and not join:
         told = f"{opened.folder.path}: {' and '.join(there)} is at this study"
         raise RunError(f"{told}; wait for it, or help with --join")
@@ -71,8 +73,11 @@ def tune(
         warm.ready(template.recipe.location)
         doing = Packed(opened.folder, template, rooms) if opened.config.packed else Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
-    with _stoppable(coordinator), pushed(root=opened.folder.trials):
-        coordinator.run()
+    try:
+        with _stoppable(coordinator), pushed(root=opened.folder.trials):
+            coordinator.run()
+    finally:
+        warm.release()
     return opened
 
 

@@ -16,6 +16,7 @@ Count = Annotated[int, Field(ge=1)]
 Number = int | float
 Scalar = bool | int | float | str | None
 FORMS = ("uniform", "log", "choice")
+_ONE_OF = f"give one of {', '.join(FORMS)}, as {{log: [1e-5, 1e-1]}} or {{choice: [64, 128]}}"
 SAMPLERS = ("tpe", "cmaes", "gp", "nsga2", "random", "grid", "qmc")
 PRUNERS = ("none", "asha", "hyperband", "median", "wilcoxon")
 FACTS = ("parameters", "seconds", "cpu_seconds", "samples_per_second")
@@ -49,11 +50,18 @@ class Parameter(Section):
     when: dict[str, Any] = {}
     """Only where other parameters of the space have these values (one each, or a list of them)."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _a_form(cls, given: Any) -> Any:
+        if not isinstance(given, (Mapping, cls)):
+            raise ValueError(_ONE_OF)
+        return given
+
     @model_validator(mode="after")
     def _one_form(self) -> Self:
         given = [name for name in FORMS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give one of {', '.join(FORMS)}, as {{log: [1e-5, 1e-1]}} or {{choice: [64, 128]}}")
+            raise ValueError(_ONE_OF)
         bounds = self.bounds
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the lowest value must be below the highest: {list(bounds)}")

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import secrets
 import socket
 import statistics
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import psutil
-
-from clew.errors import RunError, StoppedError
-from clew.files import write_text
-from clew.tune.lock import alive, identity
+from clew.errors import ConfigError, RunError, StoppedError
+from clew.tune.presence import lives, present
 from clew.tune.study import OUTSIDE, Asked, Study
 from clew.tune.work import End, Executor, Piece, Report
 
-_PAUSE = 0.02
+_PAUSE = 0.05
 """Seconds between two looks at trials where nothing happens."""
 _BRIEF = 10.0
 """Seconds below which a trial is brief: the next is then asked for before there is room for it."""
 _SHOW = 0.5
 """Seconds between two times at which those who watch are told."""
-_BEAT = 2.0
-"""Seconds between two signs of life, and two looks for trials that lost their coordinator."""
+_LOOK = 2.0
+"""Seconds between two looks for trials that lost their coordinator."""
 
 
 @dataclass
@@ -64,18 +57,20 @@ class Coordinator:
         Raises:
             StoppedError: it was told to stop; what was under way can be gone on with.
             RunError: too many trials failed one after the other.
+            ConfigError: the first has shown that all would.
         """
         try:
-            with self._present():
+            with present(self.study.folder.coordinators / self.me):
                 while not self._over():
                     self._look_round()
                     busy = self._hand_out()
                     for event in self.executor.poll():
                         busy = True
+                        self._begin_queued()  # before anything is made of what ended
                         self._heard(event)
                     self._show()
                     if not busy and not self._ask_ahead():
-                        time.sleep(_PAUSE)
+                        self.executor.rest(_PAUSE)
         finally:
             self.executor.close()
         self._show(now=True)
@@ -106,9 +101,15 @@ class Coordinator:
                 if asked is None:
                     break
                 self._begin(asked)
-            self.executor.start(self._queue.pop(0))
-            busy = True
+            busy = self._begin_queued()
         return busy
+
+    def _begin_queued(self) -> bool:
+        """Begin pieces that are asked for already, as long as there is room; whether there were any."""
+        before = len(self._queue)
+        while self._queue and not self.stopping and self.executor.room() > 0:
+            self.executor.start(self._queue.pop(0))
+        return len(self._queue) < before
 
     def _ask_ahead(self) -> bool:
         """Where trials are brief, have one ready for the next slot that is free; whether one was asked for now."""
@@ -166,6 +167,7 @@ class Coordinator:
             "seconds": round(sum(each.seconds for each in ends), 3),
             "cpu": round(sum(each.cpu for each in ends), 3),
             "attempts": max(each.attempts for each in ends),
+            "begun": min(each.begun for each in ends),
         }
         number, whole = trial.asked.number, len(ends) == len(trial.pieces)
         if last.state == "complete" and (whole or not hopeless):
@@ -175,17 +177,20 @@ class Coordinator:
             self._failed = 0
         elif last.state == "failed":
             self.study.tell(number, state="failed", reason=last.reason, **facts)
-            self._count_failure(last.reason)
+            self._count_failure(last)
         else:
             reason = last.reason or f"pruned: {last.values[0]:.6g} in fold {last.piece.fold}"
             self.study.tell(number, state="pruned", reason=reason, **facts)
             self._failed = 0
 
-    def _count_failure(self, reason: str) -> None:
+    def _count_failure(self, last: End) -> None:
         self._failed += 1
+        if last.always and not self.study.count()["complete"]:
+            self.halt()
+            raise ConfigError(last.reason)
         if self._failed >= self.study.config.failures:
             self.halt()
-            raise RunError(f"{self._failed} trials failed one after the other; the last: {reason}")
+            raise RunError(f"{self._failed} trials failed one after the other; the last: {last.reason}")
 
     def halt(self) -> None:
         """Have everything stop, ready to be gone on with."""
@@ -211,7 +216,7 @@ class Coordinator:
             return
         if time.monotonic() < self._looked:
             return
-        self._looked = time.monotonic() + _BEAT
+        self._looked = time.monotonic() + _LOOK
         for asked in self.study.take_over(self.me, self._lives):
             if asked.number not in self._under:
                 self._begin(asked)
@@ -221,60 +226,3 @@ class Coordinator:
         if owner == self.me or owner.startswith(OUTSIDE):
             return True
         return lives(self.study.folder.coordinators / owner, self._others, self.study.config.lease_seconds)
-
-    @contextlib.contextmanager
-    def _present(self) -> Iterator[None]:
-        """Be seen by others while the block runs."""
-        file, done = self.study.folder.coordinators / self.me, threading.Event()
-        write_text(file, json.dumps({"process": identity(), "since": time.time()}))
-
-        def beat() -> None:
-            while not done.wait(_BEAT):
-                with contextlib.suppress(OSError):
-                    os.utime(file)
-
-        thread = threading.Thread(target=beat, name="sign of life", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-            file.unlink(missing_ok=True)
-
-
-def lives(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> bool:
-    """Whether the coordinator behind a file gives signs of life; `seen` remembers when which was last noticed."""
-    try:
-        told, stamp = json.loads(file.read_text()), file.stat().st_mtime
-    except FileNotFoundError:
-        return False
-    if not alive(told["process"]):
-        return False
-    if seen.get(file.name, (None,))[0] != stamp:
-        seen[file.name] = (stamp, time.monotonic())
-    return time.monotonic() - seen[file.name][1] < patience or told["process"].split()[0] == socket.gethostname()
-
-
-def others(study: Study) -> list[str]:
-    """Processes that coordinate a study now, as `pid N on HOST`. For those of other hosts a sign of life is waited for:
-    whoever was taken for dead in error is only helped."""
-    found = []
-    for file in sorted(study.folder.coordinators.iterdir()):
-        with contextlib.suppress(FileNotFoundError, psutil.Error):
-            host, pid, _ = json.loads(file.read_text())["process"].split()
-            if lives(file, {}, 0.0) or (host != socket.gethostname() and _stirs(file)):
-                found.append(f"pid {pid} on {host}")
-            else:
-                file.unlink(missing_ok=True)
-    return found
-
-
-def _stirs(file: Path) -> bool:
-    """Whether a file is touched within three beats."""
-    before, end = file.stat().st_mtime, time.monotonic() + 3 * _BEAT
-    while time.monotonic() < end:
-        if file.stat().st_mtime != before:
-            return True
-        time.sleep(0.2)
-    return False

@@ -43,6 +43,9 @@ class Inline:
         self._piece = None
         yield self._end(piece, "pruned" if self._why else "complete", found, self._why)
 
+    def rest(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     def prune(self, piece: Piece, why: str) -> None:
         self._why = why
 

@@ -17,9 +17,11 @@ from typing import Any, Literal
 from clew.config import to_yaml
 from clew.errors import ClewError, ConfigError
 from clew.files import write_text
+from clew.launch.detached import exit_file
 from clew.launch.launcher import ANYWHERE, ENDS, LAUNCHERS, Job, Launcher, Room, State, find
 from clew.launch.lease import Lease
 from clew.launch.ranks import Ranks
+from clew.launch.warm import Warm, rest
 from clew.ledger import Run
 from clew.tune import measure, space
 from clew.tune.config import TuneConfig
@@ -29,6 +31,8 @@ from clew.tune.space import Template
 from clew.tune.work import End, Piece, Report
 
 _PRUNED = "pruned"
+_LOOK = 0.3
+"""Seconds between two looks for the process of a trial; its exit code is looked for every time."""
 
 
 @dataclass
@@ -49,6 +53,8 @@ class _Attempt:
     away: bool = False
     """Begun on another host: only its files can be seen."""
     stamp: float | None = None
+    looked: float = 0.0
+    """When its process was last looked for, by our clock."""
     moment: float = field(default_factory=time.monotonic)
     """When its holder was last seen to be alive, by our clock."""
     validations: Validations = field(init=False)
@@ -69,7 +75,7 @@ class Jobs:
         config = template.tune
         assert config is not None, "a study has settings"
         self._folder, self._template, self._rooms, self._config = folder, template, list(rooms), config
-        self._launcher = launcher or (find("warm") if config.ranks == 1 else Ranks(config.ranks))
+        self._launcher = launcher or (Warm(again=True) if config.ranks == 1 else Ranks(config.ranks))
         self._active: dict[str, _Attempt] = {}
         self._free = list(range(len(self._rooms)))
         self._stopping = False
@@ -122,6 +128,9 @@ class Jobs:
 
     def close(self) -> None:
         self._active.clear()
+
+    def rest(self, seconds: float) -> None:
+        rest(seconds)
 
     def _attempt(self, piece: Piece, number: int) -> _Attempt:
         lease = Lease(self._folder.leases / f"{piece.name}.a{number}")
@@ -197,6 +206,10 @@ class Jobs:
 
     def _state(self, attempt: _Attempt, job: Job) -> State:
         if not attempt.away:
+            now = time.monotonic()
+            if job.launcher == "warm" and now < attempt.looked + _LOOK and not exit_file(Path(job.folder)).exists():
+                return "running"
+            attempt.looked = now
             return self._of(job).state(job)
         ended = attempt.run.config_file.exists() and attempt.run.end() is not None
         return "failed" if ended else "running"
@@ -230,7 +243,8 @@ class Jobs:
             return self._end(attempt, "stopped") if self._stopping else self._go_on(attempt)
         if end.get("error") == "LostWorkerError" or end["status"] == "interrupted":
             return self._retry(attempt, str(end["message"]))
-        return self._end(attempt, "failed", str(end["message"]))
+        lacks = measure.missing(str(end["message"]), self._config.objectives)
+        return self._end(attempt, "failed", lacks or str(end["message"]), always=bool(lacks))
 
     def _retry(self, attempt: _Attempt, why: str) -> End | None:
         attempt.lease.revoke()
@@ -252,7 +266,7 @@ class Jobs:
         try:
             values = measure.value(attempt.run, self._config.objectives)
         except measure.MissingMetricError as error:
-            return self._end(attempt, "failed", str(error))
+            return self._end(attempt, "failed", str(error), always=True)
         return self._end(attempt, "complete", values=values)
 
     def _end(
@@ -261,13 +275,16 @@ class Jobs:
         state: Literal["complete", "pruned", "failed", "stopped"],
         reason: str = "",
         values: tuple[float, ...] = (),
+        *,
+        always: bool = False,
     ) -> End:
         cost = measure.Cost(0.0, 0.0)
         with contextlib.suppress(ClewError, OSError):
             cost = measure.cost(attempt.run)
         if state != "stopped":
             attempt.lease.revoke()
-        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, max(attempt.number, 1))
+        tries = max(attempt.number, 1)
+        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, tries, cost.begun, always)
 
     def _forget(self, attempt: _Attempt) -> None:
         self._active.pop(attempt.piece.name, None)
@@ -280,15 +297,22 @@ def settings(template: Template, config: TuneConfig, piece: Piece, folder: Study
     Raises:
         ConfigError: the values do not go together.
     """
-    fixed: dict[str, Any] = {"train.workers": 1}  # as many as the launcher starts
+    fixed = {"train.workers": 1, **common(template.data, config)}  # as many as the launcher starts
+    if piece.fold is not None:
+        fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
+    return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
+
+
+def common(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
+    """What all trials of a study have beside their values, by key; `data` is its document."""
+    fixed: dict[str, Any] = {}
     lead = next((each for each in config.objectives if each.validated), None)
     if lead is not None:  # the weights that are kept are those the objective speaks of
         fixed |= {"train.best.metric": lead.validated, "train.best.direction": lead.direction}
     if config.packed is not None:  # one pass over the data serves all trials of a pack
-        fixed["train.order"] = template.train.seed if template.train.order is None else template.train.order
-    if piece.fold is not None:
-        fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
-    return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
+        order, seed = (data["train"].get(name) for name in ("order", "seed"))
+        fixed["train.order"] = seed if order is None else order
+    return fixed
 
 
 def _killed(job: Job | None) -> bool:

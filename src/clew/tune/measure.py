@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from clew.errors import nearest
 from clew.ledger import Run
 from clew.ledger.records import Record, read
 from clew.ledger.summary import summarize
@@ -23,6 +25,8 @@ class Cost:
 
     seconds: float
     cpu: float
+    begun: float = 0.0
+    """When that was, in seconds since 1970."""
 
 
 def value(run: Run, objectives: Sequence[Objective]) -> tuple[float, ...]:
@@ -48,8 +52,7 @@ def _best(validations: list[Record], objectives: Sequence[Objective]) -> Record:
 def _value(run: Run, best: Record, objective: Objective) -> float:
     if objective.validated is not None:
         if objective.validated not in best["metrics"]:
-            known = ", ".join(f"val/{name}" for name in best["metrics"]) or "none: it was never validated"
-            raise MissingMetricError(f"tune.objective '{objective.metric}' is not among {known}")
+            raise MissingMetricError(_missing(objective, list(best["metrics"])))
         found = best["metrics"][objective.validated]
         return math.nan if found is None else float(found)
     name = objective.metric.partition("/")[2]
@@ -59,20 +62,34 @@ def _value(run: Run, best: Record, objective: Objective) -> float:
     return float(getattr(summarize(run), name))
 
 
+def missing(told: str, objectives: Sequence[Objective]) -> str:
+    """What a study says where a run's last words are that it has no such metric; '' where they are others."""
+    found = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", told)
+    lead = next((each for each in objectives if found is not None and each.validated == found[1]), None)
+    return "" if found is None or lead is None else _missing(lead, found[2].split(", "))
+
+
+def _missing(objective: Objective, known: Sequence[str]) -> str:
+    names = [f"val/{name}" for name in known]
+    told = nearest(objective.metric, names) if names else ": it was never validated"
+    return f"tune.objective '{objective.metric}' is no metric of these trainings{told}"
+
+
 def cost(run: Run) -> Cost:
     """What it took so far. An attempt that was killed counts on the clock up to its last record."""
-    seconds = cpu = 0.0
+    seconds = cpu = first = 0.0
     for stream in run.streams():
         begun = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
                 seconds += last - begun if stream == run.lead and begun is not None and last is not None else 0.0
                 begun = record["time"]
+                first = first or begun
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
         if stream == run.lead and begun is not None and last is not None:
             seconds += last - begun
-    return Cost(seconds, cpu)
+    return Cost(seconds, cpu, first)
 
 
 class Validations:

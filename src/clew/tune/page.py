@@ -18,6 +18,8 @@ from clew.tune.study import Outcome, Study
 
 SHADES = ((0.0, "#0072b2"), (0.5, "#b4aa98"), (1.0, "#d55e00"))
 _LOOKS = {"complete": "#0072b2", "pruned": "#e69f00", "failed": "#7f7f7f", "running": "#009e73", "waiting": "#7f7f7f"}
+_DECADES = 2
+"""Below which a logarithmic axis has ticks at 1, 2 and 5."""
 _CURVES = 200
 """Trials whose curves are drawn, at most: a browser draws no more in good time."""
 
@@ -240,15 +242,16 @@ def dimension(study: Seen, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
             "ticktext": texts,
             "range": [min(ticks), max(ticks)],
         }
-    if parameter.log is not None:
-        low, high = (math.log10(each) for each in parameter.log)
-        logs = [math.log10(each) if each is not None else low for each in given]
-        ticks_at = [low + (high - low) * place / 4 for place in range(5)]
-        shown = [f"{10**each:.3g}" for each in ticks_at]
-        return {"label": label, "values": logs, "range": [low, high], "tickvals": ticks_at, "ticktext": shown}
-    bounds = parameter.bounds
-    assert bounds is not None
-    return {"label": label, "values": [bounds[0] if e is None else e for e in given], "range": list(bounds)}
+    assert parameter.bounds is not None
+    log = parameter.log is not None
+    low, high = (math.log10(each) if log else each for each in parameter.bounds)
+    missing = low - (high - low) / 8  # below all that can be
+    values = [missing if each is None else math.log10(each) if log else each for each in given]
+    at = [low + (high - low) * place / 4 for place in range(5)]
+    told = [f"{10**each if log else each:.3g}" for each in at]
+    if missing in values:
+        low, at, told = missing, [missing, *at], ["–", *told]
+    return {"label": label, "values": values, "range": [low, high], "tickvals": at, "ticktext": told}
 
 
 def _slices(study: Seen, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
@@ -290,8 +293,18 @@ def _axis(parameter: Parameter) -> dict[str, Any]:
         return {"type": "category", "categoryarray": [str(each) for each in parameter.choice or ()]}
     ends = [math.log10(each) if parameter.log is not None else each for each in bounds]
     margin = 0.04 * (ends[1] - ends[0])
-    kind = {"type": "log", "exponentformat": "power"} if parameter.log is not None else {"type": "linear"}
+    kind: dict[str, Any] = {"type": "linear"}
+    if parameter.log is not None:
+        kind = {"type": "log", "exponentformat": "power"}
+        if ends[1] - ends[0] < _DECADES:  # plotly would write 2 for 20
+            kind = {"type": "log", "tickvals": _one_two_five(*bounds)}
     return {**kind, "range": [ends[0] - margin, ends[1] + margin]}
+
+
+def _one_two_five(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    found = [float(f"{digit}e{decade}") for decade in decades for digit in (1, 2, 5)]
+    return [each for each in found if low <= each <= high]
 
 
 def _curves(study: Seen, found: Sequence[Outcome]) -> list[Figure]:

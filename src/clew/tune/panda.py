@@ -13,7 +13,7 @@ import random
 import shutil
 import tarfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import optuna
 from optuna.trial import TrialState, create_trial
 
 from clew.dataset import Dataset
-from clew.errors import ClewError, ConfigError, DataError, nearest
+from clew.errors import ClewError, ConfigError, DataError, RunError, nearest
 from clew.files import write_text
 from clew.ledger import Run
 from clew.tune import measure, search, space
@@ -52,6 +52,8 @@ def steer(given: Mapping[str, Any], *, number: int, most: int, seed: int | None 
     Raises:
         ConfigError: the space or a point is in no dialect that is known.
     """
+    if not isinstance(given, Mapping):
+        raise ConfigError('expected {"points": [...], "opt_space": ...}')
     points = given.get("points", [])
     segments = _segments(given.get("opt_space"))
     for entry in points:
@@ -67,7 +69,8 @@ def steer(given: Mapping[str, Any], *, number: int, most: int, seed: int | None 
 
 def _segments(given: Any) -> list[_Segment]:
     if isinstance(given, list):
-        return [_segment(each.get("model_id"), each.get("search_space")) for each in given]
+        named = [each if isinstance(each, Mapping) else {} for each in given]
+        return [_segment(each.get("model_id"), each.get("search_space")) for each in named]
     return [_segment(None, given)]
 
 
@@ -95,6 +98,8 @@ def parameter(name: str, given: Any) -> Parameter:
         ConfigError: it is in neither.
     """
     try:
+        if not isinstance(given, Mapping):
+            raise TypeError("expected a method and its dimension, or a type and its bounds")
         if "method" in given:
             return _by_method(str(given["method"]).lower(), given.get("dimension", {}))
         return _by_type(str(given["type"]), given)
@@ -207,16 +212,23 @@ def _add(study: optuna.Study, known: space.Space, point: Mapping[str, Any], loss
 
 
 def evaluate(
-    template: Template, point: Any, files: Sequence[str], *, folder: Path, names: Mapping[str, str] | None = None
+    template: Template,
+    point: Any,
+    files: Sequence[str],
+    *,
+    folder: Path,
+    names: Mapping[str, str] | None = None,
+    begun: Callable[[Run], None] | None = None,
 ) -> dict[str, Any]:
     """Prepare the files and train at a point, in `folder` alone; the contents of output.json. The run is in `run`,
     more about it in metadata.json and metrics.tgz.
 
     A run that is there already is gone on with: the grid brings back checkpoints of a job that it tries again. Mistakes
-    and failures come out as a status other than 0 with the loss `WORST`.
+    and failures come out as a status other than 0 with the loss `WORST`. `begun` is called with the run before
+    any work.
     """
     try:
-        loss, facts = _judged(template, point, files, folder, names or {})
+        loss, facts = _judged(template, point, files, folder, names or {}, begun)
     except (ClewError, measure.MissingMetricError, OSError) as error:
         return {"status": getattr(error, "exit_code", 1) or 1, "loss": WORST, "message": str(error)}
     if not math.isfinite(loss):
@@ -250,7 +262,12 @@ def _dataset(template: Template, files: Sequence[str], folder: Path) -> Path:
 
 
 def _judged(
-    template: Template, point: Any, files: Sequence[str], folder: Path, names: Mapping[str, str]
+    template: Template,
+    point: Any,
+    files: Sequence[str],
+    folder: Path,
+    names: Mapping[str, str],
+    begun: Callable[[Run], None] | None = None,
 ) -> tuple[float, dict[str, Any]]:
     from clew.prepare.api import prepare
     from clew.train.api import resume, train
@@ -268,14 +285,28 @@ def _judged(
         prepare(changed.recipe, changed.prepare, input=inputs, output=str(dataset), cache=str(folder / "cache"))
     run = Run(folder / "run")
     if not run.config_file.exists():
-        train(changed.recipe, None, changed.train, output=run.path)
+        train(changed.recipe, None, changed.train, output=run.path, begun=begun)
+    elif other := _elsewhere(run, changed.data, values):
+        raise RunError(f"{run.path} was trained at another point ({other}); remove it, or work in another folder")
     elif run.state != "finished":
-        resume(run)
+        resume(run, begun=begun)
     value = measure.value(run, [goal])[0]
     _pack(run, folder / "metrics.tgz")
     sign = 1 if goal.direction == "minimize" else -1
     spent = measure.cost(run)
     return sign * value, {goal.metric: value, "seconds": spent.seconds, "cpu_seconds": spent.cpu, "settings": values}
+
+
+def _elsewhere(run: Run, wanted: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """The first of these settings that a run has otherwise than it is wanted; '' where there is none."""
+    there = run.config().data
+    return next((key for key in keys if _at(there, key) != _at(wanted, key)), "")
+
+
+def _at(data: Any, key: str) -> Any:
+    for name in key.split("."):
+        data = data.get(name) if isinstance(data, Mapping) else None
+    return data
 
 
 def _keys(template: Template, point: Any, names: Mapping[str, str]) -> dict[str, Any]:

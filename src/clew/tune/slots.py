@@ -23,7 +23,7 @@ def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> l
     wanted = parallel or max(fit, 1)
     if wanted > max(fit, int(oversubscribe)) and not oversubscribe:
         there = f"{len(cores)} cores" + (f" and {devices} devices" if devices else "")
-        told = f"{wanted} trials of {ranks} ranks do not fit on {there}"
+        told = f"{wanted} trials {f'of {ranks} ranks' if ranks > 1 else 'at a time'} do not fit on {there}"
         raise ConfigError(f"{told}; lower --parallel or --ranks-per-trial, or say --oversubscribe")
     return [Room(portion(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
 

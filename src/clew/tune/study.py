@@ -187,6 +187,8 @@ class Study:
             raise ConfigError("with several objectives nothing is reported on the way: no trial would be the worse one")
         if step not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
+            if self.config.pruner.name == "none":
+                return False
             trial = self._storage.get_trial(trial._trial_id)
         return bool(self._optuna.pruner.prune(self._optuna, trial))
 
@@ -201,7 +203,8 @@ class Study:
     ) -> bool:
         """How a trial ended; False if that was told before, and nothing changed.
 
-        Values that are not finite make it a failed one. `facts` are those of `Outcome`: seconds, cpu, spread, attempts.
+        Values that are not finite make it a failed one. `facts` are those of `Outcome`, as
+        seconds, cpu, spread, attempts and begun.
 
         Raises:
             RunError: there is no such trial, or the number of values is not that of objectives.
@@ -272,8 +275,7 @@ class Study:
             settings=space.values_of(trial.params, self.config.space),
             values=tuple(trial.values) if trial.state == TrialState.COMPLETE and trial.values else (),
             reports=dict(trial.intermediate_values),
-            begun=begun,
-            **{**facts, "spread": tuple(facts.get("spread", ()))},
+            **{"begun": begun, **facts, "spread": tuple(facts.get("spread", ()))},
         )
 
     def _frozen(self) -> list[FrozenTrial]:

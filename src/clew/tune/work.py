@@ -48,6 +48,10 @@ class End:
     seconds: float = 0.0
     cpu: float = 0.0
     attempts: int = 1
+    begun: float = 0.0
+    """Seconds since 1970; 0 where that is not known."""
+    always: bool = False
+    """Whether every other piece would fail likewise, as far as can be seen."""
 
 
 class Executor(Protocol):
@@ -61,6 +65,9 @@ class Executor(Protocol):
 
     def poll(self) -> Iterable[Report | End]:
         """What has happened since the last time. Every piece taken on ends once, unless it is dropped."""
+
+    def rest(self, seconds: float) -> None:
+        """Wait until a piece may have ended, at most so long."""
 
     def prune(self, piece: Piece, why: str) -> None:
         """Stop a piece on all its ranks at the same step; its end comes with a later `poll`."""
