@@ -53,6 +53,18 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
     assert len(front["x"]) == len(made.best())
 
 
+def test_several_objectives_have_curves_of_the_first_and_no_trial_is_pruned(tmp_path: Path) -> None:
+    made = study(tmp_path / "s", objective=[{"metric": "val/a"}, {"metric": "run/seconds"}])
+    for number in range(6):
+        asked = made.ask("me")
+        assert asked is not None
+        assert not any(made.report(asked.number, step, number + 1 / step) for step in (1, 2, 2, 3))
+        made.tell(asked.number, [number, 6 - number])
+    curves = figures(write_report(made))["All trials"]
+    assert len([trace for trace in curves["data"] if len(trace["x"]) == 3]) == 6
+    assert curves["layout"]["yaxis"]["title"]["text"] == "val/a"
+
+
 def test_an_empty_study_and_one_of_failures_have_a_page(tmp_path: Path) -> None:
     made = study(tmp_path / "s", trials=2)
     assert "No trial is complete yet" in write_report(made).read_text()

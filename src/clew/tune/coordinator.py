@@ -136,12 +136,12 @@ class Coordinator:
             self._leave(trial)
         elif isinstance(event, End):
             self._ended(trial, event)
-        elif self._prunes and len(trial.pieces) == 1 and self.study.report(event.piece.trial, event.step, event.value):
+        elif self._watches and len(trial.pieces) == 1 and self.study.report(event.piece.trial, event.step, event.value):
             self.executor.prune(event.piece, f"pruned: {event.value:.6g} after step {event.step}")
 
     @property
-    def _prunes(self) -> bool:
-        return len(self.study.config.objectives) == 1 and self.study.config.objectives[0].validated is not None
+    def _watches(self) -> bool:
+        return self.study.config.objectives[0].validated is not None
 
     def _ended(self, trial: _Under, end: End) -> None:
         if end.state == "stopped":
@@ -158,7 +158,7 @@ class Coordinator:
             self._queue += trial.pieces[1:]
 
     def _hopeless(self, trial: _Under, place: int, end: End) -> bool:
-        return self._prunes and self.study.report(trial.asked.number, place + 1, end.values[0])
+        return self._watches and self.study.report(trial.asked.number, place + 1, end.values[0])
 
     def _tell(self, trial: _Under, last: End, *, hopeless: bool) -> None:
         self._leave(trial)

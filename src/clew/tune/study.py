@@ -175,21 +175,23 @@ class Study:
         return all(record["owner"].startswith(OUTSIDE) for _, record in self._handed())
 
     def report(self, number: int, step: int, value: float) -> bool:
-        """A first look at the objective after a step (counted from 1); whether the trial should be pruned.
+        """A first look at the first objective after a step (counted from 1); whether the trial should be pruned.
 
-        A step that was reported before keeps its value.
+        With several objectives none is: no trial would be the worse one. A step that was reported before keeps its
+        value.
 
         Raises:
             RunError: there is no such trial, or it has ended.
         """
         trial = self._running(number)
-        if len(self.config.objectives) > 1:
-            raise ConfigError("with several objectives nothing is reported on the way: no trial would be the worse one")
+        several = len(self.config.objectives) > 1
         if step not in trial.intermediate_values:
             self._storage.set_trial_intermediate_value(trial._trial_id, step, float(value))
-            if self.config.pruner.name == "none":
+            if several or self.config.pruner.name == "none":
                 return False
             trial = self._storage.get_trial(trial._trial_id)
+        if several:
+            return False
         return bool(self._optuna.pruner.prune(self._optuna, trial))
 
     def tell(
