@@ -64,6 +64,7 @@ def test_recipe_contract_is_pinned() -> None:
         "forward",
         "loss",
         "step",
+        "room",
         "optimizers",
         "reconstruct",
         "metrics",
