@@ -15,9 +15,8 @@ import shutil
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -28,10 +27,10 @@ from clew.storage import places, stores
 from clew.storage.faults import GoneError, MismatchError, telling
 from clew.storage.notes import Note, cache_folder
 from clew.storage.stores import Given, Held, Store
+from clew.storage.sums import Arriving, checks, compare, given, worth
 
 PART = 8 << 20
 WORKERS = 8
-_BLOCK = 1 << 20
 _HASHERS = 4
 _TRIES = 4
 _MOST_PARTS = 9_000
@@ -85,82 +84,6 @@ def copy(
             return copy(passing, end, watch=watch, replace=replace, workers=workers)
     work = _Work(watch or (lambda _: None), workers, replace)
     return work.put(places.local(start), end) if places.is_url(end) else work.get(start, places.local(end))
-
-
-class _Adler32:
-    """As those of hashlib are."""
-
-    def __init__(self) -> None:
-        self._value = 1
-
-    def update(self, block: bytes) -> None:
-        self._value = zlib.adler32(block, self._value)
-
-    def hexdigest(self) -> str:
-        return f"{self._value:08x}"
-
-
-_CHECKS: Mapping[str, Callable[[], Any]] = {
-    "sha256": hashlib.sha256,
-    "md5": partial(hashlib.md5, usedforsecurity=False),
-    "adler32": _Adler32,
-}
-
-
-class _Sums:
-    """Checksums of a file that is read from its beginning on; those that are not known here are left out."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        self._made = {name: _CHECKS[name]() for name in names if name in _CHECKS}
-
-    def read(self, stream: IO[bytes], start: int, stop: int) -> None:
-        """Take in bytes start to stop."""
-        for place in range(start, stop, _BLOCK):
-            block = os.pread(stream.fileno(), min(_BLOCK, stop - place), place)
-            for each in self._made.values():
-                each.update(block)
-
-    def found(self) -> dict[str, str]:
-        return {name: each.hexdigest() for name, each in self._made.items()}
-
-
-def _checks(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """Checksums of a local file, read once."""
-    sums = _Sums(names)
-    with path.open("rb") as stream:
-        sums.read(stream, 0, path.stat().st_size)
-    return sums.found()
-
-
-def given(path: Path, names: Iterable[str] = ("sha256",)) -> Given:
-    """A local file with the checksums that a store wants."""
-    return Given(path, path.stat().st_size, **_checks(path, names))
-
-
-class _Arriving:
-    """The checksums of a file whose parts arrive: what is there from its beginning on is read back meanwhile."""
-
-    def __init__(self, stream: IO[bytes], size: int, part: int, known: Future[Mapping[str, str]]) -> None:
-        self._stream, self._size, self._part, self._known = stream, size, part, known
-        self._sums: _Sums | None = None
-        self._next = 0
-
-    def follow(self, parts: Container[int]) -> None:
-        """Read one part more, if it is there."""
-        if self._next in parts and self._known.done():
-            self._read(min((self._next + 1) * self._part, self._size))
-            self._next += 1
-
-    def found(self) -> dict[str, str]:
-        """All parts are there: read the rest."""
-        self._read(self._size)
-        assert self._sums is not None
-        return self._sums.found()
-
-    def _read(self, stop: int) -> None:
-        if self._sums is None:
-            self._sums = _Sums(_telling(self._known.result()))
-        self._sums.read(self._stream, min(self._next * self._part, stop), stop)
 
 
 class _Work:
@@ -260,7 +183,7 @@ class _Work:
                 _reserve(stream, held.size, draft)
 
             known = pool.submit(_persist, lambda: store.checks(held), held.location)
-            arriving = _Arriving(stream, held.size, part, known)
+            arriving = Arriving(stream, held.size, part, known)
 
             def fetch(number: int) -> int:
                 start, stop = number * part, min((number + 1) * part, held.size)
@@ -270,7 +193,7 @@ class _Work:
 
             self._parts(note, held.size, part, fetch, pool, arriving.follow)
             try:
-                _compare(known.result(), arriving.found(), held)
+                compare(known.result(), arriving.found(), held)
             except MismatchError:
                 note.drop()
                 draft.unlink()
@@ -380,7 +303,7 @@ def _same_content(store: Store, held: Held, path: Path, mine: Given | None = Non
         return False
     known = _persist(lambda: store.checks(held), held.location)
     if known:
-        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or _checks(path, _telling(known))
+        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or checks(path, worth(known))
         return all(known[name] == value for name, value in ours.items())
     part = part_size(held.size)
     with path.open("rb") as stream:
@@ -407,20 +330,6 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
                 raise
             time.sleep(0.5 * 2**attempt)
     raise AssertionError("the last try returns or raises")
-
-
-def _telling(known: Iterable[str]) -> list[str]:
-    """Of checksums, those worth computing: beside SHA-256 no other tells anything."""
-    return ["sha256"] if "sha256" in known else list(known)
-
-
-def _compare(known: Mapping[str, str], ours: Mapping[str, str], held: Held) -> None:
-    """That a copy is what the store says it is, where it says so."""
-    for algorithm, value in ours.items():
-        if value != known[algorithm]:
-            told = f"{algorithm} {value}, should be {known[algorithm]}"
-            where = places.masked(held.location)
-            raise MismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")
 
 
 @contextlib.contextmanager

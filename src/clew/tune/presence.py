@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from clew.files import write_text
+from clew.launch.beside import repeated
 from clew.tune.folder import StudyFolder
 from clew.tune.lock import alive, identity
 
@@ -24,21 +24,16 @@ _BEAT = 2.0
 @contextlib.contextmanager
 def present(file: Path) -> Iterator[None]:
     """Be seen by others while the block runs."""
-    done = threading.Event()
     write_text(file, json.dumps({"process": identity(), "since": time.time()}))
 
     def beat() -> None:
-        while not done.wait(_BEAT):
-            with contextlib.suppress(OSError):
-                os.utime(file)
+        with contextlib.suppress(OSError):
+            os.utime(file)
 
-    thread = threading.Thread(target=beat, name="sign of life", daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(beat, every=_BEAT, name="sign of life"):
+            yield
     finally:
-        done.set()
-        thread.join()
         file.unlink(missing_ok=True)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 from clew.dataset import Dataset
 from clew.errors import ClewError, LeaseError, RunError, StoppedError
 from clew.files import write_text
+from clew.launch.beside import repeated
 from clew.launch.lease import Lease
 from clew.launch.place import Place
 from clew.ledger import Run
@@ -58,7 +59,7 @@ def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads:
     torch.set_num_threads(threads or lanes[0].config.threads or allowed_cores())
     device = best_device(0)
     waiting = list(lanes)
-    with Stop(_limit(lanes)) as stop, _beating(waiting):
+    with Stop(_limit(lanes)) as stop, repeated(partial(_beat, waiting), every=_BEAT, name="signs of life"):
         for members, reason in grouped(lanes):
             for each in members:
                 waiting.remove(each)
@@ -75,24 +76,11 @@ def _limit(lanes: Sequence[Lane]) -> float | None:
     return 60 * min(limits) if limits else None
 
 
-@contextlib.contextmanager
-def _beating(waiting: list[Lane]) -> Iterator[None]:
+def _beat(waiting: list[Lane]) -> None:
     """Give signs of life for runs whose turn has not come; those that train give their own."""
-    done = threading.Event()
-
-    def work() -> None:
-        while not done.wait(_BEAT):
-            for each in list(waiting):
-                if each.lease is not None:
-                    each.lease.beat()
-
-    thread = threading.Thread(target=work, name="signs of life", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    for each in list(waiting):
+        if each.lease is not None:
+            each.lease.beat()
 
 
 def grouped(lanes: Sequence[Lane]) -> list[tuple[list[Lane], str]]:

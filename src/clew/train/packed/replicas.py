@@ -7,14 +7,13 @@ import os
 import shutil
 import socket
 import statistics
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from clew.dataset import Dataset
 from clew.errors import RunError, StoppedError
+from clew.launch.beside import repeated
 from clew.launch.lease import Lease
 from clew.launch.local import run_local
 from clew.ledger import Run, Writer
@@ -63,7 +62,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         writer.write("start", schema=SCHEMA, **told)
         try:
             _plan(run, recipe, config, writer, str(device))
-            with _telling(run, config, writer):
+            with _telling(run, writer):
                 if processes == 1:
                     _work(run, recipe, config, 0, 1)
                 else:
@@ -137,27 +136,19 @@ def _lane(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> Lane | 
     return pack.lane(pack.create(path, recipe, own), recipe, own)
 
 
-@contextlib.contextmanager
-def _telling(run: Run, config: TrainConfig, writer: Writer) -> Iterator[None]:
+def _telling(run: Run, writer: Writer) -> contextlib.AbstractContextManager[None]:
     """Now and then, a record of how far all members together are."""
-    done = threading.Event()
+    before = time.perf_counter()
 
-    def work() -> None:
-        before = time.perf_counter()
-        while not done.wait(_TELL):
-            newest = [step for each in run.replicas() if (step := each.last("step")) is not None]
-            if newest:
-                now = time.perf_counter()
-                writer.write("step", **_together(newest), seconds=now - before, wait=0.0, communicate=0.0)
-                before = now
+    def tell() -> None:
+        nonlocal before
+        newest = [step for each in run.replicas() if (step := each.last("step")) is not None]
+        if newest:
+            now = time.perf_counter()
+            writer.write("step", **_together(newest), seconds=now - before, wait=0.0, communicate=0.0)
+            before = now
 
-    thread = threading.Thread(target=work, name="ensemble", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return repeated(tell, every=_TELL, name="ensemble")
 
 
 def _together(newest: list[dict[str, Any]]) -> dict[str, Any]:
