@@ -80,6 +80,7 @@ def serving(folder: Path, *, volume_megabytes: int = 64) -> Iterator[S3]:
     command += [f"-master.volumeSizeLimitMB={volume_megabytes}", "-volume.max=50"]
     disks = Server(command, folder / "disks.log", lambda: answers(filer))
     gateway = [weed, "s3", f"-filer=127.0.0.1:{filer}", "-ip.bind=127.0.0.1", f"-port={s3}"]
+    gateway += ["-port.iceberg=0", "-port.lance=0"]  # not wanted, and else always at the same ports
     url = f"http://127.0.0.1:{s3}"
     server = Server([*gateway, f"-config={folder}/s3.json"], folder / "s3.log", lambda: _answers(url))
     try:

@@ -65,7 +65,8 @@ class Server:
     def kill(self) -> None:
         """End it without a word, and all it started."""
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
             self.process = None
 
