@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.ledger.environment import capture
+from clew.runs.environment import capture
 
 WARM = 1
 """Rounds that are not counted."""

@@ -17,13 +17,13 @@ from torch.optim import Adam
 
 import clew
 from clew import Dataset, Table
-from clew.dataset.batch import to_batch
-from clew.dataset.sampler import Sampler
+from clew.data.dataset.batch import to_batch
+from clew.data.dataset.sampler import Sampler
+from clew.data.table import Ragged
 from clew.recipe import find
-from clew.table import Ragged
-from clew.train.config import TrainConfig
-from clew.train.strategies import Strategy
-from clew.train.supply import make_loader
+from clew.training.config import TrainConfig
+from clew.training.data_supply import make_loader
+from clew.training.strategies import Strategy
 
 CPU = torch.device("cpu")
 

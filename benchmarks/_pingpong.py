@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from clew.comm.mpi import Mpi, library
+from clew.training.asynchronous.messaging.mpi import Mpi, library
 
 SIZE, BLOCK = 1_244_060, 10
 rounds = int(sys.argv[1])

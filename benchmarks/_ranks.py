@@ -18,11 +18,11 @@ from torch._C._distributed_c10d import FileStore
 from torch.nn.parallel import DistributedDataParallel
 
 from clew import Batch, Dataset, Recipe
-from clew.dataset.batch import to_batch
-from clew.dataset.sampler import Sampler
-from clew.train.config import TrainConfig
-from clew.train.engine import Engine, as_loss
-from clew.train.strategies.allreduce import AllReduce
+from clew.data.dataset.batch import to_batch
+from clew.data.dataset.sampler import Sampler
+from clew.training.config import TrainConfig
+from clew.training.engine import Engine, as_loss
+from clew.training.strategies.allreduce import AllReduce
 
 CPU = torch.device("cpu")
 

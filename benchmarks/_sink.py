@@ -3,7 +3,7 @@
 import socket
 import threading
 
-from clew.comm.tcp import Server, Token
+from clew.training.asynchronous.messaging.tcp import Server, Token
 
 SIZE, BLOCK = 4 * 1_244_060, 10
 

@@ -17,8 +17,8 @@ from torch.optim import Adam
 
 import clew
 from clew import Batch, Dataset, Recipe, Section, Table
-from clew.dataset.batch import to_batch
-from clew.dataset.sampler import Sampler
+from clew.data.dataset.batch import to_batch
+from clew.data.dataset.sampler import Sampler
 from clew.recipe import find
 from clew.recipes.tracking.recipe import Tracking
 

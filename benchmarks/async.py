@@ -26,10 +26,10 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Run
-from clew.comm.base import as_bytes
-from clew.comm.tcp import Client, Token
-from clew.train.central.holder import Holder
-from clew.train.config import TrainConfig
+from clew.training.asynchronous.master import Holder
+from clew.training.asynchronous.messaging.tcp import Client, Token
+from clew.training.asynchronous.messaging.transport import as_bytes
+from clew.training.config import TrainConfig
 
 HERE = Path(__file__).parent
 SIZE = 1_244_060

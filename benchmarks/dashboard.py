@@ -23,11 +23,11 @@ from _contest import Sheet, main, options
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.ledger import Run
-from clew.ledger.link import Link
-from clew.ledger.push import Pusher
-from tests.service.conftest import Live
-from tests.service.dashboard.conftest import QUIET, Visitor
+from clew.client.connection import Link
+from clew.runs import Run
+from clew.runs.push import Pusher
+from tests.server.conftest import Live
+from tests.server.dashboard.conftest import QUIET, Visitor
 
 _DRAWN = """() => {
   const all = [...document.querySelectorAll('[data-curves]')];

@@ -30,12 +30,13 @@ import torch
 from torch import Tensor, nn
 
 import clew
-from clew import Batch, Dataset, Ragged, Run, Table, spec
-from clew.dataset.batch import to_batch
-from clew.ledger.environment import capture
-from clew.train import checkpoint
-from clew.train.evaluate import recipe_of
-from clew.train.portable import load
+from clew import Batch, Dataset, Ragged, Run, Table
+from clew.data.dataset.batch import to_batch
+from clew.inference.exported_model import load
+from clew.runs.environment import capture
+from clew.settings import load_settings
+from clew.training import checkpoint
+from clew.training.run_recipe import recipe_of
 
 THREADS, SIZES, BAR = 2, (32, 256), 1.0
 Contestants = dict[str, Callable[[], Any]]
@@ -82,7 +83,7 @@ def plain_run(folder: Path, make: Callable[[], nn.Module], data: Callable[[], Ta
 
 def recipe_run(folder: Path, name: str, settings: tuple[str, ...] = (), events: int = 700) -> Run:
     """A run of a shipped recipe on its own synthetic events; recipes with the same generator get the same ones."""
-    chosen = spec.load(name, [*settings, "train.epochs=1", "train.steps=2"])
+    chosen = load_settings(name, [*settings, "train.epochs=1", "train.steps=2"])
     made = folder.parent / f"{type(chosen.recipe).generate.__qualname__}-{events}"
     if not made.exists():
         for _ in chosen.recipe.generate(events, 1, made):

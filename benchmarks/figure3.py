@@ -19,9 +19,9 @@ from _contest import Sheet, main, options
 
 import clew
 from clew import Dataset, Run, figure
-from clew.ledger.environment import allowed_cores
-from clew.ledger.page import write_page
 from clew.recipe import find
+from clew.runs.environment import allowed_cores
+from clew.runs.html_page import write_page
 
 WAYS: dict[str, dict[str, Any]] = {
     "plain": {},

@@ -28,11 +28,11 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Batch, Dataset, Ragged, Table, readers
-from clew.dataset.batch import Batches, cut
-from clew.dataset.sampler import Sampler
-from clew.ledger.environment import capture
+from clew.data.dataset.batch import Batches, cut
+from clew.data.dataset.sampler import Sampler
 from clew.recipes.jets import Jets
 from clew.recipes.jets.network import padded
+from clew.runs.environment import capture
 
 READ_BAR, TRAIN_BAR = 1.3, 0.97
 BATCH = 512

@@ -22,7 +22,7 @@ from _contest import Sheet, main, options
 
 import clew
 from clew import Dataset, Table
-from clew.dataset.store import open_store
+from clew.data.dataset.sample_store import open_store
 from clew.recipes.lartpc import images, reading
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, INDEX, LABEL, SIZE
 from clew.recipes.lartpc.generate.config import Generator

@@ -19,10 +19,10 @@ from typing import Any
 
 from _contest import Sheet, main, options
 
-from clew import spec
-from clew.config import to_data
-from clew.ledger import Run
-from clew.ledger.environment import capture
+from clew import settings
+from clew.core.config import to_data
+from clew.runs import Run
+from clew.runs.environment import capture
 
 STEPS, EPOCH = 300, 30
 
@@ -48,7 +48,7 @@ def step_lines(steps: int = STEPS, epoch: int = EPOCH) -> list[dict[str, Any]]:
 
 def make(root: Path, runs: int) -> None:
     """Write the run folders."""
-    loaded = spec.load("tracking")
+    loaded = settings.load_settings("tracking")
     config = {"recipe": "tracking", **to_data(loaded.recipe.config), "train": to_data(loaded.train)}
     environment, facts = capture(), step_lines()
     for number in range(runs):

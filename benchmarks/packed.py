@@ -35,13 +35,13 @@ from _contest import Sheet, main, options
 from jets import jets
 
 import clew
-from clew import Dataset, spec
-from clew.launch import warm
-from clew.launch.launcher import Room, find, portion
-from clew.tune.api import tune
-from clew.tune.jobs import Jobs
-from clew.tune.packed import Packed
-from clew.tune.work import Executor
+from clew import Dataset, settings
+from clew.jobs.launchers import warm
+from clew.jobs.launchers.launcher import Room, find, portion
+from clew.tuning.api import tune
+from clew.tuning.executor import Executor
+from clew.tuning.job_executor import Jobs
+from clew.tuning.pack_executor import Packed
 
 SPACE = {
     "train.optimizer.lr": {"log": [1e-4, 1e-2]},
@@ -62,17 +62,17 @@ def data(folder: Path, events: int) -> Dataset:
     return clew.prepare("jetfeatures", input=[str(folder / "jets.h5")], output=str(folder / "dataset"), workers=1)
 
 
-def template(dataset: Dataset, trials: int, epochs: int, packed: int | None) -> spec.Spec:
+def template(dataset: Dataset, trials: int, epochs: int, packed: int | None) -> settings.Settings:
     tuned = {"space": SPACE, "trials": trials, "sampler": {"name": "random", "seed": 1}, "packed": packed}
     train = {"dataset": str(dataset.path), "batch_size": 64, "epochs": epochs, "threads": 1}
     values = {**{f"train.{name}": value for name, value in train.items()}, "tune": tuned}
-    return spec.load("jetfeatures").changed(values, "here")
+    return settings.load_settings("jetfeatures").changed(values, "here")
 
 
-Way = Callable[[spec.Spec, Any], Executor]
+Way = Callable[[settings.Settings, Any], Executor]
 
 
-def study(path: Path, given: spec.Spec, way: Way) -> tuple[float, float]:
+def study(path: Path, given: settings.Settings, way: Way) -> tuple[float, float]:
     """Seconds on the clock and of processors that a study takes."""
     begun, cpu = time.perf_counter(), time.process_time()
     done = tune(given, path, executor=lambda opened: way(given, opened))
@@ -116,11 +116,11 @@ def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
-    from clew.train.packed import group
-    from clew.train.packed.replay import replayed
-    from clew.train.packed.step import AHEAD, PackEngine
-    from clew.train.packed.supply import Supply
-    from clew.train.supply import best_device
+    from clew.training.data_supply import best_device
+    from clew.training.packs import grouping
+    from clew.training.packs.engine import AHEAD, PackEngine
+    from clew.training.packs.graph_replay import replayed
+    from clew.training.packs.samples import Supply
 
     given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
     device, plain = best_device(0), given.train.optimizer
@@ -128,7 +128,7 @@ def packed_rate(
         given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
     ]
-    made = [group.model_of(given.recipe, config) for config in configs]
+    made = [grouping.model_of(given.recipe, config) for config in configs]
     engine = PackEngine([given.recipe] * models, made, configs, device)
     supply = Supply(given.recipe, configs[0], dataset, device)
     first = supply.epoch(0, 0).take().batch

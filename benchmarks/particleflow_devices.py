@@ -29,16 +29,16 @@ import numpy as np
 import torch
 from _contest import Sheet, main, options
 
-from clew import spec
-from clew.bench import asking
-from clew.bench.attempt import Attempt
-from clew.bench.material import Material, checksum, material
-from clew.bench.outcome import Result
-from clew.bench.terms import ACCURACY, WorkloadConfig
+from clew import settings
+from clew.bench import inference_speed
+from clew.bench.event_data import Material, checksum, material
+from clew.bench.result import Result
+from clew.bench.training_run import Attempt
 from clew.bench.workload import Bench
-from clew.dataset import Dataset
+from clew.bench.workload_config import ACCURACY, WorkloadConfig
+from clew.data.dataset import Dataset
 from clew.errors import DataError, WorkerError
-from clew.ledger import Run
+from clew.runs import Run
 
 BAR = 0.1
 """Percent."""
@@ -86,7 +86,7 @@ def train(bench: Bench, seed: int) -> Trained:
     bench.run([own], bench.config.batch_size, f"seed {seed}")
     if own.message:
         raise WorkerError(own.message)
-    classes = asking.classes(Run(bench.output / own.run), bench.config)
+    classes = inference_speed.classes(Run(bench.output / own.run), bench.config)
     accuracy = own.last(ACCURACY) or 0.0
     return Trained(
         seed, accuracy, own.losses, own.events_per_second, _start(bench.config, seed), classes.tolist(), own.device
@@ -96,7 +96,7 @@ def train(bench: Bench, seed: int) -> Trained:
 def _start(config: WorkloadConfig, seed: int) -> str:
     torch.manual_seed(seed)
     digest = hashlib.sha256()
-    for name, values in sorted(spec.load(config.recipe, config.given).recipe.model().state_dict().items()):
+    for name, values in sorted(settings.load_settings(config.recipe, config.given).recipe.model().state_dict().items()):
         digest.update(name.encode() + values.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
@@ -104,7 +104,7 @@ def _start(config: WorkloadConfig, seed: int) -> str:
 def made(arguments: argparse.Namespace, folder: Path) -> Material:
     """The events, by the seed."""
     own = config(arguments, SIDES[0])
-    recipe = spec.load(own.recipe, own.given).recipe
+    recipe = settings.load_settings(own.recipe, own.given).recipe
     return material(recipe, events=own.events, seed=own.seed, output=folder)
 
 
@@ -152,7 +152,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     seeds = range(arguments.seeds)
     second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]
     again = _shown(SIDES[2], train(sides[SIDES[2]], 0))
-    asked = asking.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
+    asked = inference_speed.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
     print(f"# one model on both: {json.dumps(asked)}", flush=True)
     if kept:
         first = [Trained(**json.loads((kept / f"seed-{seed}.json").read_text())) for seed in seeds]

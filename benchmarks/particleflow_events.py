@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from clew import Table, concat
-from clew.ledger.environment import capture
 from clew.recipes.particleflow import collisions, events, pool
 from clew.recipes.particleflow.columns import CLASSES, TRACK
 from clew.recipes.particleflow.events import Generator
 from clew.recipes.particleflow.pool import PoolSettings
+from clew.runs.environment import capture
 
 SPEED = 20.0
 ELEMENTS = {"ttbar": 5033.0, "qcd": 5005.0}

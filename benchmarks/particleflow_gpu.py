@@ -33,8 +33,8 @@ import clew
 from clew import Ragged, Table
 from clew.recipes.particleflow import ParticleFlow, Settings
 from clew.recipes.particleflow.binning import Layout
-from clew.recipes.particleflow.judging import Judging
 from clew.recipes.particleflow.loss import class_weights, element_losses
+from clew.recipes.particleflow.metrics import Judging
 from clew.recipes.particleflow.network import GraphFlow
 from clew.recipes.particleflow.padded import padded_forward
 from clew.recipes.particleflow.settings import Losses, Network

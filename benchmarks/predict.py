@@ -26,11 +26,11 @@ from torch import nn
 
 import clew
 from clew import Batch, Dataset, Recipe, Run, Table
-from clew.launch.place import Place
+from clew.inference.model_runner import Inference, Portion
+from clew.inference.parallel import Task, work
+from clew.inference.predict import Predicting, Rows
+from clew.jobs.rank_info import Place
 from clew.recipes.tracking import Tracking
-from clew.train.deal import Task, work
-from clew.train.inference import Inference, Portion
-from clew.train.predict import Predicting, Rows
 
 CPU = torch.device("cpu")
 SIZE = 256

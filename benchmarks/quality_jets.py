@@ -26,9 +26,9 @@ import torch
 from numpy.typing import NDArray
 
 import clew
-from clew import spec
-from clew.ledger.environment import capture
 from clew.recipes.jets.cloud import Pixels, shapes
+from clew.runs.environment import capture
+from clew.settings import load_settings
 
 DATA = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "jets/machine-learning-das/jet_images.h5"
 CLASSES = ("QCD", "TT")
@@ -77,7 +77,7 @@ def network(images: NDArray[np.float32], truth: Ints, own: Ints, kind: str, epoc
             # every run is validated; here on images it knows, and nothing is decided by it
             rows = {"train": seen, "val": seen[::20], "test": np.flatnonzero(own == fold)}
             inputs = {split: [str(_write(folder / f"{split}.h5", images, truth, r))] for split, r in rows.items()}
-            loaded = spec.load("jetimages", _settings(kind, epochs, fold))
+            loaded = load_settings("jetimages", _settings(kind, epochs, fold))
             where = {"output": str(folder / "dataset"), "cache": str(folder / "cache")}
             dataset = clew.prepare(loaded.recipe, loaded.prepare, input=inputs, workers=1, **where)  # type: ignore[arg-type]
             run = clew.train(loaded.recipe, dataset, loaded.train, output=folder / "run")

@@ -24,16 +24,17 @@ from typing import Any
 import numpy as np
 
 import clew
-from clew import Dataset, Run, figure, spec, tally
+from clew import Dataset, Run, figure, metrics
+from clew.data.prepare.generate import generate
 from clew.errors import StoppedError
-from clew.ledger.environment import capture
-from clew.ledger.page import Page, table
-from clew.ledger.summary import summarize
-from clew.prepare.generate import generate
 from clew.recipes.lartpc.columns import CLASSES
 from clew.recipes.lartpc.generate.events import VERSION
-from clew.train.api import resume
-from clew.train.supply import best_device
+from clew.runs.environment import capture
+from clew.runs.html_page import Page, table
+from clew.runs.summary import summarize
+from clew.settings import load_settings
+from clew.training.api import resume
+from clew.training.data_supply import best_device
 
 SEED, PART = 14, 64
 """Of the generator; images that are learned from, or judged, at a time."""
@@ -120,7 +121,7 @@ def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
         if not done.exists():
             clock.ask(60 if many > 1000 else 0)
             begun = time.monotonic()
-            generate(spec.load("lartpc", shape(sizes, 1)).recipe, many, seed, place)
+            generate(load_settings("lartpc", shape(sizes, 1)).recipe, many, seed, place)
             done.touch()
             print(f"{many:,} synthetic events, {name}: {time.monotonic() - begun:.0f} s", flush=True)
     return [str(folder / "events-train"), str(folder / "events-test")]
@@ -132,7 +133,7 @@ def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
     if not (place / "manifest.json").exists():
         train, test = made(folder, sizes, clock)
         begun = time.monotonic()
-        loaded = spec.load("lartpc", shape(sizes, shrink))
+        loaded = load_settings("lartpc", shape(sizes, shrink))
         inputs: Any = {"train": [train], "val": [test]}
         clew.prepare(
             loaded.recipe, loaded.prepare, input=inputs, output=str(place), cache=str(folder / "cache"), keep=()
@@ -151,7 +152,7 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
     clock.ask(10)
     minutes = clock.left / 60
     if not place.exists():
-        loaded = spec.load("lartpc", settings(trial, sizes, device))
+        loaded = load_settings("lartpc", settings(trial, sizes, device))
         clew.train(loaded.recipe, data, loaded.train, output=place, time_limit_minutes=minutes)
     elif Run.open(place).state != "finished":
         resume(place, time_limit_minutes=minutes)
@@ -162,7 +163,7 @@ def judged(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
     found = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
     confusion, energy = found.tallies["confusion"], found.tallies["accuracy_energy"]
-    assert isinstance(confusion, tally.Confusion)
+    assert isinstance(confusion, metrics.Confusion)
     counts, summary, steps = confusion.counts, summarize(run), list(run.records(kind="step"))
     return {
         **asdict(trial),

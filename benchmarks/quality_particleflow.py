@@ -30,8 +30,9 @@ from _carried import overlaid
 from _contest import Sheet, main, options
 
 import clew
-from clew import Dataset, Run, spec
+from clew import Dataset, Run
 from clew.recipes.particleflow.columns import TARGETS
+from clew.settings import load_settings
 
 KINDS = ("graph", "element")
 SEEDS = (1, 2, 3)
@@ -53,7 +54,7 @@ class Study:
     def train(self, kind: str, seed: int, rate: float, epochs: int) -> Run:
         """One, as a user would."""
         begun = time.monotonic()
-        loaded = spec.load("particleflow", self._settings(kind, seed, rate, epochs))
+        loaded = load_settings("particleflow", self._settings(kind, seed, rate, epochs))
         output = self.folder / f"data-{seed}"
         data = clew.prepare(loaded.recipe, loaded.prepare, input=self.files, output=str(output), workers=WORKERS)
         run = clew.train(loaded.recipe, data, loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
@@ -98,7 +99,7 @@ def generated(folder: Path, events: int, arguments: argparse.Namespace) -> tuple
     if arguments.collisions:
         return overlaid(arguments.collisions, events, 1, folder / "events"), "pythia, carried"
     kind = "pythia" if importlib.util.find_spec("pythia8mc") and not arguments.parametric else "parametric"
-    recipe = spec.load("particleflow", [f"generator.kind={kind}", f"generator.pileup={_pileup(arguments)}"]).recipe
+    recipe = load_settings("particleflow", [f"generator.kind={kind}", f"generator.pileup={_pileup(arguments)}"]).recipe
     return [str(path) for path, _ in recipe.generate(events, 1, folder / "events")], kind
 
 

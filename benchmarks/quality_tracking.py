@@ -25,14 +25,14 @@ from _contest import Sheet, main, options
 
 import clew
 from clew import Table
-from clew.dataset.batch import to_batch
-from clew.ledger import Run
-from clew.ledger.summary import summarize
+from clew.data.dataset.batch import to_batch
 from clew.recipes.tracking import Tracking, trackml, tracks, yardstick
 from clew.recipes.tracking.base import sigmoid
 from clew.recipes.tracking.gun import KINDS
-from clew.spec import load
-from clew.train import checkpoint
+from clew.runs import Run
+from clew.runs.summary import summarize
+from clew.settings import load_settings
+from clew.training import checkpoint
 
 DATA = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "tracking"
 BES3, TRACKML = DATA / "ariadne/cgem_50_events.txt", DATA / "trackml_graphs/trackml_subgraphs_repacked.npz"
@@ -76,7 +76,7 @@ class PlainCut(Tracking):
 
 def train(name: str, folder: Path, seed: int, settings: list[str], *, events: int = 0, input: str = "") -> Run:
     """A run on generated events, or on a file."""
-    loaded = load(name, [*settings, "train.workers=1", "train.threads=1", f"train.seed={seed}"])
+    loaded = load_settings(name, [*settings, "train.workers=1", "train.threads=1", f"train.seed={seed}"])
     if events:
         for _ in loaded.recipe.generate(events, seed, folder / "events"):
             pass
@@ -132,7 +132,7 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
     """A network and the Kalman filter on the same unseen events, the filter too judged by its hits in the barrel."""
     settings = [*ACTS_SETTINGS, f"gun.particles={kind}"]
     run = train("hitgraph", folder, seed, settings, events=ACTS_EVENTS)
-    recipe = load("hitgraph", settings).recipe
+    recipe = load_settings("hitgraph", settings).recipe
     files = [str(path) for path, _ in recipe.generate(ACTS_UNSEEN, OTHER + seed, folder / "unseen")]
     events = clew.concat([table for path in files for table in clew.readers.read(path)])
     network = figures(clew.evaluate(run, input=files, name="unseen"))

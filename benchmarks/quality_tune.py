@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew import Dataset, spec
-from clew.ledger.environment import capture
+from clew import Dataset, settings
 from clew.recipes.tracking import Tracking
-from clew.tune.api import tune
-from clew.tune.costs import costs
-from clew.tune.page import write_report
+from clew.runs.environment import capture
+from clew.tuning.api import tune
+from clew.tuning.costs import costs
+from clew.tuning.report import write_report
 
 SPACE = {
     "train.optimizer.lr": {"log": [1e-4, 3e-2]},
@@ -96,7 +96,7 @@ def _events(folder: Path, events: int, seed: int) -> Path:
     return folder
 
 
-def _template(dataset: Dataset, epochs: int, trials: int) -> spec.Spec:
+def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
     fixed = {"dataset": str(dataset.path), "epochs": epochs, "threads": 1, "trace": False}
     study = {
         "space": SPACE,
@@ -106,12 +106,12 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> spec.Spec:
         "sampler": {"name": "tpe", "seed": 1},
         "pruner": {"name": "asha", "warmup": 1},
     }
-    return spec.load("tracking").changed(
+    return settings.load_settings("tracking").changed(
         {**{f"train.{key}": value for key, value in fixed.items()}, "tune": study}, "here"
     )
 
 
-def _score(given: spec.Spec, path: Path, unseen: Path, seed: int) -> dict[str, float]:
+def _score(given: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
     run = clew.train(given.recipe, None, given.train, output=path, seed=seed)
     tallies = clew.evaluate(run, input=[str(unseen)]).tallies
     return {metric: float(tallies[metric].value) for metric in METRICS}

@@ -37,11 +37,11 @@ from _contest import Sheet, main, options
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.ledger import Run
-from clew.ledger.link import Link
-from clew.ledger.push import Pusher
-from tests.service.conftest import Live
-from tests.service.postgres import running, why_not
+from clew.client.connection import Link
+from clew.runs import Run
+from clew.runs.push import Pusher
+from tests.server.conftest import Live
+from tests.server.postgres import running, why_not
 
 RUNS, PROCESSES = 200, 4
 CURVES = 5
@@ -106,7 +106,7 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.service.load", str(folder), "--first", str(number * each), *words],
+            [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *words],
             env={**os.environ, **known},
             cwd=root,
         )

@@ -28,7 +28,7 @@ import psutil
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from clew import storage
-from clew.ledger.environment import capture
+from clew.runs.environment import capture
 from tests.sites.conftest_s3 import serving
 
 BUCKET = "bench"

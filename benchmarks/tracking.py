@@ -24,8 +24,8 @@ import torch
 from _contest import Sheet, main, options
 from torch import Tensor, nn
 
-from clew import Batch, Ragged, Table, spec
-from clew.dataset.batch import to_batch
+from clew import Batch, Ragged, Table, settings
+from clew.data.dataset.batch import to_batch
 from clew.recipe import Recipe
 from clew.recipes.tracking.network import GraphNet, edge_loss
 from clew.recipes.tracking.simulate import simulate
@@ -73,7 +73,7 @@ def building(name: str, table: Table, repeat: int) -> float:
 
     Scores are the truth with noise: as many tracks as a trained network gives, and as many wrong ones.
     """
-    recipe = spec.load(name).recipe
+    recipe = settings.load_settings(name).recipe
     samples = recipe.prepare(table)
     rng = np.random.default_rng(1)
     if name == "tracknet":
@@ -200,7 +200,7 @@ def trained(kind: str, count: int) -> tuple[float, float]:
 
 def train_alone(kind: str, count: int) -> tuple[float, float]:
     torch.set_num_threads(1)
-    recipe = spec.load("tracking").recipe
+    recipe = settings.load_settings("tracking").recipe
     samples = recipe.prepare(events(count, recipe))
     return train_once(kind, samples.filter(samples.ragged("edge").lengths <= LARGEST))
 
@@ -237,7 +237,7 @@ def training(sheet: Sheet, samples: Table, *, quick: bool) -> None:
 def _builder(name: str) -> Callable[[Table], Table]:
     from clew.recipes.tracking import hitgraph, segments, sequences
 
-    config: Any = spec.load(name).recipe.config
+    config: Any = settings.load_settings(name).recipe.config
     if name == "tracking":
         return lambda chunk: segments.build(chunk, config.detector, config.segments)
     if name == "hitgraph":
@@ -247,7 +247,7 @@ def _builder(name: str) -> Callable[[Table], Table]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     torch.set_num_threads(1)
-    recipe, quick = spec.load("tracking").recipe, arguments.quick
+    recipe, quick = settings.load_settings("tracking").recipe, arguments.quick
     table = events(2 * CHUNK if quick else 8 * CHUNK, recipe)
     builders(sheet, table, 2 if quick else 7)
     training(sheet, recipe.prepare(table), quick=quick)

@@ -36,8 +36,8 @@ from torch import Tensor
 from torch.optim import Adam
 
 from clew import Dataset, Run
-from clew.train import checkpoint
-from clew.train.loop import _Loop
+from clew.training import checkpoint
+from clew.training.loop import _Loop
 
 WIDE_STEPS = 4
 """Of a block of the MLP with 2 million parameters."""

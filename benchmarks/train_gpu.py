@@ -20,8 +20,8 @@ from _contest import Sheet, Turn, in_turns, main, options
 from _tasks import Graphs, GraphTask, against, generated, with_clew
 from torch.optim import Adam
 
-from clew.dataset.batch import to_batch
-from clew.train.supply import best_device
+from clew.data.dataset.batch import to_batch
+from clew.training.data_supply import best_device
 
 SIZES = (256, 32)
 STEPS = 20

@@ -25,14 +25,15 @@ from typing import Any
 import numpy as np
 
 import clew
-from clew import Dataset, spec
-from clew.config import to_data
-from clew.ledger.environment import capture
+from clew import Dataset
+from clew.core.config import to_data
 from clew.recipes.tracking import Tracking
-from clew.tune.api import tune
-from clew.tune.config import TuneConfig
-from clew.tune.jobs import Jobs
-from clew.tune.study import Study
+from clew.runs.environment import capture
+from clew.settings import load_settings
+from clew.tuning.api import tune
+from clew.tuning.config import TuneConfig
+from clew.tuning.job_executor import Jobs
+from clew.tuning.study import Study
 
 HERE = Path(__file__).parent
 FOUR = {
@@ -44,7 +45,7 @@ FOUR = {
 IMPORTS = """
 import time
 begun = time.time()
-import torch, torch._dynamo, torch.distributed, clew.train.loop
+import torch, torch._dynamo, torch.distributed, clew.training.loop
 print(time.time() - begun)
 """
 
@@ -161,7 +162,7 @@ def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, floa
         "trials": trials,
         "sampler": {"name": "tpe", "seed": 1},
     }
-    given = spec.load("tracking").changed({**settings, "tune": {**study, "parallel": 2}}, "here")
+    given = load_settings("tracking").changed({**settings, "tune": {**study, "parallel": 2}}, "here")
     (folder.parent / f"{folder.name}.json").write_text(json.dumps(given.data))  # JSON is YAML
     yaml = (folder.parent / f"{folder.name}.json").rename(folder.parent / f"{folder.name}.yaml")
     imports = float(subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True).stdout)
@@ -205,13 +206,13 @@ def _rates(begun: float, starts: list[float], ends: list[float], imports: float)
 
 def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
     """Trials an hour as runs of their own that share a device, so many at a time."""
-    from clew.launch.launcher import Room
+    from clew.jobs.launchers.launcher import Room
 
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 3, "train.threads": 1, "model.hidden": 16}
     found = {}
     for parallel in (1, 4, 8, 16):
         tuned = {"space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}}, "trials": trials, "sampler": "random"}
-        given = spec.load("tracking").changed({**settings, "tune": tuned}, "here")
+        given = load_settings("tracking").changed({**settings, "tune": tuned}, "here")
         rooms = [Room()] * parallel
         begun = time.perf_counter()
         path = scratch / f"separate-{parallel}"

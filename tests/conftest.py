@@ -14,8 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import clew
-from clew import Dataset, Run, spec
+from clew import Dataset, Run
 from clew.recipes.tracking import Tracking
+from clew.settings import load_settings
 
 EVENTS = 300
 
@@ -59,7 +60,7 @@ def dataset(events: Path, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of one process: 16 hidden units, 2 epochs, evaluated on the split `test`."""
     output = tmp_path_factory.mktemp("runs") / "tracking-001"
-    small = spec.load("tracking", ["model.hidden=16", "train.epochs=2"])
+    small = load_settings("tracking", ["model.hidden=16", "train.epochs=2"])
     trained = clew.train(small.recipe, dataset, small.train, output=output)
     clew.evaluate(trained)
     return trained

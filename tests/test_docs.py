@@ -12,8 +12,8 @@ import typer
 
 import clew
 from clew.cli.main import app
+from clew.data.table import Ragged, Table
 from clew.recipe import find
-from clew.table import Ragged, Table
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from clew import Run
+from tests.models.keras_models import cnn, images, saved
 from tests.test_docs import ROOT, _blocks
-from tests.train import losses, validations
-from tests.train.keras_models import cnn, images, saved
+from tests.training import losses, validations
 
 PAGE = ROOT / "docs" / "from-nnlo.md"
 NET = """

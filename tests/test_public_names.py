@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 import clew
-from clew import errors, tally, transforms
+from clew import errors, metrics, transforms
 
 
 def test_public_names_are_pinned() -> None:
@@ -21,16 +21,17 @@ def test_public_names_are_pinned() -> None:
         "Section",
         "Table",
         "__version__",
+        "cached_table",
         "concat",
         "distributed",
         "errors",
         "evaluate",
         "export",
         "figure",
+        "metrics",
         "predict",
         "prepare",
         "readers",
-        "tally",
         "train",
         "transforms",
         "tune",
@@ -44,8 +45,8 @@ def test_every_public_name_can_be_used_and_is_documented() -> None:
 
 
 def test_verbs_can_be_called_whatever_was_imported_before() -> None:
-    import clew.prepare.api
-    import clew.train.api
+    import clew.data.prepare.api
+    import clew.training.api
 
     assert callable(clew.train)
     assert callable(clew.prepare)
@@ -57,18 +58,18 @@ def test_recipe_contract_is_pinned() -> None:
         "read",
         "transforms",
         "prepare",
-        "truth",
-        "unchanged",
+        "label_columns",
+        "passthrough_columns",
         "generate",
         "model",
         "forward",
         "loss",
         "step",
-        "room",
+        "graph_capacity",
         "optimizers",
         "reconstruct",
         "metrics",
-        "look",
+        "sample_plots",
         "display",
     ]
 
@@ -91,4 +92,6 @@ def test_errors_share_one_root() -> None:
 def test_every_transform_and_tally_is_exported() -> None:
     assert set(transforms.__all__) >= {"MinMax", "Standard", "Cylindrical", "Cartesian", "DropShort", "DropFakes"}
     assert set(transforms.__all__) >= {"Select", "SelectItems", "Compute"}
-    assert {tally.Mean, tally.Ratio, tally.F1, tally.Binned, tally.Roc} <= set(tally.Tally.__subclasses__())
+    assert {metrics.Mean, metrics.Ratio, metrics.F1, metrics.Binned, metrics.Roc} <= set(
+        metrics.Metric.__subclasses__()
+    )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from clew.data.table import Table
 from clew.errors import RecipeError
 from clew.recipe import Recipe, available, find
-from clew.table import Table
 
 GOOD = """
     from clew import Recipe

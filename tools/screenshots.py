@@ -22,11 +22,11 @@ from playwright.sync_api import Page, sync_playwright
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import clew
-from clew.prepare.generate import generate
+from clew.data.prepare.generate import generate
+from clew.jobs.agent.runner import Local
 from clew.recipe import find
-from clew.service.agent.runner import Local
-from tests.service.conftest import Live
-from tests.service.dashboard.conftest import QUIET, Visitor
+from tests.server.conftest import Live
+from tests.server.dashboard.conftest import QUIET, Visitor
 
 _SIZE = {"width": 1240, "height": 800}
 _ENDS = ("done", "failed", "cancelled", "lost")

@@ -11,7 +11,8 @@ import numpy as np
 from torch import Tensor, nn
 from torch.nn import functional
 
-from clew import Batch, Recipe, Section, Table, tally
+from clew import Batch, Recipe, Section, Table
+from clew.metrics import Metric, Ratio
 
 
 class Settings(Section):
@@ -45,6 +46,6 @@ class Digits(Recipe):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return functional.cross_entropy(outputs, batch["label"], reduction="none")
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         right = outputs["output"].argmax(1) == samples.fixed("label")
-        return {"accuracy": tally.Ratio.of(right, samples.weights)}
+        return {"accuracy": Ratio.of(right, samples.weights)}

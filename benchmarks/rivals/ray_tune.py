@@ -20,11 +20,11 @@ def objective(config: dict[str, Any]) -> None:
     from ray import tune
 
     import clew
-    import clew.train.loop
-    from clew import spec
+    import clew.training.loop
+    from clew.settings import load_settings
 
     imported = time.time()
-    given = spec.load(config["recipe"]).changed({**config["settings"], "train.optimizer.lr": config["lr"]}, "ray")
+    given = load_settings(config["recipe"]).changed({**config["settings"], "train.optimizer.lr": config["lr"]}, "ray")
     run = clew.train(given.recipe, None, given.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
     loss = min(record["metrics"]["loss"] for record in run.records(kind="validation"))
     told = {"entered": entered, "imported": imported, "ended": time.time()}

@@ -1,6 +1,6 @@
 """clew: high-energy-physics machine learning from raw events to trained, tuned and benchmarked models.
 
-The public names are those in `__all__`; they load what they need on first use, so `import clew` is instant.
+The public names are those in `__all__`. Each one loads what it needs on first use, so `import clew` is instant.
 """
 
 from __future__ import annotations
@@ -11,34 +11,48 @@ from typing import TYPE_CHECKING, Any
 from clew.version import __version__
 
 if TYPE_CHECKING:
-    from clew import distributed, errors, figure, readers, tally, transforms
-    from clew.config import Section
-    from clew.dataset import Batch, Dataset
-    from clew.export.api import export
-    from clew.ledger import Run
-    from clew.prepare.api import prepare
+    from clew import distributed, errors, figure, metrics
+    from clew.client.client import Client
+    from clew.core.config import Section
+    from clew.data import readers, transforms
+    from clew.data.dataset import Batch, Dataset
+    from clew.data.prepare.api import prepare
+    from clew.data.table import Ragged, Table, concat
+    from clew.data.table_cache import cached_table
+    from clew.inference.evaluate import evaluate
+    from clew.inference.export.api import export
+    from clew.inference.predict import predict
     from clew.recipe import Loss, Recipe
-    from clew.service.client import Client
-    from clew.table import Ragged, Table, concat
-    from clew.train.api import train
-    from clew.train.evaluate import evaluate
-    from clew.train.predict import predict
-    from clew.tune.api import tune
+    from clew.runs import Run
+    from clew.training.api import train
+    from clew.tuning.api import tune
 
-_MODULES = ("distributed", "errors", "export", "figure", "prepare", "readers", "tally", "train", "transforms", "tune")
+_MODULES = {
+    "distributed": "clew.distributed",
+    "errors": "clew.errors",
+    "figure": "clew.figure",
+    "metrics": "clew.metrics",
+    "readers": "clew.data.readers",
+    "transforms": "clew.data.transforms",
+}
 _NAMES = {
-    "Batch": "clew.dataset",
-    "Client": "clew.service.client",
-    "Dataset": "clew.dataset",
+    "Batch": "clew.data.dataset",
+    "Client": "clew.client.client",
+    "Dataset": "clew.data.dataset",
     "Loss": "clew.recipe",
-    "Ragged": "clew.table",
+    "Ragged": "clew.data.table",
     "Recipe": "clew.recipe",
-    "Run": "clew.ledger",
-    "Section": "clew.config",
-    "Table": "clew.table",
-    "concat": "clew.table",
-    "evaluate": "clew.train.evaluate",
-    "predict": "clew.train.predict",
+    "Run": "clew.runs",
+    "Section": "clew.core.config",
+    "Table": "clew.data.table",
+    "cached_table": "clew.data.table_cache",
+    "concat": "clew.data.table",
+    "evaluate": "clew.inference.evaluate",
+    "export": "clew.inference.export.api",
+    "predict": "clew.inference.predict",
+    "prepare": "clew.data.prepare.api",
+    "train": "clew.training.api",
+    "tune": "clew.tuning.api",
 }
 
 __all__ = [
@@ -52,16 +66,17 @@ __all__ = [
     "Section",
     "Table",
     "__version__",
+    "cached_table",
     "concat",
     "distributed",
     "errors",
     "evaluate",
     "export",
     "figure",
+    "metrics",
     "predict",
     "prepare",
     "readers",
-    "tally",
     "train",
     "transforms",
     "tune",
@@ -70,7 +85,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"clew.{name}")
+        return importlib.import_module(_MODULES[name])
     if name in _NAMES:
         return getattr(importlib.import_module(_NAMES[name]), name)
     raise AttributeError(f"module 'clew' has no attribute '{name}'")

@@ -28,18 +28,18 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from clew.dataset import Batch, Dataset
-from clew.dataset.loader import Loader
-from clew.dataset.sampler import Sampler
-from clew.dataset.store import Memory
+from clew.data.dataset import Batch, Dataset
+from clew.data.dataset.loader import Loader
+from clew.data.dataset.sample_store import Memory
+from clew.data.dataset.sampler import Sampler
 from clew.errors import RunError
-from clew.launch.place import Place, find
-from clew.ledger import Run
-from clew.ledger.environment import capture
-from clew.ledger.folder import next_name
-from clew.ledger.records import SCHEMA, Writer
-from clew.train.supply import best_device
-from clew.train.team import Team
+from clew.jobs.rank_info import Place, find
+from clew.runs import Run
+from clew.runs.environment import capture
+from clew.runs.folder import next_name
+from clew.runs.records import SCHEMA, Writer
+from clew.training.data_supply import best_device
+from clew.training.team import Team
 
 
 @dataclass

@@ -12,21 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from clew.config import Section, to_data
+from clew.core.config import Section, to_data
 from clew.errors import ClewError, RecipeError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
-    from clew.dataset.batch import Batch
+    from clew.data.dataset.batch import Batch
+    from clew.data.table import Table
+    from clew.data.transforms import Transform
     from clew.figure import Figure
-    from clew.table import Table
-    from clew.tally import Tally
-    from clew.transforms import Transform
+    from clew.metrics import Metric
 
 SHIPPED: dict[str, str] = {
-    "columns": "clew.train.columns:Columns",
+    "columns": "clew.models.columns:Columns",
     "tracking": "clew.recipes.tracking:Tracking",
     "hitgraph": "clew.recipes.tracking:HitGraph",
     "tracknet": "clew.recipes.tracking:TrackNet",
@@ -70,10 +70,10 @@ class Recipe:
     columns: ClassVar[Sequence[str] | None] = None
     """The columns that become tensors for the model and the loss; None takes all."""
 
-    events_a_file: ClassVar[int] = 256
+    events_per_file: ClassVar[int] = 256
     """Of the files that `generate` writes, or a multiple."""
 
-    at_once: ClassVar[int] = 256
+    inference_batch_size: ClassVar[int] = 256
     """Samples that are judged or predicted at once where a run's own batches are smaller: nothing is learned from them,
     so only speed decides. Fewer where one sample is large."""
 
@@ -110,7 +110,7 @@ class Recipe:
         """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
-    def truth(self) -> Sequence[str]:
+    def label_columns(self) -> Sequence[str]:
         """The columns of raw events that only losses, metrics and event weights need, such as labels.
 
         Events to be predicted may lack them: transforms that need them are then passed over, and `prepare` must do
@@ -118,7 +118,7 @@ class Recipe:
         """
         return ()
 
-    def unchanged(self) -> Mapping[str, Sequence[str]]:
+    def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         """The columns of samples that `prepare` takes over from the events as they are, alone or several scalars side
         by side: `{"features": ("pt", "eta")}`. An exported model scales those itself, as the transforms did. The
         default names none.
@@ -130,7 +130,7 @@ class Recipe:
 
         File names say `synthetic`. The same seed gives the same events, and more events begin with the same ones:
         event `first` and those after it do not depend on those before, so that processes can share the work. They are
-        dealt out in pieces of `events_a_file`.
+        dealt out in pieces of `events_per_file`.
         """
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 
@@ -158,7 +158,7 @@ class Recipe:
         """
         return {"loss": self.loss(self.forward(model, batch), batch)}
 
-    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """How many items of each ragged column a step is recorded for, if it can be recorded: the default says no.
 
         On an NVIDIA GPU `step` and its backward are then recorded once for all batches that need the same room, and
@@ -181,15 +181,15 @@ class Recipe:
         What an event gets must not depend on the others of the batch: number objects from 0 in each event. The default
         is the outputs themselves, where they have one row an event.
         """
-        from clew.table import Table
+        from clew.data.table import Table
 
         return Table({name: value for name, value in outputs.items() if len(value) == len(samples)})
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         """Tallies of a batch; they are added over batches and ranks. The loss is always there besides."""
         return {}
 
-    def look(self, samples: Table) -> Mapping[str, Figure]:
+    def sample_plots(self, samples: Table) -> Mapping[str, Figure]:
         """Plots of single samples as they are, by title, for the page of `clew data inspect`; from the first few."""
         return {}
 

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import clew
-from clew import Dataset, Run, spec
-from clew.bench import asking
-from clew.bench.material import Material, material
-from clew.bench.terms import FIXED, WorkloadConfig
+from clew import Dataset, Run
+from clew.bench import inference_speed
+from clew.bench.event_data import Material, material
+from clew.bench.workload_config import FIXED, WorkloadConfig
 from clew.recipes.particleflow import events
 from clew.recipes.particleflow.events import Generator
+from clew.settings import load_settings
 from tests.cli import clew as shell
 from tests.recipes.particleflow.test_reading import write_delphes
-from tests.train import losses
+from tests.training import losses
 
 pytestmark = pytest.mark.timeout(120)
 SMALL = (
@@ -36,7 +37,7 @@ TOLERANCE = 0.01
 def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
-        recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
+        recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
         first = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         again = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
@@ -44,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
 
 
 def train(made: Material, output: Path, threads: int) -> Run:
-    chosen = spec.load("particleflow", (*FIXED["particleflow"], *SMALL))
+    chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
     return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
@@ -55,15 +56,15 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
-    found = asking.agreement(two, WorkloadConfig(threads=2, gpus=0))
+    found = inference_speed.agreement(two, WorkloadConfig(threads=2, gpus=0))
     assert found is not None and found["between"] == ["1 thread", "2 threads"] and len(found["by_layer"]) == 3
     assert found["accuracy_gap"] <= found["share_told_another_class"] < 0.05
     assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
 
 
 def test_padding_is_what_bins_have_left(made: Material) -> None:
-    recipe = spec.load("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-    found = asking.padding(recipe, made.dataset)
+    recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
+    found = inference_speed.padding(recipe, made.dataset)
     lengths = made.dataset.lengths("train", "elements")
     places = sum(64 * -(-int(n) // 64) for n in lengths)
     assert found["padding_share"] == pytest.approx(1 - lengths.sum() / places)

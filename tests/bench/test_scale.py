@@ -17,17 +17,17 @@ import pytest
 from numpy.typing import NDArray
 
 from clew import Dataset
-from clew.bench import compare, scale, scale_page, sizes
+from clew.bench import compare, scale, scale_measurement, scale_page
 from clew.bench.forecast import forecast
 from clew.bench.scale import ScaleConfig, Scaling
-from clew.bench.sizes import Trained
+from clew.bench.scale_measurement import Trained
 from clew.errors import ConfigError, RunError
-from clew.ledger.timeline import PHASES, SPAN
+from clew.runs.timeline import PHASES, SPAN
 from tests.cli import SCRIPT, clew, done
-from tests.train.conftest import flat_dataset
+from tests.training.conftest import flat_dataset
 
 pytestmark = pytest.mark.timeout(240)
-LINE = str(Path(__file__).parents[1] / "train" / "recipes" / "line.py")
+LINE = str(Path(__file__).parents[1] / "training" / "recipes" / "line.py")
 
 
 def spans(*rows: tuple[str, int, int, int]) -> NDArray[Any]:
@@ -52,14 +52,14 @@ def study(*trainings: Trained, **config: Any) -> Scaling:
 def test_waiting_is_what_passes_until_the_last_rank_has_come() -> None:
     fast = spans(("forward", 0, 0, 40), ("communicate", 0, 40, 60))
     slow = spans(("forward", 0, 0, 80), ("communicate", 0, 80, 20))
-    found = sizes.merged({0: fast, 1: slow})
+    found = scale_measurement.merged({0: fast, 1: slow})
     assert found["compute"] == pytest.approx(0.6) and found["wait"] == pytest.approx(0.2)
     assert found["communicate"] == pytest.approx(0.2) and sum(found.values()) == pytest.approx(1)
 
 
 def test_validation_and_checkpoints_are_no_training() -> None:
     rank = spans(("load", 0, 0, 20), ("forward", 0, 20, 80), ("validate", 0, 100, 300), ("checkpoint", 0, 400, 100))
-    found = sizes.merged({0: rank})
+    found = scale_measurement.merged({0: rank})
     assert found["io"] == pytest.approx(0.2) and found["compute"] == pytest.approx(0.8)
 
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 
 from clew import Dataset, Run
-from clew.bench import page, strategies
+from clew.bench import strategies, strategies_page
 from clew.bench.strategies import StudyConfig
-from clew.bench.study import UNLIMITED, Goal, Study, Trial
+from clew.bench.strategies_result import UNLIMITED, Goal, Study, Trial
 from clew.errors import ConfigError, DataError, RunError
 from tests.bench.test_hosts import namespaces
 from tests.cli import SCRIPT, clew
-from tests.ledger import end, plan, start, training, written
-from tests.train.conftest import flat_dataset
+from tests.runs import end, plan, start, training, written
+from tests.training.conftest import flat_dataset
 
 pytestmark = pytest.mark.timeout(240)
 
-LINE = str(Path(__file__).parents[1] / "train" / "recipes" / "line.py")
+LINE = str(Path(__file__).parents[1] / "training" / "recipes" / "line.py")
 NONE = {"recipe": "r", "workers": 2, "cores": 2, "when": "now"}
 
 
@@ -99,7 +99,7 @@ def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
     study = Study(Goal("f1", "maximize", 0.9), NONE, None, trials, {"1Gbit": 9.1e8})
     assert [study.seconds(name, "1Gbit") for name in study.strategies] == [2.0, None, 1.5]
     assert study.fastest("1Gbit") == "easgd" and study.fastest("2Gbit") == ""
-    drawn = page.over_bandwidth(study)["data"][0]
+    drawn = strategies_page.over_bandwidth(study)["data"][0]
     assert (drawn["y"], drawn["error_y"]["array"], drawn["error_y"]["arrayminus"]) == ([2.0], [1.0], [1.0])
 
 
@@ -110,10 +110,10 @@ def test_the_page_shows_the_fastest_and_who_did_not_get_there(tmp_path: Path) ->
         Trial("easgd", "1Gbit", "c", message="<boom>"),
     ]
     study = Study(Goal("f1", "maximize", 0.9), NONE, None, [first, *others], {"1Gbit": 9.1e8})
-    text = page.write(study, tmp_path / "study.html").read_text()
+    text = strategies_page.write(study, tmp_path / "study.html").read_text()
     assert study.fastest("1Gbit") == "allreduce" and "<b>2.0 s</b>" in text
     assert "not reached <small>best 0.5</small>" in text and "easgd at 1Gbit: &lt;boom&gt;" in text
-    assert [trace["name"] for trace in page.way(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
+    assert [trace["name"] for trace in strategies_page.way(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
 
 
 def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) -> None:

@@ -15,13 +15,13 @@ import torch
 
 import clew as package
 from clew.bench import hepscore, workload
-from clew.bench.attempt import Attempt, Epoch
-from clew.bench.material import material
+from clew.bench.event_data import material
 from clew.bench.node import Node, Trial
-from clew.bench.outcome import Result, figures, fitting, summary
-from clew.bench.terms import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
+from clew.bench.result import Result, figures, fitting, summary
+from clew.bench.training_run import Attempt, Epoch
+from clew.bench.workload_config import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
 from clew.errors import RunError, WorkerError
-from clew.ledger import Run
+from clew.runs import Run
 from tests.cli import clew
 
 pytestmark = pytest.mark.timeout(240)
@@ -65,8 +65,8 @@ def test_a_result_that_is_not_complete_says_so() -> None:
 def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
     script = f"""
 import subprocess, sys, time
-from clew.bench.jobs import guarded
-from clew.launch.launcher import Job
+from clew.bench.measured_jobs import guarded
+from clew.jobs.launchers.launcher import Job
 job = subprocess.Popen(["sleep", "100"], start_new_session=True)
 print(job.pid, flush=True)
 with guarded([Job("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):

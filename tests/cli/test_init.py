@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clew import Dataset, Run, template
+from clew import Dataset, Run
+from clew.cli.start import recipe_template
 from tests.cli import clew, done
 
-LIKE = sorted(template.available())
+LIKE = sorted(recipe_template.available())
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clew import Run
-from clew.cli.lines import Column, fit
+from clew.cli.text_table import Column, fit
 from tests.cli import clew, done
-from tests.ledger import end, plan, start, training, written
+from tests.runs import end, plan, start, training, written
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from clew import Dataset, spec
-from clew.tune.study import Study
+from clew import Dataset, settings
+from clew.tuning.study import Study
 from tests.cli import clew, done, script
 
 SETTINGS = """
@@ -43,7 +43,7 @@ def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> Non
     (best,) = json.loads(done("tune", "best", "s"))
     assert best["run"] == f"s/trials/trial-{best['trial']:04d}" and set(best["values"]) == {"val/efficiency"}
     assert "trial" in done("tune", "best", "s", "--apply", "best.yaml")
-    given = spec.load("best.yaml")
+    given = settings.load_settings("best.yaml")
     assert given.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
     assert given.recipe.config.model.hidden == best["settings"]["model.hidden"]
     assert given.tune is None and (given.train.best.metric, given.train.best.direction) == ("efficiency", "maximize")
@@ -109,6 +109,6 @@ def test_run_may_be_left_out(mine: Path) -> None:
 
 def test_the_document_with_a_study_goes_back_in(mine: Path) -> None:
     (mine / "again.yaml").write_text(done("config", "show", "my.yaml"))
-    assert spec.load("again.yaml").tune == spec.load("my.yaml").tune
+    assert settings.load_settings("again.yaml").tune == settings.load_settings("my.yaml").tune
     assert yaml.safe_load(done("config", "show", "my.yaml"))["tune"]["trials"] == 3
     assert "tune" not in yaml.safe_load(done("config", "show", "tracking"))

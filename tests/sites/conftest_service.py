@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from clew import Client
-from tests.service.agent.conftest import Hand
-from tests.service.conftest import Live
+from tests.jobs.agent.conftest import Hand
+from tests.server.conftest import Live
 from tests.sites.cluster import Cluster
 
 Login = Callable[..., Hand]
@@ -49,7 +49,7 @@ def login(site: Cluster, service: Live, ada: Client, tmp_path: Path) -> Iterator
             command = [
                 sys.executable,
                 "-m",
-                "tests.service.agent.quick",
+                "tests.jobs.agent.quick",
                 service.url,
                 str(folder),
                 tmp_path.name[-40:].lstrip("_"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.config import to_yaml
+from clew.core.config import to_yaml
 from tests.sites.cluster import PATH, Cluster, missing
 
 # without `mpi`: Slurm 22.05's PMI-2 now and then cuts what PyPI's MPICH tells it in two, and MPI_Init hangs

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from clew import archive, storage
+from clew import storage
 from clew.errors import DataError
-from clew.ledger import Run
-from clew.storage import transfer
+from clew.runs import Run
+from clew.storage import models, transfer
 from tests.sites.conftest_rucio import PASSWORD, RSE, SCOPE, Rucio, add_element
 from tests.sites.roundtrip import User, whole_way
 from tests.sites.servers import small_disk
@@ -150,12 +150,12 @@ def test_a_transfer_cut_by_the_server_goes_on(
 
 
 def test_a_model_is_found_by_its_metadata(did: str, run: Run, tmp_path: Path) -> None:
-    place = archive.keep(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
-    (found,) = archive.find(did, "val_loss < 100 and test_loss < 100")
+    place = models.keep(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
+    (found,) = models.find(did, "val_loss < 100 and test_loss < 100")
     assert found.location == place and found.facts["recipe"] == "tracking"
     assert found.facts["dids"] == [] and len(found.facts["config_hash"]) == 64
-    assert archive.find(did, "val_loss > 100") == []
-    brought = archive.bring(place, tmp_path / "model")
+    assert models.find(did, "val_loss > 100") == []
+    brought = models.bring(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
     assert contents(tmp_path / "model" / "plots") == contents(run.plots)
 

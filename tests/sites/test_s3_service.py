@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.service.config import Retention, ServiceConfig
-from clew.service.retention import sweep
-from clew.service.service import Service
-from tests.service.conftest import Live
-from tests.service.test_records import make
+from clew.server.config import Retention, ServiceConfig
+from clew.server.retention import sweep
+from clew.server.service import Service
+from tests.server.conftest import Live
+from tests.server.test_records import make
 from tests.sites.conftest_s3 import S3
 
 CONTENT = bytes(range(256)) * 40_000

@@ -16,16 +16,16 @@ import numpy as np
 import pytest
 
 from clew import Dataset, Run, Table
-from clew.config import to_yaml
-from clew.launch.launcher import Launcher
-from clew.launch.site import load
-from clew.launch.slurm import Slurm
+from clew.core.config import to_yaml
+from clew.jobs.launchers.launcher import Launcher
+from clew.jobs.launchers.slurm import Slurm
+from clew.jobs.sites import load
 from tests.cli import clew, done
-from tests.launch.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
+from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
-from tests.train import RECIPES, weights
-from tests.train.conftest import flat_dataset
+from tests.training import RECIPES, weights
+from tests.training.conftest import flat_dataset
 
 __all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
 

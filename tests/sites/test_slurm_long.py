@@ -11,7 +11,7 @@ from tests.cli import clew, done
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.sites.test_slurm import begun, flat, train, until
-from tests.train import weights
+from tests.training import weights
 
 pytestmark = long
 __all__ = ["flat"]

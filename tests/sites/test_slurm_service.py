@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from clew import Client, Dataset, Run
-from clew.config import to_yaml
-from clew.service.agent import keeper
-from clew.service.agent.slurm import number_file
+from clew.core.config import to_yaml
+from clew.jobs.agent import supervisor
+from clew.jobs.agent.slurm import number_file
 from tests.cli import clew, done
-from tests.service.agent.conftest import Hand, python
-from tests.service.conftest import Live
+from tests.jobs.agent.conftest import Hand, python
+from tests.server.conftest import Live
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.sites.conftest_service import Login
 from tests.sites.test_slurm import LINE, SMALL, flat, until
-from tests.train import weights
-from tests.tune import template
+from tests.training import weights
+from tests.tuning import template
 
 __all__ = ["flat"]
 
@@ -56,10 +56,10 @@ def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, logi
     assert [each.kind for each in ada.jobs.history(job.id)] == ["submitted", "claimed", "running", "done"]
     assert "".join(ada.jobs.log(job.id)).startswith("n") and "begun" in "".join(ada.jobs.log(job.id))
     folder = attempt(hand, job.id)
-    script, token = (folder / "job.sh").read_text(), json.loads(keeper.task_file(folder).read_text())["environment"]
+    script, token = (folder / "job.sh").read_text(), json.loads(supervisor.task_file(folder).read_text())["environment"]
     for line in ("--cpus-per-task=2", "--gres=gpu:1", "--mem=1024M", "--time=3", "--nodes=1", "--no-requeue"):
         assert f"#SBATCH {line}\n" in script
-    assert stat.S_IMODE(keeper.task_file(folder).stat().st_mode) == 0o600
+    assert stat.S_IMODE(supervisor.task_file(folder).stat().st_mode) == 0o600
     number = number_file(folder).read_text()
     stored = site.call("scontrol", "write", "batch_script", number, "-") + site.call("scontrol", "show", "job", number)
     assert token["CLEW_TOKEN"] not in script + stored and "clew_" not in script + stored
@@ -87,7 +87,7 @@ def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_numbe
         site.call("sbatch", str(folder / "job.sh"))  # one that was on its way meanwhile
     finally:
         site.call("scontrol", "update", "PartitionName=debug", "State=UP")
-    until(keeper.end_file(folder).exists)
+    until(supervisor.end_file(folder).exists)
     hand.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
     until(lambda: all("COMPLETED" in line for line in names(site, hand, job.id)))
@@ -111,7 +111,7 @@ def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Lo
     hand = login()
     taken = python(ada, SLEEPS.format(60), requeue=3)
     until(lambda: "begun" in "".join(ada.jobs.log(taken.id)))
-    site.call("scancel", keeper.keeper_file(attempt(hand, taken.id)).read_text())
+    site.call("scancel", supervisor.keeper_file(attempt(hand, taken.id)).read_text())
     ended = ada.jobs.wait(taken.id, seconds=60)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "cancelled at the scheduler", 1)
     large = python(ada, "pass", resources={"memory": 5000 << 20})
@@ -155,7 +155,7 @@ def test_a_job_whose_node_dies_is_named_and_goes_on_where_that_was_asked(
     once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
     for job in (once, again):
         until(lambda job=job: "begun" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
-    numbers = [keeper.keeper_file(attempt(hand, job.id)).read_text() for job in (once, again)]
+    numbers = [supervisor.keeper_file(attempt(hand, job.id)).read_text() for job in (once, again)]
     nodes = {site.call("squeue", "-h", "-j", number, "-o", "%N").strip() for number in numbers}
     for node in nodes:
         site.kill(node)

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from clew import Client, Dataset
-from clew.config import to_yaml
-from clew.launch.site import Site
-from clew.service.agent import keeper
-from clew.service.agent.keeper import End
-from clew.service.agent.runner import Status
-from clew.service.agent.slurm import AtSlurm, number_file
+from clew.core.config import to_yaml
+from clew.jobs.agent import supervisor
+from clew.jobs.agent.runner import Status
+from clew.jobs.agent.slurm import AtSlurm, number_file
+from clew.jobs.agent.supervisor import End
+from clew.jobs.sites import Site
 from tests.cli import clew
-from tests.service.agent.conftest import python
+from tests.jobs.agent.conftest import python
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.sites.conftest_service import Login
@@ -59,7 +59,7 @@ def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Log
     folder = attempt(hand, job.id)
     small.call("scancel", "--batch", "--signal=KILL", number_file(folder).read_text())
     until(lambda: not small.call("squeue", "-h", "--states=all").strip())
-    assert not keeper.end_file(folder).exists()
+    assert not supervisor.end_file(folder).exists()
     hand.start()
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.reason) == ("lost", "Slurm does not know it any more, and it left no word")
@@ -85,7 +85,7 @@ def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pyt
     squeue.write_text("#!/bin/sh\necho '7|OUT_OF_MEMORY|OutOfMemory|n1'\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
-    keeper.keeper_file(tmp_path).write_text("7")
-    keeper.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
+    supervisor.keeper_file(tmp_path).write_text("7")
+    supervisor.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
     told = AtSlurm(Site(name="here", scheduler="slurm")).poll(str(tmp_path))
     assert told == Status("ended", End(-9, "killed for using more memory than it asked for"))

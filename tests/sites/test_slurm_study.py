@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from clew import Dataset
-from clew.config import to_yaml
-from clew.tune.study import Study
+from clew.core.config import to_yaml
+from clew.tuning.study import Study
 from tests.cli import done
 from tests.sites import long
 from tests.sites.cluster import Cluster
-from tests.tune import template
-from tests.tune.conftest import flat
+from tests.tuning import template
+from tests.tuning.conftest import flat
 
 __all__ = ["flat"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from clew import storage
 from clew.storage import Inputs
-from clew.storage.disk import Disk
+from clew.storage.local_disk import Disk
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("clew.storage.inputs.copy", cut)
+        patch.setattr("clew.storage.input_cache.copy", cut)
         with pytest.raises(KeyboardInterrupt):
             use(inputs, location)
     (left,) = inputs.entries()
@@ -152,7 +152,7 @@ def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
     assert names(inputs) == ["large"]
     other = made(tmp_path, "other", 400_000)
     with monkeypatch.context() as patch:
-        patch.setattr("clew.storage.inputs.copy", cut)
+        patch.setattr("clew.storage.input_cache.copy", cut)
         with pytest.raises(KeyboardInterrupt):
             use(inputs, other)
     assert len(inputs.entries()) == 2

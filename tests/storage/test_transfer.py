@@ -12,8 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from clew import storage
 from clew.errors import DataError
 from clew.storage import transfer
-from clew.storage.disk import Disk
-from clew.storage.stores import Held
+from clew.storage.local_disk import Disk
+from clew.storage.store import Held
 
 
 @pytest.fixture(autouse=True)

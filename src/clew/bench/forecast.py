@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.bench.sizes import Trained
+from clew.bench.scale_measurement import Trained
 
 FORMS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "ring": lambda p: (p - 1) / p,

@@ -16,9 +16,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from clew.config import Section, read_document, validate
+from clew.core.config import Section, read_document, validate
+from clew.core.files import write_text
 from clew.errors import ConfigError
-from clew.files import write_text
 
 SCHEMA = Path(__file__).with_name("summary.schema.json")
 SUFFIX = "_summary.json"

@@ -10,18 +10,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clew import spec
-from clew.bench.attempt import Attempt
-from clew.bench.material import material
-from clew.bench.outcome import Result
-from clew.bench.surroundings import environment
-from clew.bench.terms import WorkloadConfig, devices, there
+from clew import settings
+from clew.bench.environment import environment
+from clew.bench.event_data import material
+from clew.bench.result import Result
+from clew.bench.training_run import Attempt
 from clew.bench.workload import Bench
-from clew.config import to_data
+from clew.bench.workload_config import WorkloadConfig, devices, there
+from clew.core.config import to_data
+from clew.core.files import write_text
 from clew.errors import WorkerError
-from clew.files import write_text
-from clew.ledger import Run
-from clew.ledger.environment import allowed_cores
+from clew.runs import Run
+from clew.runs.environment import allowed_cores
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 PRECISIONS = ("float32", "bf16")
@@ -103,7 +103,7 @@ def scan(
         WorkerError: no setting ran.
     """
     there(config)
-    chosen = spec.load(config.recipe, config.given)
+    chosen = settings.load_settings(config.recipe, config.given)
     found = material(
         chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
     )

@@ -14,21 +14,21 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field, field_validator
 
-from clew import spec
-from clew.bench import sizes
+from clew.bench import scale_measurement
 from clew.bench.forecast import Forecast, forecast
-from clew.bench.jobs import here, last_line, watched
-from clew.bench.sizes import Trained
-from clew.config import Section, to_data
-from clew.dataset import Dataset
+from clew.bench.measured_jobs import here, last_line, watched
+from clew.bench.scale_measurement import Trained
+from clew.core.config import Section, to_data
+from clew.core.files import write_text
+from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
-from clew.files import write_text
-from clew.launch.launcher import Launcher
-from clew.launch.site import Needs, batch
-from clew.launch.site import load as load_site
-from clew.ledger import Run
-from clew.ledger.environment import allowed_cores, capture
-from clew.train.config import CENTRAL, Count, Positive
+from clew.jobs.launchers.launcher import Launcher
+from clew.jobs.sites import Needs, batch
+from clew.jobs.sites import load as load_site
+from clew.runs import Run
+from clew.runs.environment import allowed_cores, capture
+from clew.settings import load_settings
+from clew.training.config import CENTRAL, Count, Positive
 
 KIND = "scale"
 Strategy = Literal["allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"]
@@ -151,7 +151,7 @@ class Scaling:
             "filling_seconds": self.filling(name, workers),
             "loading_seconds_per_1000_events": self.mean(name, workers, "loading", "mean"),
             "loss": self.loss(name, workers),
-            "shares": {part: self.mean(name, workers, "shares", part) for part in sizes.PARTS},
+            "shares": {part: self.mean(name, workers, "shares", part) for part in scale_measurement.PARTS},
         }
 
     def save(self, path: Path) -> None:
@@ -202,7 +202,7 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
     """
     from clew.bench.scale_page import write
 
-    given = spec.load(config.recipe, config.settings)
+    given = load_settings(config.recipe, config.settings)
     data = Dataset(config.dataset or given.train.dataset)
     size = config.batch_size or given.train.batch_size
     if not isinstance(size, int):
@@ -304,7 +304,7 @@ class _Place:
         jobs = self.output.absolute() / "jobs" / run.path.name
         for left in (run.path, jobs):
             shutil.rmtree(left, ignore_errors=True)
-        chosen = spec.load(self.config.recipe, [*self.config.settings, *self._settings(trained)]).train
+        chosen = load_settings(self.config.recipe, [*self.config.settings, *self._settings(trained)]).train
         trained.processes, trained.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(trained)
         job, state = watched(launcher, lambda: launcher.start(self._command(trained, run), folder=jobs), told)
@@ -314,7 +314,7 @@ class _Place:
             trained.message = str(end["message"]) if end else last_line(job) or state
             return
         try:
-            sizes.read(trained, run)
+            scale_measurement.read(trained, run)
         except RunError as error:
             trained.message = str(error)
         trained.oversubscribed = self._oversubscribed(trained)

@@ -8,12 +8,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from clew.bench.environment import others
 from clew.bench.forecast import Forecast
 from clew.bench.scale import Scaling
-from clew.bench.sizes import PARTS
-from clew.bench.surroundings import others
+from clew.bench.scale_measurement import PARTS
 from clew.figure import COLOURS, Figure, figure, line
-from clew.ledger.page import Page, table
+from clew.runs.html_page import Page, table
 
 CALLED = {
     "io": "I/O",

@@ -15,19 +15,19 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field, field_validator
 
-from clew import spec
-from clew.bench import teams
+from clew.bench import host_training
 from clew.bench.hosts import Host, bits, hosts, measure
-from clew.bench.page import write
-from clew.bench.study import UNLIMITED, Goal, Study, Trial
-from clew.config import Section
-from clew.dataset import Dataset
+from clew.bench.strategies_page import write
+from clew.bench.strategies_result import UNLIMITED, Goal, Study, Trial
+from clew.core.config import Section
+from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
-from clew.ledger import Run
-from clew.ledger.summary import summarize
-from clew.ledger.workers import together
-from clew.ledger.workers import workers as workers_of
-from clew.train.config import Count, Direction, Positive
+from clew.runs import Run
+from clew.runs.async_workers import together
+from clew.runs.async_workers import workers as workers_of
+from clew.runs.summary import summarize
+from clew.settings import load_settings
+from clew.training.config import Count, Direction, Positive
 from clew.version import __version__
 
 MARGIN, LONGER = 0.02, 3
@@ -98,7 +98,7 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
         RunError: the folder is taken.
         WorkerError: the first training failed.
     """
-    recipe = spec.load(config.recipe, config.settings)
+    recipe = load_settings(config.recipe, config.settings)
     Dataset(config.dataset or recipe.train.dataset)
     goal = _goal(config, recipe.train)
     if output.exists() and any(output.iterdir()):
@@ -139,7 +139,7 @@ class _Steps:
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
-        team = teams.Team(all, run, logs, threads=_threads(self.config), patience=self.patience)
+        team = host_training.Team(all, run, logs, threads=_threads(self.config), patience=self.patience)
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:

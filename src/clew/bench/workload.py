@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from clew import spec
-from clew.bench import attempt as attempts
+from clew import settings
 from clew.bench import hepscore
-from clew.bench.attempt import Attempt
-from clew.bench.jobs import end, guarded, here
-from clew.bench.material import Material, material
-from clew.bench.outcome import Result, summary
-from clew.bench.surroundings import data_facts, environment, hashes, power
-from clew.bench.terms import ACCURACY, FIXED, WorkloadConfig, devices, there, threads
-from clew.config import to_data
+from clew.bench import training_run as attempts
+from clew.bench.environment import data_facts, environment, hashes, power
+from clew.bench.event_data import Material, material
+from clew.bench.measured_jobs import end, guarded, here
+from clew.bench.result import Result, summary
+from clew.bench.training_run import Attempt
+from clew.bench.workload_config import ACCURACY, FIXED, WorkloadConfig, devices, there, threads
+from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
-from clew.launch.launcher import ENDS, Job, Launcher, Room, portion
-from clew.ledger import Run
+from clew.jobs.launchers.launcher import ENDS, Job, Launcher, Room, portion
+from clew.runs import Run
 
 _PAUSE = 0.2
 Told = Callable[[str], None]
@@ -41,7 +41,7 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
         WorkerError: no epoch was finished, for another reason than memory.
     """
     there(config)
-    chosen = spec.load(config.recipe, config.given)
+    chosen = settings.load_settings(config.recipe, config.given)
     if (output / f"{config.name}{hepscore.SUFFIX}").exists():
         raise RunError(f"{output} holds a result already; name another folder with --output")
     found = material(chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told)
@@ -129,15 +129,15 @@ class Bench:
 
     def ask(self) -> None:
         """Inference, and how binning depends on threads, with the model that was trained."""
-        from clew.bench import asking
+        from clew.bench import inference_speed
 
         run = Run(self.output / self.result.good[0].run)
         if self.config.inference:
             self.told("inference")
-            self.result.inference = asking.inference(run, self.config)
+            self.result.inference = inference_speed.inference(run, self.config)
         if self.config.deterministic:
             self.told("do one thread and all agree?")
-            self.result.bins = asking.agreement(run, self.config)
+            self.result.bins = inference_speed.agreement(run, self.config)
 
     def publish(self) -> None:
         """Everything known so far, on disk."""

@@ -6,11 +6,11 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.outcome import Result, comparable, figures, fitting
-from clew.bench.surroundings import others
-from clew.bench.terms import ACCURACY, PADDED, WorkloadConfig
+from clew.bench.environment import others
+from clew.bench.result import Result, comparable, figures, fitting
+from clew.bench.workload_config import ACCURACY, PADDED, WorkloadConfig
 from clew.figure import COLOURS, Figure, figure, line
-from clew.ledger.page import Page, table
+from clew.runs.html_page import Page, table
 
 
 def write(result: Result, path: Path) -> Path:

@@ -13,36 +13,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli import (
-    agent,
-    bench,
-    cache,
-    compare,
-    config,
-    data,
-    demo,
-    doctor,
-    evaluate,
-    export,
-    init,
-    jobs,
-    login,
-    logs,
-    model,
-    predict,
-    prepare,
-    runs,
-    serve,
-    site,
-    submit,
-    token,
-    trace,
-    train,
-    tune,
-    worker,
-)
+from clew.cli.bench import bench, strategies
+from clew.cli.data import cache, data, prepare
+from clew.cli.inference import evaluate, export, model, predict
+from clew.cli.jobs import agent, doctor, jobs, logs, site, submit
+from clew.cli.runs import runs, trace
+from clew.cli.server import login, serve, token
+from clew.cli.start import config, demo, init
+from clew.cli.training import train, worker
+from clew.cli.tuning import tune
 from clew.errors import ClewError, JobError
-from clew.storage.places import masked
+from clew.storage.locations import masked
 from clew.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -78,7 +59,7 @@ app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(token.app, name="token")
-app.add_typer(compare.app, name="compare")
+app.add_typer(strategies.app, name="compare")
 app.add_typer(bench.app, name="bench")
 app.add_typer(site.app, name="site")
 app.command()(doctor.doctor)

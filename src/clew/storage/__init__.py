@@ -1,7 +1,7 @@
 """Where data, models and reports lie: a local path, S3, XRootD, Rucio, or any URL that fsspec knows.
 
 Nothing else in clew opens inputs or talks to a store. `copy` moves files and folders between any two places; the others
-read. Inputs from S3, XRootD and Rucio are read from copies on this machine (`clew.storage.inputs`).
+read. Inputs from S3, XRootD and Rucio are read from copies on this machine (`clew.storage.input_cache`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from clew.errors import DataError
-from clew.storage import stores
-from clew.storage.faults import GoneError, MismatchError, telling
-from clew.storage.inputs import Inputs, watched
-from clew.storage.notes import cache_folder
-from clew.storage.places import is_url, joined, last, local, masked, parent, scheme, split_inside
-from clew.storage.plain import token_of
+from clew.storage import store as stores
+from clew.storage.fsspec_store import token_of
+from clew.storage.input_cache import Inputs, watched
+from clew.storage.locations import is_url, joined, last, local, masked, parent, scheme, split_inside
+from clew.storage.store_errors import GoneError, MismatchError, telling
 from clew.storage.transfer import Progress, Watch, copy
+from clew.storage.transfer_state import cache_folder
 
 __all__ = [
     "GoneError",
@@ -207,7 +207,7 @@ def _direct(location: str) -> str:
 
 
 def _system(location: str) -> tuple[Any, str]:
-    from clew.storage.plain import Plain
+    from clew.storage.fsspec_store import Plain
 
     store = stores.find(location)
     assert isinstance(store, Plain), "asked for what fsspec knows"

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from clew.errors import DataError
-from clew.storage import places, stores
-from clew.storage.faults import kind_of
-from clew.storage.stores import Given, Held, Writer
+from clew.storage import locations, store
+from clew.storage.store import Given, Held, Writer
+from clew.storage.store_errors import kind_of
 
 _READABLE = ("file", "root", "s3", "https", "http", "davs", "dav")
 _WRITABLE = ("file", "root", "s3")
@@ -36,7 +36,7 @@ class Rucio:
 
     def files(self, location: str) -> dict[str, Held]:
         client = _client()
-        scope, name, options = places.did(location)
+        scope, name, options = locations.did(location)
         if not name:
             raise DataError(f"{location}: name a DID, as rucio:{scope}:NAME")
         try:
@@ -61,9 +61,9 @@ class Rucio:
             raise DataError(f"{held.location}: no replica that clew can read ({', '.join(_READABLE)})")
         for place in held.replicas[:-1]:
             with contextlib.suppress(Exception):  # another replica has the same bytes
-                return stores.find(place).read(Held(place, held.size), start, stop)
+                return store.find(place).read(Held(place, held.size), start, stop)
         place = held.replicas[-1]
-        return stores.find(place).read(Held(place, held.size), start, stop)
+        return store.find(place).read(Held(place, held.size), start, stop)
 
     def remove(self, held: Held) -> None:
         raise DataError(f"{held.location}: Rucio removes files by its rules; end the rule that keeps it")
@@ -72,7 +72,7 @@ class Rucio:
         return held.checks
 
     def targets(self, location: str, files: Mapping[str, Given]) -> dict[str, str]:
-        scope, name, options = places.did(location)
+        scope, name, options = locations.did(location)
         if not name:
             raise DataError(f"{location}: name a DID, as rucio:{scope}:NAME")
         query = f"?rse={_element(options)}"
@@ -81,25 +81,25 @@ class Rucio:
             inner = f"{name}.{given.sha256[:12]}.{path.replace('/', _BETWEEN)}" if path else name
             if not _NAME.fullmatch(inner):
                 raise DataError(f"{path or name}: Rucio takes only letters, digits and . - _ in names")
-            found[path] = f"{places.RUCIO}{scope}:{inner}{query}"
+            found[path] = f"{locations.RUCIO}{scope}:{inner}{query}"
         return found
 
     def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
-        scope, name, options = places.did(location)
+        scope, name, options = locations.did(location)
         client, element = _client(), options["rse"]
         known = client.lfns2pfns(element, [f"{scope}:{name}"], operation="write")
         place = _place(next(iter(known.values())))
-        if places.scheme(place) not in _WRITABLE:
-            raise DataError(f"{element}: clew writes to {', '.join(_WRITABLE)}, not {places.scheme(place)}")
-        inner = stores.find(place).writer(place, given, memory, part)
+        if locations.scheme(place) not in _WRITABLE:
+            raise DataError(f"{element}: clew writes to {', '.join(_WRITABLE)}, not {locations.scheme(place)}")
+        inner = store.find(place).writer(place, given, memory, part)
         return _Registering(client, inner, element, {"scope": scope, "name": name}, given)
 
     def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, Given]) -> None:
         client = _client()
-        scope, name, options = places.did(location)
+        scope, name, options = locations.did(location)
         whole = {"scope": scope, "name": name}
         if "" not in targets:
-            wanted = [dict(zip(("scope", "name"), places.did(each)[:2], strict=True)) for each in targets.values()]
+            wanted = [dict(zip(("scope", "name"), locations.did(each)[:2], strict=True)) for each in targets.values()]
             with _known_already():
                 client.add_dataset(scope, name)
             there = [{"scope": each["scope"], "name": each["name"]} for each in client.list_content(scope, name)]
@@ -135,17 +135,17 @@ class _Registering:
 
 def describe(location: str, facts: Mapping[str, Any]) -> None:
     """Give a DID metadata, which `search` finds it by."""
-    scope, name, _ = places.did(location)
+    scope, name, _ = locations.did(location)
     _client().set_metadata_bulk(scope, name, dict(facts))
 
 
 def search(location: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The datasets of a scope (or those whose name begins as the location's) marked so, with their metadata."""
-    scope, name, _ = places.did(location)
+    scope, name, _ = locations.did(location)
     client = _client()
     filters = {MARK: mark, **({"name": f"{name.rstrip('*')}*"} if name else {})}
     for found in client.list_dids(scope, [filters], did_type="dataset"):
-        yield f"{places.RUCIO}{scope}:{found}", dict(client.get_metadata(scope, found, plugin="JSON"))
+        yield f"{locations.RUCIO}{scope}:{found}", dict(client.get_metadata(scope, found, plugin="JSON"))
 
 
 def _client() -> Any:
@@ -172,7 +172,7 @@ def _held(found: Mapping[str, Any]) -> Held:
     ordered = sorted(found["pfns"].items(), key=lambda item: item[1].get("priority", 0))
     usable = tuple(_place(url) for url, _ in ordered if url.partition(":")[0] in _READABLE)
     checks = {name: found[name] for name in ("adler32", "md5") if found.get(name)}
-    location = f"{places.RUCIO}{found['scope']}:{found['name']}"
+    location = f"{locations.RUCIO}{found['scope']}:{found['name']}"
     return Held(location, int(found["bytes"]), found.get("adler32") or "", checks, usable)
 
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clew.storage.plain import Plain
-from clew.storage.stores import Given, Held, Writer
+from clew.storage.fsspec_store import Plain
+from clew.storage.store import Given, Held, Writer
 
 
 class S3(Plain):

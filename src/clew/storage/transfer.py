@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from clew.errors import DataError
-from clew.storage import places, stores
-from clew.storage.faults import GoneError, MismatchError, telling
-from clew.storage.notes import Note, cache_folder
-from clew.storage.stores import Given, Held, Store
-from clew.storage.sums import Arriving, checks, compare, given, worth
+from clew.storage import locations
+from clew.storage import store as stores
+from clew.storage.checksums import Arriving, checks, compare, given, worth
+from clew.storage.store import Given, Held, Store
+from clew.storage.store_errors import GoneError, MismatchError, telling
+from clew.storage.transfer_state import Note, cache_folder
 
 PART = 8 << 20
 WORKERS = 8
@@ -77,13 +78,13 @@ def copy(
         GoneError: a server does not answer.
     """
     start, end = str(source), str(target)
-    if places.is_url(start) and places.is_url(end):
+    if locations.is_url(start) and locations.is_url(end):
         with tempfile.TemporaryDirectory(dir=_made(cache_folder() / "transfers")) as between:
-            passing = str(Path(between) / places.last(start))
+            passing = str(Path(between) / locations.last(start))
             copy(start, passing, workers=workers)
             return copy(passing, end, watch=watch, replace=replace, workers=workers)
     work = _Work(watch or (lambda _: None), workers, replace)
-    return work.put(places.local(start), end) if places.is_url(end) else work.get(start, places.local(end))
+    return work.put(locations.local(start), end) if locations.is_url(end) else work.get(start, locations.local(end))
 
 
 class _Work:
@@ -98,9 +99,9 @@ class _Work:
             store = stores.find(source)
             found = _persist(lambda: store.files(source), source)
         if not found:
-            raise DataError(f"{places.masked(source)}: {_nothing(source)}")
+            raise DataError(f"{locations.masked(source)}: {_nothing(source)}")
         if target.is_dir() and "" in found:
-            target = target / places.last(source)
+            target = target / locations.last(source)
         _check_inside(found, source)
         self._begin({name: held.size for name, held in found.items()})
         for stage in _stages(found):
@@ -176,7 +177,7 @@ class _Work:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
         with _alone(draft, held.location) as stream:
-            about = {"source": places.masked(held.location), "size": held.size, "token": held.token, "part": part}
+            about = {"source": locations.masked(held.location), "size": held.size, "token": held.token, "part": part}
             note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
             if not note.parts or draft.stat().st_size != held.size:
                 note.drop()
@@ -208,9 +209,9 @@ class _Work:
                 self._same(source.size)
                 return
             if not self._replace:
-                raise DataError(f"{places.masked(target)} holds something else; use --replace, or another name")
+                raise DataError(f"{locations.masked(target)} holds something else; use --replace, or another name")
         part = part_size(source.size)
-        about = {"target": places.masked(target), "sha256": source.sha256, "part": part}
+        about = {"target": locations.masked(target), "sha256": source.sha256, "part": part}
         name = hashlib.sha256(f"{target} {source.sha256}".encode()).hexdigest()[:32]
         note = Note(cache_folder() / "transfers" / f"{name}.json", about)
         resumed = sum(min(part, source.size - number * part) for number in note.parts)
@@ -282,13 +283,13 @@ def _check_inside(names: Iterable[str], source: str) -> None:
     """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
-            raise DataError(f"{places.masked(source)}: has a file called '{name}', which leads out of the folder")
+            raise DataError(f"{locations.masked(source)}: has a file called '{name}', which leads out of the folder")
 
 
 def _read(store: Store, held: Held, start: int, stop: int) -> bytes:
     data = store.read(held, start, stop)
     if len(data) != stop - start:
-        raise GoneError(f"{places.masked(held.location)}: the server sent only a part; try again")
+        raise GoneError(f"{locations.masked(held.location)}: the server sent only a part; try again")
     return data
 
 
@@ -339,7 +340,7 @@ def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DataError(f"{places.masked(location)}: another process is getting it to the same place") from None
+            raise DataError(f"{locations.masked(location)}: another process is getting it to the same place") from None
         except OSError:  # a file system without locks
             pass
         with path.open("r+b") as both:
@@ -363,7 +364,7 @@ def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
 
 
 def _nothing(location: str) -> str:
-    return "no such DID" if places.scheme(location) == "rucio" else "nothing there"
+    return "no such DID" if locations.scheme(location) == "rucio" else "nothing there"
 
 
 def _made(folder: Path) -> Path:

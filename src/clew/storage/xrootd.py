@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from clew.storage.faults import MismatchError, kind_of
-from clew.storage.plain import Plain
-from clew.storage.stores import Given, Held, Writer
+from clew.storage.fsspec_store import Plain
+from clew.storage.store import Given, Held, Writer
+from clew.storage.store_errors import MismatchError, kind_of
 
 _PATIENCE = {
     "XRD_CONNECTIONWINDOW": "5",

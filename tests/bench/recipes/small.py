@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from clew import Batch, Recipe, Section, Table, tally
+from clew import Batch, Recipe, Section, Table
+from clew.metrics import Metric, Ratio
 
 
 class Settings(Section):
@@ -48,5 +49,5 @@ class Small(Recipe):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         return (outputs - batch["y"]) ** 2
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
-        return {"accuracy": tally.Ratio.of(abs(objects.fixed("output") - samples.fixed("y")) < 1)}
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
+        return {"accuracy": Ratio.of(abs(objects.fixed("output") - samples.fixed("y")) < 1)}

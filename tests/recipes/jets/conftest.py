@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew import Run, spec
+from clew import Run
+from clew.settings import load_settings
 
 from . import jets
 from .test_recipe import KINDS
@@ -30,7 +31,7 @@ def trained(labelled: Path) -> Trained:
     def make(kind: str) -> Run:
         name, settings = KINDS[kind]
         more = ["train.threads=1", "train.epochs=1", "train.steps=3", "reweight={columns: {jet_mass: [0, 80, 200]}}"]
-        loaded = spec.load(name, [*settings, *more, "data.weight=1 + 0 * label"])
+        loaded = load_settings(name, [*settings, *more, "data.weight=1 + 0 * label"])
         place, where = labelled.parent / kind, [str(labelled)]
         data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(place / "data"), workers=1)
         return clew.train(loaded.recipe, data, loaded.train, output=place / "run")

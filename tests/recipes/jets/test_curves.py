@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from clew.data.table import Table
 from clew.recipes.jets.curves import Area, Pairs, Rejection, Scores, histograms
-from clew.recipes.jets.judging import Judging, tallies
-from clew.table import Table
+from clew.recipes.jets.metrics import Judging, tallies
 
 RNG = np.random.default_rng(3)
 TRUTH = RNG.random(3000) < 0.4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uproot
 
-from clew import spec
+from clew import settings
 from tests.cli import done
 
 from . import ROOT
@@ -38,4 +38,4 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_page_s_settings_are_valid(tmp_path: Path) -> None:
     (tmp_path / "sample.yaml").write_text(_block("yaml"))
-    assert spec.load(str(tmp_path / "sample.yaml")).recipe.config.data.classes == ("QCD", "top")
+    assert settings.load_settings(str(tmp_path / "sample.yaml")).recipe.config.data.classes == ("QCD", "top")

@@ -71,10 +71,12 @@ def test_features_are_scaled_by_the_exported_tagger(trained: Trained, labelled: 
 
 
 def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
-    from clew import spec
+    from clew import settings
 
-    assert spec.load("jetimages", ["data.images=[QCD, TT]"]).recipe.unchanged() == {"image": ("image",)}
-    assert spec.load("jetimages").recipe.unchanged() == {}
+    assert settings.load_settings("jetimages", ["data.images=[QCD, TT]"]).recipe.passthrough_columns() == {
+        "image": ("image",)
+    }
+    assert settings.load_settings("jetimages").recipe.passthrough_columns() == {}
 
 
 def test_the_commands(trained: Trained, tmp_path: Path) -> None:

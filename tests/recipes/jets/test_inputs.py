@@ -12,11 +12,13 @@ import uproot
 from pyarrow import csv, parquet
 
 import clew
-from clew import Table, concat, spec, writers
+from clew import Table, concat
+from clew.data import writers
+from clew.data.transforms import Compute, Reweight, Select
 from clew.errors import DataError
 from clew.recipes.jets.imagefile import ImageFile, pixels
 from clew.recipes.jets.inputs import Data, needed
-from clew.transforms import Compute, Reweight, Select
+from clew.settings import load_settings
 
 from . import jets, real
 
@@ -43,7 +45,7 @@ def test_what_is_made_on_the_way_is_not_read() -> None:
 
 @pytest.mark.parametrize("ending", ["h5", "parquet", "root"])
 def test_formats_give_the_same_samples(ending: str, tmp_path: Path) -> None:
-    table, recipe = jets(50), spec.load("jets", SETTINGS).recipe
+    table, recipe = jets(50), load_settings("jets", SETTINGS).recipe
     table.save(tmp_path / "jets.h5")
     if ending != "h5":
         path = tmp_path / f"jets.{ending}"
@@ -61,7 +63,7 @@ def test_only_the_branches_that_are_needed_are_read(tmp_path: Path) -> None:
         file.mktree("Events", {"pt": np.arange(3.0) + 500, "isTop": np.array([0, 1, 1]), "junk": np.full(3, np.nan)})
     settings = ["data.tree=Events", "data.labels={qcd: '!isTop', top: isTop}", "data.keep=[pt]", "features.inputs=[pt]"]
     data = clew.prepare(
-        spec.load("jetfeatures", settings).recipe,
+        load_settings("jetfeatures", settings).recipe,
         input=[str(tmp_path / "jets.root")],
         output=str(tmp_path / "data"),
         workers=1,
@@ -74,7 +76,7 @@ def test_only_the_branches_that_are_needed_are_read(tmp_path: Path) -> None:
 def test_a_jet_a_line_of_text(tmp_path: Path) -> None:
     (tmp_path / "jets.csv").write_text("pt,mass,top\n500,80,0\n510,170,1\n520,90,0\n")
     settings = ["features.inputs=[pt, mass]", "data.labels={qcd: top == 0, top: top == 1}", "data.keep=[]"]
-    recipe: Any = spec.load("jetfeatures", settings).recipe
+    recipe: Any = load_settings("jetfeatures", settings).recipe
     assert [len(part) for part in recipe.read(str(tmp_path / "jets.csv"))] == [3]
     events = Select(where="mass > 0")(recipe.read(str(tmp_path / "jets.csv"))[0])
     assert events.fixed("mass").tolist() == [80, 170, 90]
@@ -84,7 +86,7 @@ def test_a_constituent_a_line_of_text(tmp_path: Path) -> None:
     lines = ["jet part_pt part_deta top", "7 10 0.125 1", "7 20 0.25 1", "9 5 0.375 0"]
     (tmp_path / "jets.txt").write_text("\n".join(lines) + "\n")
     settings = ["data.event=jet", "data.variables={top: first(top)}", "data.labels={qcd: '!top', top: top}"]
-    recipe = spec.load("jets", [*settings, "data.keep=[jet]", "constituents.inputs=[part_deta]"]).recipe
+    recipe = load_settings("jets", [*settings, "data.keep=[jet]", "constituents.inputs=[part_deta]"]).recipe
     found = _samples(recipe, tmp_path / "jets.txt")
     assert [each[:, 0].tolist() for each in found.ragged("constituents")] == [[0.25, 0.125], [0.375]]
     assert found.fixed("label").tolist() == [1, 0] and found.fixed("jet").tolist() == [7, 9]
@@ -100,9 +102,9 @@ def test_jets_of_no_class_are_left_out_and_the_first_class_counts() -> None:
 
 def test_the_public_jetclass_file_is_read_by_the_shipped_settings(tmp_path: Path) -> None:
     path = real("sophon/JetClassII_example.parquet")
-    from clew import template
+    from clew.cli.start import recipe_template
 
-    recipe: Any = spec.load(str(template.write("mine", "jets/jetclass", tmp_path)[0])).recipe
+    recipe: Any = load_settings(str(recipe_template.write("mine", "jets/jetclass", tmp_path)[0])).recipe
     events = recipe.read(str(path))[0]
     assert "genpart_px" not in events
     for step in recipe.transforms():

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from clew import Ragged, Table
-from clew.dataset.batch import to_batch
+from clew.data.dataset.batch import to_batch
 from clew.recipes.jets.cloud import SHAPES, PixelCloud, Pixels, shapes
 from clew.recipes.jets.network import SEQUENCES, ImageNet, Perceptron, padded, turned
 from clew.recipes.jets.settings import FeatureNetwork, ImageNetwork, SequenceNetwork

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 import clew
-from clew import Dataset, Ragged, Run, Table, spec, template
+from clew import Dataset, Ragged, Run, Table
+from clew.cli.start import recipe_template
 from clew.errors import ConfigError
 from clew.recipe import find
+from clew.settings import load_settings
 
 from . import jets, real
 
@@ -37,7 +39,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _trained(kind: str, sample: Path, folder: Path, *more: str) -> tuple[Dataset, Run]:
     name, settings = KINDS[kind]
-    loaded = spec.load(name, [*settings, "train.threads=1", "train.epochs=4", "train.batch_size=32", *more])
+    loaded = load_settings(name, [*settings, "train.threads=1", "train.epochs=4", "train.batch_size=32", *more])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(sample)], output=str(folder / "data"), workers=1)
     return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
 
@@ -63,7 +65,7 @@ def test_an_evaluation_has_errors_and_a_picture_for_every_signal(sample: Path, t
 
 
 def test_reweighting_reaches_the_samples(sample: Path, tmp_path: Path) -> None:
-    recipe = spec.load("jets", ["reweight={columns: {jet_pt: [400, 500, 600, 700]}}"]).recipe
+    recipe = load_settings("jets", ["reweight={columns: {jet_pt: [400, 500, 600, 700]}}"]).recipe
     data = clew.prepare(recipe, input=[str(sample)], output=str(tmp_path / "data"), workers=1)
     whole = clew.concat([data.read(split) for split in data.splits])
     sums = np.bincount(whole.fixed("label"), weights=whole.weights)
@@ -72,7 +74,7 @@ def test_reweighting_reaches_the_samples(sample: Path, tmp_path: Path) -> None:
 
 
 def test_constituents_are_ordered_and_cut(tmp_path: Path) -> None:
-    recipe = spec.load("jets", ["constituents.inputs=[part_pt]", "constituents.most=5"]).recipe
+    recipe = load_settings("jets", ["constituents.inputs=[part_pt]", "constituents.most=5"]).recipe
     table = jets(40)
     found = recipe.prepare(table).ragged("constituents")
     assert found.lengths.tolist() == np.minimum(table.ragged("part_pt").lengths, 5).tolist()
@@ -81,7 +83,7 @@ def test_constituents_are_ordered_and_cut(tmp_path: Path) -> None:
 
 
 def test_two_classes_have_plain_names(tmp_path: Path) -> None:
-    recipe = spec.load("jets", ["data.labels={light: 'label < 2', heavy: 'label == 4'}"]).recipe
+    recipe = load_settings("jets", ["data.labels={light: 'label < 2', heavy: 'label == 4'}"]).recipe
     table = jets(100)
     for step in recipe.transforms():
         table = step(table)
@@ -104,21 +106,21 @@ def test_two_classes_have_plain_names(tmp_path: Path) -> None:
 )
 def test_settings_that_make_no_sense_are_told(settings: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
-        spec.load("jets", settings)
+        load_settings("jets", settings)
 
 
 def test_inputs_of_jets_and_of_constituents_do_not_mix() -> None:
     with pytest.raises(ConfigError, match="'jet_pt' has one value a jet"):
-        spec.load("jets", ["constituents.inputs=[part_pt, jet_pt]"]).recipe.prepare(jets(10))
+        load_settings("jets", ["constituents.inputs=[part_pt, jet_pt]"]).recipe.prepare(jets(10))
     with pytest.raises(ConfigError, match="for those there is the recipe jetfeatures"):
-        spec.load("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
+        load_settings("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
 
 
-@pytest.mark.parametrize("name", sorted(template.settings()))
+@pytest.mark.parametrize("name", sorted(recipe_template.settings()))
 def test_shipped_settings_are_valid(name: str, tmp_path: Path) -> None:
-    path = template.write("mine", name, tmp_path)[0]
+    path = recipe_template.write("mine", name, tmp_path)[0]
     assert path.name == "mine.yaml" and "@" not in path.read_text()
-    loaded = spec.load(str(path))
+    loaded = load_settings(str(path))
     assert loaded.recipe.model() is not None
 
 
@@ -135,7 +137,7 @@ assert "torch" not in sys.modules and "matplotlib" not in sys.modules
 def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
     path = real("machine-learning-das/jet_images.h5")
     settings = ["data.images=[QCD, TT]", "train.epochs=2", "train.threads=1", "model.width=8"]
-    loaded = spec.load("jetimages", [*settings, "model.kind=cloud"])
+    loaded = load_settings("jetimages", [*settings, "model.kind=cloud"])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(path)], output=str(tmp_path / "data"), workers=1)
     assert sum(data.splits.values()) == 5027
     run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")

@@ -12,10 +12,11 @@ import pytest
 from pyarrow import csv
 
 import clew
-from clew import spec, writers
+from clew import settings
+from clew.data import writers
+from clew.data.transforms import Compute, MinMax, Select, Standard
+from clew.data.transforms.missing_columns import without
 from clew.errors import DataError
-from clew.transforms import Compute, MinMax, Select, Standard
-from clew.transforms.absent import without
 
 from . import jets
 from .conftest import Trained
@@ -43,7 +44,7 @@ def test_jets_without_labels_get_the_same_scores(kind: str, trained: Trained, tm
 
 def test_what_only_weights_and_plots_need_may_be_missing_too(trained: Trained, tmp_path: Path) -> None:
     run = trained("cnn")
-    assert set(run.recipe.truth()) == {"label", "jet_mass", "jet_pt"}
+    assert set(run.recipe.label_columns()) == {"label", "jet_mass", "jet_pt"}
     path = blind(tmp_path / "real.root", without=("label", "jet_mass", "jet_pt"))
     assert len(clew.predict(run, input=[str(path)])) == 30  # type: ignore[arg-type]
     with pytest.raises(DataError, match="jet_pt"):
@@ -74,17 +75,17 @@ def test_an_exported_tagger_needs_no_labels_either(trained: Trained, tmp_path: P
 
 
 def test_a_selection_on_the_class_keeps_it_needed() -> None:
-    assert "label" in spec.load("jets").recipe.truth()
-    assert "label" not in spec.load("jets", ["data.select=label < 3"]).recipe.truth()
+    assert "label" in settings.load_settings("jets").recipe.label_columns()
+    assert "label" not in settings.load_settings("jets", ["data.select=label < 3"]).recipe.label_columns()
     balanced = ["transforms=[{kind: select, where: 'label != 2'}]"]
-    assert "label" not in spec.load("jets", balanced).recipe.truth()
+    assert "label" not in settings.load_settings("jets", balanced).recipe.label_columns()
 
 
 def test_text_lacks_nothing_when_a_dataset_is_made(tmp_path: Path) -> None:
     table = jets(20)
     flat = {name: table.fixed(name) for name in ("jet_pt", "jet_mass", "label")}
     csv.write_csv(pyarrow.table(flat), tmp_path / "jets.csv")
-    recipe = spec.load("jetfeatures", ["features.inputs=[jet_mass]", "data.keep=[jet_eta]"]).recipe
+    recipe = settings.load_settings("jetfeatures", ["features.inputs=[jet_mass]", "data.keep=[jet_eta]"]).recipe
     with pytest.raises(DataError, match="no column 'jet_eta'"):
         clew.prepare(recipe, input=[str(tmp_path / "jets.csv")], output=str(tmp_path / "data"), workers=1)
 
@@ -96,7 +97,7 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "real.h5", "w") as file:
         file["jets"] = images
     chosen = ["data.images=[QCD, TT]", "model.width=4", "train.epochs=1", "train.threads=1"]
-    loaded = spec.load("jetimages", chosen)
+    loaded = settings.load_settings("jetimages", chosen)
     where = [str(tmp_path / "known.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(tmp_path / "data"), workers=1)
     run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 import clew
-from clew import Table, spec
-from clew.dataset import inspect
+from clew import Table, settings
+from clew.data.dataset import inspect
 from clew.recipes.lartpc import display
 from clew.recipes.lartpc.columns import CHARGE, INDEX, SIZE
 from clew.recipes.lartpc.generate import events
@@ -49,7 +49,7 @@ def test_events_without_labels_are_drawn_too() -> None:
 
 def test_inspect_shows_events(tmp_path: Path) -> None:
     ((path, _),) = events.write(6, 1, tmp_path, size=(625, 625))
-    loaded = spec.load("lartpc", ["image.rows=625", "image.columns=625"])
+    loaded = settings.load_settings("lartpc", ["image.rows=625", "image.columns=625"])
     data = clew.prepare(
         loaded.recipe, input=[str(path)], output=str(tmp_path / "data"), split={"train": 1.0}, workers=1
     )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as f
 
-from clew.dataset.batch import to_batch
+from clew.data.dataset.batch import to_batch
 from clew.recipes.lartpc.network import ParticleNet, images
 
 from .events import SIDE, Pixels, particles

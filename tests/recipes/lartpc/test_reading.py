@@ -16,8 +16,8 @@ import pytest
 from numpy.typing import NDArray
 
 from clew import concat
+from clew.data.readers import Pieces
 from clew.errors import DataError
-from clew.readers import Pieces
 from clew.recipes.lartpc import images, reading
 from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, LABEL, SIZE
 from clew.recipes.lartpc.generate import events

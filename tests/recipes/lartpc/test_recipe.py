@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew import Dataset, Ragged, Run, Table, spec
+from clew import Dataset, Ragged, Run, Table, settings
 from clew.errors import ConfigError, DataError
 from clew.recipes.lartpc import LArTPC
 from clew.recipes.lartpc.columns import CLASSES
@@ -26,7 +26,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("lartpc")
     particles(160).save(folder / "synthetic.h5")
     more = ["train.epochs=3", "train.batch_size=8"]
-    loaded = spec.load("lartpc", [*SMALL, *more])
+    loaded = settings.load_settings("lartpc", [*SMALL, *more])
     files = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
     return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
@@ -58,11 +58,11 @@ def test_scores_of_unlabelled_events_add_up(trained: Trained, tmp_path: Path) ->
 def test_dense_and_cells_are_one_network(trained: Trained) -> None:
     import torch
 
-    from clew.dataset.batch import to_batch
+    from clew.data.dataset.batch import to_batch
 
     batch, logits = to_batch(particles(2), LArTPC.columns), []
     for kind in ("cells", "dense"):
-        recipe = spec.load("lartpc", [*SMALL, f"model.kind={kind}"]).recipe
+        recipe = settings.load_settings("lartpc", [*SMALL, f"model.kind={kind}"]).recipe
         torch.manual_seed(2)
         logits.append(recipe.forward(recipe.model(), batch))
     torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
@@ -95,22 +95,22 @@ def _put(value: float, shift: int = 0) -> Any:
 )
 def test_bad_pixels_are_named(events: Table, said: str) -> None:
     with pytest.raises(DataError, match=said):
-        spec.load("lartpc", SMALL).recipe.prepare(events)
+        settings.load_settings("lartpc", SMALL).recipe.prepare(events)
 
 
 def test_an_empty_event_is_named() -> None:
     empty = Table({"event": np.array([7]), "index": Ragged([], [0, 0]), "charge": Ragged([], [0, 0])})
     with pytest.raises(DataError, match="event 7: no pixel"):
-        spec.load("lartpc", SMALL).recipe.prepare(empty)
+        settings.load_settings("lartpc", SMALL).recipe.prepare(empty)
 
 
 def test_an_event_with_more_pixels_than_fit_is_named() -> None:
     with pytest.raises(DataError, match=r"event \d: \d,\d+ pixels have charge, more than the 50 that fit"):
-        spec.load("lartpc", [*SMALL, "image.most=50"]).recipe.prepare(particles(2))
+        settings.load_settings("lartpc", [*SMALL, "image.most=50"]).recipe.prepare(particles(2))
 
 
 def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
-    recipe = spec.load("lartpc", ["image.rows=1301", "image.columns=1300", "image.shrink=2"]).recipe
+    recipe = settings.load_settings("lartpc", ["image.rows=1301", "image.columns=1300", "image.shrink=2"]).recipe
     samples = recipe.prepare(particles(2, side=1300))
     assert samples.ragged("index").values.max() < 651 * 650
     network: Any = recipe.model()
@@ -119,11 +119,11 @@ def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
 
 def test_an_image_too_small_for_four_poolings_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"image.rows.*625"):
-        spec.load("lartpc", ["image.rows=500"])
+        settings.load_settings("lartpc", ["image.rows=500"])
 
 
 def test_images_shrunk_to_less_than_the_network_takes_lie_in_a_corner() -> None:
-    recipe = spec.load("lartpc", ["image.rows=1300", "image.columns=1300", "image.shrink=4"]).recipe
+    recipe = settings.load_settings("lartpc", ["image.rows=1300", "image.columns=1300", "image.shrink=4"]).recipe
     assert recipe.config.image.seen == (625, 625)
     samples = recipe.prepare(particles(2, side=1300))
     row, column = np.divmod(samples.ragged("index").values, 625)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from clew.dataset.batch import Batch, RaggedTensor
+from clew.data.dataset.batch import Batch, RaggedTensor
 from clew.recipes.particleflow import ParticleFlow, Settings
 from clew.recipes.particleflow.binning import Layout
 from clew.recipes.particleflow.kernels import sorting, whole
@@ -60,7 +60,7 @@ def room_changes_nothing() -> None:
         {n: RaggedTensor(v[: offsets[-1]], offsets) for n, v in zip(recipe.columns, (elements, targets), strict=True)},
     )
     plain.weights = torch.tensor([1.0, 0.5, 2.0])
-    plain.room = recipe.room(plain, "bf16")
+    plain.room = recipe.graph_capacity(plain, "bf16")
     assert plain.room == {"elements": 4 * 64, "targets": 4 * 64}
     plain.room = {"elements": 7 * 64, "targets": 7 * 64}
     roomy = plain.in_room()

@@ -8,16 +8,7 @@ import numpy as np
 import pytest
 
 from clew.recipes.particleflow import detector, truth
-from clew.recipes.particleflow.columns import (
-    CHARGED_HADRON,
-    ELECTRON,
-    MUON,
-    NEUTRAL_HADRON,
-    NONE,
-    PHOTON,
-    TOWER,
-    TRACK,
-)
+from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NEUTRAL_HADRON, NONE, PHOTON, TOWER, TRACK
 from clew.recipes.particleflow.detector import Detector, Seen
 from clew.recipes.particleflow.truth import Particles
 

@@ -17,7 +17,7 @@ from clew.recipes.particleflow.columns import CLASSES, PROCESSES, TOWER, TRACK
 from clew.recipes.particleflow.events import Generator
 from clew.recipes.particleflow.pool import PoolSettings
 from tests.cli import clew
-from tests.table import assert_same
+from tests.data.table import assert_same
 
 PUBLISHED = {"charged hadron": 2600, "neutral hadron": 930, "photon": 1250, "electron": 7, "muon": 2}
 """Mean numbers an event in ttbar with 200 pile-up, read off published plots."""

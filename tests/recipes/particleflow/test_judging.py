@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from clew import Ragged, Table
-from clew.recipes.particleflow import hadronic, judging
+from clew.recipes.particleflow import hadronic, metrics
 from clew.recipes.particleflow.curves import ByClass, Response
 from clew.recipes.particleflow.loss import class_weights, element_losses
 from clew.recipes.particleflow.settings import Losses
@@ -20,14 +20,14 @@ def _samples(pid: list[int], pt: list[float]) -> Table:
 
 
 def _objects(samples: Table, pid: list[int], factor: float = 1.0) -> Table:
-    truth, column = judging.true_particles(samples), samples.ragged("targets")
+    truth, column = metrics.true_particles(samples), samples.ragged("targets")
     scaled = {name: values * (factor if name in ("pt", "energy") else 1) for name, values in truth.items()}
     return Table({name: column.share(np.asarray(v)) for name, v in {**scaled, "pid": np.array(pid)}.items()})
 
 
 def test_accuracy_efficiency_and_fakes_count_elements() -> None:
     samples = _samples([1, 1, 2, 3, 0], [1, 2, 3, 4, 0])
-    found = judging.tallies(samples, _objects(samples, [1, 3, 2, 3, 3]), judging.Judging(padded=10))
+    found = metrics.tallies(samples, _objects(samples, [1, 3, 2, 3, 3]), metrics.Judging(padded=10))
     values = {name: tally.value for name, tally in found.items()}
     assert values["accuracy"] == pytest.approx(3 / 5)
     assert values["accuracy_padded"] == pytest.approx((3 + 15) / 20)
@@ -38,7 +38,7 @@ def test_accuracy_efficiency_and_fakes_count_elements() -> None:
 
 def test_a_scale_is_seen_in_every_response() -> None:
     samples = _samples([1, 1, 2, 3, 1], [30, 40, 50, 30, 25])
-    found = judging.tallies(samples, _objects(samples, [1, 1, 2, 3, 1], 0.81), judging.Judging())
+    found = metrics.tallies(samples, _objects(samples, [1, 1, 2, 3, 1], 0.81), metrics.Judging())
     for name in ("pt_response", "energy_response", "met_response"):
         assert found[name].value == pytest.approx(0.81, abs=0.025), name
     pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")

@@ -18,7 +18,7 @@ from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NE
 from clew.recipes.particleflow.events import Generator
 from clew.recipes.particleflow.truth import Particles
 from tests.cli import clew, done
-from tests.readers import problem, public, whole, write_root
+from tests.data.readers import problem, public, whole, write_root
 
 SMALL = Generator(kind="parametric", pileup=4)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import clew
-from clew import Run, Table, spec
+from clew import Run, Table, settings
 from clew.errors import ConfigError
 
 from . import flow_events
@@ -20,7 +20,7 @@ SMALL += ["model.identity_width=16", "model.momentum_width=16", "train.threads=1
 
 def _trained(folder: Path, *more: str) -> Run:
     flow_events(64).save(folder / "synthetic.h5")
-    loaded = spec.load("particleflow", [*SMALL, "train.optimizer.lr=0.01", *more])
+    loaded = settings.load_settings("particleflow", [*SMALL, "train.optimizer.lr=0.01", *more])
     where = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(folder / "data"), workers=1)
     return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
@@ -64,6 +64,6 @@ def test_predictions_need_no_truth(run: Run, tmp_path: Path) -> None:
 
 def test_settings_that_make_no_sense_are_told() -> None:
     with pytest.raises(ConfigError, match="the width 256 is no multiple of the number of heads, 10"):
-        spec.load("particleflow", ["model.kind=attention", "model.heads=10"])
+        settings.load_settings("particleflow", ["model.kind=attention", "model.heads=10"])
     with pytest.raises(ConfigError, match="multiple of 2"):
-        spec.load("particleflow", ["model.codes=7"])
+        settings.load_settings("particleflow", ["model.codes=7"])

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew import Table, concat, spec
-from clew.config import Document
+from clew import Table, concat
+from clew.core.config import Document
 from clew.errors import ConfigError
 from clew.recipes.tracking import HitGraph, overlaps, yardstick
 from clew.recipes.tracking.acts import simulate_acts
 from clew.recipes.tracking.geometry import Detector, places
 from clew.recipes.tracking.hitgraph import Edges
+from clew.settings import load_settings, settings_from_document
 from tests.recipes.tracking import at, to_table
 
 NAMED = "detector.name=acts"
@@ -23,7 +24,7 @@ needs_acts = pytest.mark.skipif(importlib.util.find_spec("acts") is None, reason
 
 
 def test_the_detector_brings_its_cuts_and_what_is_to_be_found() -> None:
-    config = spec.load("hitgraph", [NAMED]).recipe.config
+    config = load_settings("hitgraph", [NAMED]).recipe.config
     assert config.transforms == ()
     assert (config.judging.pt_min, config.judging.hits_min, config.judging.shown) == (1.0, 6, "75")
     assert (config.edges.turn_cut, config.tracks.overlaps, config.detector.gaps) == (0.0006, True, "bridge")
@@ -31,15 +32,15 @@ def test_the_detector_brings_its_cuts_and_what_is_to_be_found() -> None:
 
 def test_what_is_declared_goes_before_the_name() -> None:
     settings = [NAMED, "edges.turn_cut=0.001", "judging.pt_min=0", "tracks.overlaps=false"]
-    loaded = spec.load("hitgraph", settings)
+    loaded = load_settings("hitgraph", settings)
     config = loaded.recipe.config
     assert (config.edges.turn_cut, config.edges.z0_cut) == (0.001, 200.0)
     assert (config.judging.pt_min, config.judging.hits_min, config.tracks.overlaps) == (0.0, 6, False)
-    assert loaded.recipe.config == spec.from_document(Document(loaded.data, {}, "again")).recipe.config
+    assert loaded.recipe.config == settings_from_document(Document(loaded.data, {}, "again")).recipe.config
 
 
 def test_other_detectors_keep_theirs() -> None:
-    config = spec.load("hitgraph", ["detector.name=bmn"]).recipe.config
+    config = load_settings("hitgraph", ["detector.name=bmn"]).recipe.config
     assert len(config.transforms) == 3 and config.judging.pt_min is None and not config.tracks.overlaps
 
 
@@ -65,7 +66,7 @@ def test_hits_of_overlapping_modules_are_one_place(phi: float, z: float, score: 
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("events")
     for settings in ([], ["gun.particles=ttbar-like"], ["gun.multiplicity=[3, 5]"]):
-        recipe = spec.load("hitgraph", [NAMED, *settings]).recipe
+        recipe = load_settings("hitgraph", [NAMED, *settings]).recipe
         assert sum(count for _, count in recipe.generate(4, 1, folder)) == 4
     return folder
 
@@ -81,7 +82,7 @@ def test_files_are_named_by_kind_multiplicity_and_seed(files: Path) -> None:
 
 @needs_acts
 def test_perfect_scores_find_nearly_every_wanted_track_whole(files: Path) -> None:
-    recipe = spec.load("hitgraph", [NAMED]).recipe
+    recipe = load_settings("hitgraph", [NAMED]).recipe
     assert isinstance(recipe, HitGraph)
     events = concat([table for path in sorted(files.iterdir()) for table in recipe.read(str(path))])
     assert set(events.ragged("station").values) == set(range(10))
@@ -102,4 +103,4 @@ def test_the_filter_is_judged_in_the_barrel_too() -> None:
 
 def test_a_detector_without_a_generator_names_those_that_have_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there are bes3, bmn, acts"):
-        list(spec.load("tracking", ["detector.name=trackml"]).recipe.generate(1, 1, tmp_path))
+        list(load_settings("tracking", ["detector.name=trackml"]).recipe.generate(1, 1, tmp_path))

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew import Ragged, Recipe, Table, spec
+from clew import Ragged, Recipe, Table
 from clew.errors import DataError
 from clew.recipes.tracking import HitGraph, Tracking, TrackNet
+from clew.settings import load_settings
 from tests.recipes.tracking import CYLINDERS, at, to_table
 
 RECIPES = [Tracking, HitGraph, TrackNet]
@@ -20,7 +21,7 @@ TRACK = [at(r, 0.1, 3.0 * s, s, track=4) for s, r in enumerate(CYLINDERS.radii)]
 
 def outputs(recipe: Recipe, samples: Table) -> dict[str, Any]:
     """What a fresh network makes of them."""
-    from clew.dataset.batch import to_batch
+    from clew.data.dataset.batch import to_batch
 
     model = recipe.model().eval()
     found = model(to_batch(samples, recipe.columns))
@@ -91,7 +92,7 @@ def monster(hits: int) -> Table:
 def test_100_000_hits_in_an_event_that_explode_name_the_cut(name: str, cut: str) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DataError, match=rf"event 7: 100,000 hits give more than 2,000,000 .*; tighten {cut}, which"):
-        spec.load(name).recipe.prepare(monster(100_000))
+        load_settings(name).recipe.prepare(monster(100_000))
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000  # kB
 
 
@@ -108,10 +109,10 @@ def test_100_000_hits_in_an_event_that_explode_name_the_cut(name: str, cut: str)
     ],
 )
 def test_100_000_hits_in_an_event_pass_tight_cuts(name: str, settings: list[str], items: str) -> None:
-    samples = spec.load(name, settings).recipe.prepare(monster(100_000))
+    samples = load_settings(name, settings).recipe.prepare(monster(100_000))
     assert 10_000 < len(samples.ragged(items).values) < 2_000_000
 
 
 def test_a_window_of_a_whole_turn_gives_up_at_once() -> None:
     with pytest.raises(DataError, match=r"tighten segments\.phi_cut"):
-        spec.load("tracking", ["segments.phi_cut=3.1"]).recipe.prepare(monster(100_000))
+        load_settings("tracking", ["segments.phi_cut=3.1"]).recipe.prepare(monster(100_000))

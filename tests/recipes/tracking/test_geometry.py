@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from clew import spec
+from clew import settings
 from clew.errors import ConfigError, DataError
 from clew.recipes.tracking import geometry, hitgraph, segments, tracks
 from clew.recipes.tracking.geometry import Detector
@@ -27,7 +27,9 @@ def test_a_name_stands_for_a_whole_detector() -> None:
 
 
 def test_what_is_declared_goes_before_the_name() -> None:
-    made = spec.load("hitgraph", ["detector.name=trackml", "detector.radii=[30, 70, 110]"]).recipe.config.detector
+    made = settings.load_settings(
+        "hitgraph", ["detector.name=trackml", "detector.radii=[30, 70, 110]"]
+    ).recipe.config.detector
     assert (made.radii, made.z_max) == ((30.0, 70.0, 110.0), 1100.0)
     assert Detector.model_validate(made.model_dump(mode="json")) == made
 
@@ -40,7 +42,7 @@ def test_stations_must_be_two_or_more_and_rise(radii: list[float]) -> None:
 
 def test_an_unknown_detector_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"detector\.name"):
-        spec.load("tracking", ["detector.name=atlas"])
+        settings.load_settings("tracking", ["detector.name=atlas"])
 
 
 def hits(stations: list[int]) -> list[Hit]:
@@ -76,7 +78,7 @@ def test_a_station_with_a_length_is_bridged_only_where_it_does_not_reach() -> No
     assert len(hitgraph.build(to_table([steep + flat]), BRIDGED, cuts).ragged("label").values) == 4
     assert hitgraph.build(to_table([steep + flat]), short, cuts).ragged("link")[0].tolist() == [[1, 2], [4, 5], [0, 1]]
     with pytest.raises(ConfigError, match="half_lengths must be as many as radii"):
-        spec.load("hitgraph", ["detector.half_lengths=[1.0]"])
+        settings.load_settings("hitgraph", ["detector.half_lengths=[1.0]"])
 
 
 def test_planes_are_linked_by_x_and_y_and_have_no_seam() -> None:

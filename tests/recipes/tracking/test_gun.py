@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew import spec
+from clew import settings
 from clew.errors import ConfigError
 from clew.recipes.tracking import gun
 
@@ -52,4 +52,4 @@ def test_particles_of_a_jet_fly_together() -> None:
 )
 def test_what_cannot_be_shot_is_refused(setting: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        spec.load("hitgraph", [setting])
+        settings.load_settings("hitgraph", [setting])

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 import clew
-from clew import Table, concat, spec
+from clew import Table, concat
 from clew.recipes.tracking import HitGraph, graphfile, hitgraph
 from clew.recipes.tracking.geometry import Detector
 from clew.recipes.tracking.hitgraph import Edges
+from clew.settings import load_settings
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
 
@@ -105,7 +106,7 @@ def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:
 
 
 def test_no_collision_of_the_graph_file_stands_on_two_sides(graph_file: Path, tmp_path: Path) -> None:
-    shipped = spec.load("hitgraph", ["detector.name=trackml"])
+    shipped = load_settings("hitgraph", ["detector.name=trackml"])
     data = clew.prepare(
         shipped.recipe, shipped.prepare, input=[str(graph_file)], output=str(tmp_path / "dataset"), workers=1
     )

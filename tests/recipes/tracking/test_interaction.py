@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from clew import Ragged, Table
-from clew.dataset.batch import to_batch
+from clew.data.dataset.batch import to_batch
 from clew.recipes.tracking.interaction import InteractionNet
 from clew.recipes.tracking.network import edge_loss
 

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew import Table, tally
+from clew import Table
 from clew.errors import DataError
-from clew.recipes.tracking import judging, matching
+from clew.metrics import Metric
+from clew.recipes.tracking import matching
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.judging import EVERY_TRACK, Judging
+from clew.recipes.tracking.metrics import EVERY_TRACK, Judging, tallies
 from tests.recipes.tracking import CYLINDERS, Hit, to_table
 
 Pairs = list[tuple[int, int]]
@@ -22,8 +23,8 @@ Tracks = list[list[int]]
 
 def judged(
     events: Table, found: np.ndarray, wanted: Judging = EVERY_TRACK, detector: Detector = CYLINDERS
-) -> dict[str, tally.Tally]:
-    return judging.tallies(events, matching.match(events, found), detector, wanted)
+) -> dict[str, Metric]:
+    return tallies(events, matching.match(events, found), detector, wanted)
 
 
 def table(pairs: Pairs, **columns: object) -> Table:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from clew import Dataset, Table, tally
+from clew import Dataset, Table, metrics
+from clew.metrics import Metric
 from clew.recipes.tracking import Tracking
-from clew.tally import Tally
 
 COUNTED = ("efficiency", "purity", "ghost_rate", "event_ratio", "f1")
 
@@ -21,7 +21,7 @@ def samples(dataset: Dataset) -> Table:
     return dataset.read("train").slice(0, 60)
 
 
-def measured(samples: Table, logits: NDArray[Any]) -> dict[str, Tally]:
+def measured(samples: Table, logits: NDArray[Any]) -> dict[str, Metric]:
     recipe, outputs = Tracking(), {"output": logits}
     return dict(recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs)))
 
@@ -62,7 +62,7 @@ def test_wrong_tracks_are_ghosts(samples: Table) -> None:
 
 def test_metrics_of_two_halves_add_to_those_of_the_whole(samples: Table) -> None:
     halves = [samples.slice(0, 23), samples.slice(23)]
-    added = tally.add(measured(half, guesses(half)) for half in halves)
+    added = metrics.add_metrics(measured(half, guesses(half)) for half in halves)
     whole = measured(samples, guesses(samples))
     assert 0.1 < whole["efficiency"].value < 0.95
     for name, item in whole.items():

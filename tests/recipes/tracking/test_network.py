@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from clew import Batch, Ragged, Table
-from clew.dataset.batch import to_batch
+from clew.data.dataset.batch import to_batch
 from clew.recipes.tracking.network import GraphNet, edge_loss
 
 

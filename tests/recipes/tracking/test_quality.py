@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew import Run, spec
+from clew import Run
+from clew.settings import load_settings
 
 pytestmark = pytest.mark.timeout(240)
 SMALL = ["train.batch_size=8", "train.optimizer.lr_batch=8"]
@@ -28,7 +29,7 @@ def test_unseen_tracks_are_found(good: Run) -> None:
 
 
 def trained(name: str, events: int, settings: list[str], folder: Path) -> Run:
-    shipped = spec.load(name, [*settings, "train.threads=1"])
+    shipped = load_settings(name, [*settings, "train.threads=1"])
     for _ in shipped.recipe.generate(events, 3, folder / "events"):
         pass
     output, raw = str(folder / "dataset"), [str(folder / "events")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew import Table, concat, spec
+from clew import Table, concat, settings
 from clew.errors import DataError
 from clew.recipes.tracking import Tracking
 from clew.recipes.tracking.simulate import simulate
@@ -127,7 +127,7 @@ def test_trackml_events_have_the_barrel_as_stations(tmp_path: Path) -> None:
     truth += "".join(f"{hit},{1 << 52 | hit // 3 << 40 if hit < 4 else 0},0,0,0,3,4,5,0.25\n" for hit in range(1, 6))
     (tmp_path / "event000001000-hits.csv").write_text(hits)
     (tmp_path / "event000001000-truth.csv").write_text(truth)
-    recipe = spec.load("hitgraph", ["detector.name=trackml", "edges.turn_cut=0.001"]).recipe
+    recipe = settings.load_settings("hitgraph", ["detector.name=trackml", "edges.turn_cut=0.001"]).recipe
     samples = recipe.prepare(concat(list(recipe.read(str(tmp_path / "event000001000-hits.csv")))))
     assert samples.ragged("station")[0].tolist() == [0, 1, 2, 9]
     assert samples.ragged("track")[0].tolist() == [0, 0, 1, -1]  # ids that agree in their last 32 bits

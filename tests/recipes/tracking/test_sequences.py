@@ -79,7 +79,7 @@ def test_sequences_of_four_stations_are_those_of_the_loops(events: Table) -> Non
 
 def without_holes(events: Table) -> Table:
     """Tracks that miss a station become noise."""
-    from clew.transforms import DropHoles
+    from clew.data.transforms import DropHoles
 
     return DropHoles()(events)
 

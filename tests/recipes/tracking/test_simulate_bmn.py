@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew import Ragged, Table, concat, spec
+from clew import Ragged, Table, concat, settings
 from clew.errors import ConfigError
 from clew.recipes.tracking import HitGraph, Tracking, TrackNet
 from clew.recipes.tracking.simulate_bmn import FIELD, PLANES, Columns, crossing, simulate
@@ -62,7 +62,7 @@ def test_a_particle_that_the_field_turns_back_is_not_seen() -> None:
 
 
 def test_files_are_read_back_in_mm_with_stations_counted_through(tmp_path: Path, hits: Columns) -> None:
-    recipe = spec.load("hitgraph", BMN).recipe
+    recipe = settings.load_settings("hitgraph", BMN).recipe
     (path, count) = next(iter(recipe.generate(20, 3, tmp_path)))
     assert (count, path.name) == (20, "synthetic-bmn-seed3-00000.txt")
     events = concat(list(recipe.read(str(path))))
@@ -76,7 +76,7 @@ def test_files_are_read_back_in_mm_with_stations_counted_through(tmp_path: Path,
 
 
 def transformed(name: str, count: int) -> Table:
-    recipe = spec.load(name, BMN).recipe
+    recipe = settings.load_settings(name, BMN).recipe
     made = simulate(count, 1)
     x = Ragged.from_lengths(made["x"], np.bincount(made["event"].astype(int), minlength=count))
     whole = {n: x.share(made[n].astype(np.int64)) for n in ("station", "track")}
@@ -100,7 +100,7 @@ def test_every_recipe_builds_samples_that_hold_the_tracks(name: str) -> None:
 
 def test_a_detector_without_a_generator_says_which_there_are(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no generator for the detector 'trackml'; there are bes3, bmn"):
-        next(iter(spec.load("hitgraph", ["detector.name=trackml"]).recipe.generate(1, 1, tmp_path)))
+        next(iter(settings.load_settings("hitgraph", ["detector.name=trackml"]).recipe.generate(1, 1, tmp_path)))
 
 
 @pytest.mark.parametrize("words", [["--detector", "bmn"], ["--set", "detector.name=bmn"]])
@@ -112,5 +112,5 @@ def test_the_command_line_makes_them(tmp_path: Path, words: list[str]) -> None:
 
 
 def test_the_classes_are_those_that_are_shipped() -> None:
-    found = {name: type(spec.load(name).recipe) for name in ("tracking", "hitgraph", "tracknet")}
+    found = {name: type(settings.load_settings(name).recipe) for name in ("tracking", "hitgraph", "tracknet")}
     assert found == {"tracking": Tracking, "hitgraph": HitGraph, "tracknet": TrackNet}

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from clew import Table
-from clew.dataset.batch import to_batch
+from clew.data.dataset.batch import to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import TrackNet, tracknet
 from clew.recipes.tracking.extension import Lines, best

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew import Recipe, Table, tally
-from clew.recipes.jets import inputs, judging, shower
+from clew import Recipe, Table
+from clew.data.transforms import Compute, Reweight, Transform
+from clew.metrics import Metric
+from clew.recipes.jets import inputs, shower
+from clew.recipes.jets import metrics as judging
 from clew.recipes.jets.inputs import LABEL
 from clew.recipes.jets.settings import Tagging
-from clew.transforms import Compute, Reweight, Transform
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +26,7 @@ class Tagger(Recipe):
     """Jets in, a score for every class out. A subclass says what the network sees of a jet."""
 
     Config = Tagging
-    events_a_file = shower.JETS_A_FILE
+    events_per_file = shower.JETS_A_FILE
 
     def inputs(self) -> Sequence[str]:
         """The expressions that samples are made from."""
@@ -44,7 +46,7 @@ class Tagger(Recipe):
             *self.config.transforms,
         ]
 
-    def truth(self) -> Sequence[str]:
+    def label_columns(self) -> Sequence[str]:
         """What classes, weights and plots are made of, unless something else needs it too."""
         data, steps = self.config.data, self.transforms()
         own = data.truth()
@@ -73,6 +75,6 @@ class Tagger(Recipe):
         scores = judging.softmax(outputs["output"])
         return Table({f"score_{name}": scores[:, place] for place, name in enumerate(self.config.data.classes)})
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         logits = np.asarray(outputs["output"], dtype=np.float64)
         return judging.tallies(samples, logits, self.config.data.classes, self.config.judging)

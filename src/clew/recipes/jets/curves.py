@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clew import figure, tally
+from clew import figure, metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -29,19 +29,19 @@ COARSE = 50
 def histograms(scores: ArrayLike, signal: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats]:
     """Sums and sums of squares of weights (2, bins): signal, background."""
     weight = np.asarray(weights, dtype=np.float64)
-    found = [tally.Roc.of(scores, signal, each) for each in (weight, weight**2)]
+    found = [metrics.Roc.of(scores, signal, each) for each in (weight, weight**2)]
     sums, squares = (np.stack([each.signal, each.background]) for each in found)
     return sums, squares
 
 
 def area(sums: Floats) -> float:
     """Under the ROC curve; NaN without events of one kind."""
-    return tally.Roc(sums[0], sums[1]).value
+    return metrics.Roc(sums[0], sums[1]).value
 
 
 def rejection(sums: Floats, efficiency: float) -> float:
     """One over the efficiency of background at that of signal; NaN where no background is left to count."""
-    fake, real = tally.Roc(sums[0], sums[1]).rates()
+    fake, real = metrics.Roc(sums[0], sums[1]).rates()
     if not real[-1] or not fake[-1]:
         return math.nan
     passed = float(np.interp(efficiency, real, fake))
@@ -72,7 +72,7 @@ def spread(values: ArrayLike) -> float:
 
 
 @dataclass(frozen=True)
-class Area(tally.Tally):
+class Area(metrics.Metric):
     """The area under a ROC curve, with its error."""
 
     sums: Floats
@@ -88,7 +88,7 @@ class Area(tally.Tally):
 
 
 @dataclass(frozen=True)
-class Rejection(tally.Tally):
+class Rejection(metrics.Metric):
     """One over the efficiency of background where signal has a given one, with its error."""
 
     sums: Floats
@@ -105,7 +105,7 @@ class Rejection(tally.Tally):
 
 
 @dataclass(frozen=True)
-class Scores(tally.Tally):
+class Scores(metrics.Metric):
     """How the discriminant is distributed, signal and background each to one."""
 
     scalar: ClassVar[bool] = False
@@ -121,7 +121,7 @@ class Scores(tally.Tally):
 
     def figure(self, title: str) -> figure.Figure:
         edges = np.linspace(0, 1, COARSE + 1)
-        reach, bins = tally.Roc.REACH, tally.Roc.BINS
+        reach, bins = metrics.Roc.REACH, metrics.Roc.BINS
         logit = (np.arange(bins) + 0.5) * (2 * reach / bins) - reach
         place = np.minimum((COARSE / (1 + np.exp(-logit))).astype(np.int64), COARSE - 1)
         lines = []
@@ -139,7 +139,7 @@ class Scores(tally.Tally):
 
 
 @dataclass(frozen=True)
-class Pairs(tally.Tally):
+class Pairs(metrics.Metric):
     """ROC curves of one signal against several backgrounds; drawn as rejection against efficiency."""
 
     scalar: ClassVar[bool] = False

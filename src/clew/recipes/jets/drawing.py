@@ -11,7 +11,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from clew import tally
+from clew import metrics
 from clew.errors import ConfigError, nearest
 from clew.figure import COLOURS
 
@@ -84,7 +84,7 @@ def _band(drawn: Floats) -> tuple[Floats, Floats]:
 
 def _rejection(sums: Floats, grid: Floats) -> Floats:
     """At these efficiencies; NaN where no background is left."""
-    fake, real = tally.Roc(sums[0], sums[1]).rates()
+    fake, real = metrics.Roc(sums[0], sums[1]).rates()
     passed = np.interp(grid, real, fake)
     with np.errstate(divide="ignore"):
         return np.asarray(np.where(passed > 0, 1 / passed, np.nan))

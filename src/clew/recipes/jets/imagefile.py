@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table
+from clew.data.readers import Piece, Pieces, Reader
 from clew.errors import DataError
-from clew.readers import Piece, Pieces, Reader
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
 """What an image is as constituents: every pixel that is not empty, the hardest first; and their sum. Places are in

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from pydantic import field_validator
 
 from clew import Ragged, Section, Table, readers
+from clew.data.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform, needs
 from clew.errors import ConfigError, DataError
 from clew.recipes.jets import imagefile
 from clew.recipes.jets.shower import SPECIES
-from clew.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform, needs
 
 LABEL = "label"
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clew import Ragged, Table
+from clew.data.transforms import Compute
 from clew.errors import ConfigError
 from clew.recipes.jets import inputs
 from clew.recipes.jets.base import Tagger
 from clew.recipes.jets.settings import Constituents, SequenceSettings
-from clew.transforms import Compute
 
 if TYPE_CHECKING:
     from torch import nn

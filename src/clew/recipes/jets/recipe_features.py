@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from clew import Table
+from clew.data.transforms import Compute, Standard, Transform
 from clew.recipes.jets import inputs
 from clew.recipes.jets.base import Tagger
 from clew.recipes.jets.settings import FeatureSettings
-from clew.transforms import Compute, Standard, Transform
 
 if TYPE_CHECKING:
     from torch import nn
@@ -43,7 +43,7 @@ class JetFeatures(Tagger):
         columns = [events.fixed(name).astype(np.float32) for name in self._names()]
         return inputs.sample(events, self.config.data, {"features": np.stack(columns, axis=1)})
 
-    def unchanged(self) -> Mapping[str, Sequence[str]]:
+    def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         return {"features": self._names()}
 
     def model(self) -> nn.Module:
@@ -54,7 +54,7 @@ class JetFeatures(Tagger):
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(batch["features"])
 
-    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         return {}
 
     def _names(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ class JetImages(Tagger):
     def inputs(self) -> Sequence[str]:
         return ("image",) if self.config.data.images else images.NEEDS
 
-    def unchanged(self) -> Mapping[str, Sequence[str]]:
+    def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         return {"image": ("image",)} if self.config.data.images else {}
 
     def prepare(self, events: Table) -> Table:

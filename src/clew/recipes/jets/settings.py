@@ -7,10 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from clew import Section
+from clew.data.transforms import AnyTransform, ExpressionText, Reweight
 from clew.recipes.jets.inputs import Data
-from clew.recipes.jets.judging import Judging
+from clew.recipes.jets.metrics import Judging
 from clew.recipes.jets.shower import Generator
-from clew.transforms import AnyTransform, ExpressionText, Reweight
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]

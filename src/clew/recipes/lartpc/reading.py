@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table, readers
+from clew.data.readers import Piece, Pieces, Reader
 from clew.errors import DataError
-from clew.readers import Piece, Pieces, Reader
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SIZE
 from clew.recipes.lartpc.readout import Readout

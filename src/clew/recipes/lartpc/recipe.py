@@ -7,12 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clew import Recipe, Table, figure, tally
-from clew.recipes.lartpc import display, images, judging, reading
+from clew import Recipe, Table, figure
+from clew.data.transforms import Transform
+from clew.metrics import Metric
+from clew.recipes.lartpc import display, images, reading
+from clew.recipes.lartpc import metrics as judging
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, ENERGY, EVENT, INDEX, LABEL
 from clew.recipes.lartpc.generate import events as generator
 from clew.recipes.lartpc.settings import Settings
-from clew.transforms import Transform
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,7 +39,7 @@ class LArTPC(Recipe):
         }
     }
     columns = (INDEX, CHARGE, LABEL)
-    events_a_file = generator.EVENTS_A_FILE
+    events_per_file = generator.EVENTS_A_FILE
 
     def read(self, path: str) -> Iterable[Table]:
         """Events of the generator, frames (tar), deposits (zip), HDF5 of images, or tables with the same columns."""
@@ -46,7 +48,7 @@ class LArTPC(Recipe):
     def transforms(self) -> Sequence[Transform]:
         return tuple(self.config.transforms)
 
-    def truth(self) -> Sequence[str]:
+    def label_columns(self) -> Sequence[str]:
         return (LABEL, ENERGY)
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
@@ -84,7 +86,7 @@ class LArTPC(Recipe):
         index = batch.ragged(INDEX)
         return model(index.values, batch[CHARGE] / self.config.model.unit, index.offsets)
 
-    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """For the kernels on cells, which count on the device."""
         if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
             return None
@@ -101,11 +103,11 @@ class LArTPC(Recipe):
         found = judging.scores(outputs["output"])
         return Table({f"score_{name}": found[:, place] for place, name in enumerate(CLASSES)})
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         return judging.tallies(samples, outputs["output"], self.config.judging.energy_edges)
 
-    def look(self, samples: Table) -> Mapping[str, figure.Figure]:
+    def sample_plots(self, samples: Table) -> Mapping[str, figure.Figure]:
         return {"events": display.events(samples, self.config.image.seen)}
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return self.look(samples)
+        return self.sample_plots(samples)

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from clew import Section
+from clew.data.transforms import AnyTransform
 from clew.recipes.lartpc.columns import SIZE
 from clew.recipes.lartpc.generate.config import Generator
 from clew.recipes.lartpc.readout import Readout
-from clew.transforms import AnyTransform
 
 SMALLEST = 625
 """Rows and columns that four poolings by 5 leave something of."""

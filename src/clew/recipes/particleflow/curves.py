@@ -10,13 +10,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from clew import figure, tally
+from clew import figure, metrics
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ByClass(tally.Tally):
+class ByClass(metrics.Metric):
     """A ratio in bins of something, for each of some classes: `passed`, `total` and `squares` are (classes, bins)."""
 
     scalar: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class ByClass(tally.Tally):
         for row, name in enumerate(self.names):
             with np.errstate(invalid="ignore", divide="ignore"):
                 ratio = np.where(self.total[row] > 0, self.passed[row] / self.total[row], np.nan)
-            error = tally.wilson(self.passed[row], self.total[row], self.squares[row])
+            error = metrics.wilson(self.passed[row], self.total[row], self.squares[row])
             bars = {"type": "data", "array": figure.plain(error), "thickness": 1.2, "width": 0}
             more = {"error_y": bars, "text": figure.plain(self.total[row]), "mode": "lines+markers"}
             stroke = {"color": figure.COLOURS[row], "width": 1}
@@ -79,7 +79,7 @@ class ByClass(tally.Tally):
 
 
 @dataclass(frozen=True)
-class Response(tally.Tally):
+class Response(metrics.Metric):
     """A histogram of predicted over true; its value is the median. What lies above counts in a last bin of its own,
     which is not drawn. `what` names the thing in titles."""
 

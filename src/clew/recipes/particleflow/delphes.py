@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from clew import Ragged, Table, readers
+from clew.data.readers import Reader
 from clew.errors import DataError
-from clew.readers import Reader
 from clew.recipes.particleflow import mapped
 from clew.recipes.particleflow.columns import FEATURES, TARGET
 from clew.recipes.particleflow.truth import Array

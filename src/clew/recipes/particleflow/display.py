@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from clew import Table, figure
 from clew.recipes.particleflow.columns import CLASSES, ELEMENTS, TOWER
-from clew.recipes.particleflow.judging import true_particles
+from clew.recipes.particleflow.metrics import true_particles
 
 Floats = NDArray[np.float64]
 MOST = 150

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from clew import Table, readers
-from clew.readers import Reader
+from clew.data.readers import Reader
 from clew.recipes.particleflow import mapped, truth
 from clew.recipes.particleflow.columns import ELECTRON, MUON
 from clew.recipes.particleflow.truth import Array, Particles

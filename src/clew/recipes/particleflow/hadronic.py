@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import Table, tally
+from clew import Table, metrics
 from clew.recipes.particleflow.columns import NONE, TARGETS
 from clew.recipes.particleflow.curves import Response
 
 if TYPE_CHECKING:
-    from clew.recipes.particleflow.judging import Judging
+    from clew.recipes.particleflow.metrics import Judging
 
 Floats = NDArray[np.float64]
 RATIO = np.linspace(0, 2, 81)
 PARTICLES = ("pid", "pt", "eta", "phi", "energy")
 
 
-def tallies(samples: Table, truth: dict[str, Floats], objects: Table, settings: Judging) -> dict[str, tally.Tally]:
+def tallies(samples: Table, truth: dict[str, Floats], objects: Table, settings: Judging) -> dict[str, metrics.Metric]:
     """`jet_response` (with fastjet), `jet_efficiency`, `met_response`: histograms whose values are medians."""
     offsets, weights = samples.ragged(TARGETS).offsets, samples.weights
     found = {name: objects.ragged(name).values.astype(np.float64) for name in PARTICLES}
     events = [slice(int(a), int(b)) for a, b in itertools.pairwise(offsets)]
     met = [np.array([missing(each, own) for own in events]) for each in (truth, found)]
     ratio = met[1] / np.maximum(met[0], 1e-6)
-    made: dict[str, tally.Tally] = {
+    made: dict[str, metrics.Metric] = {
         "met_response": Response.of(ratio, RATIO, axis="predicted / true", what="missing pT", weights=weights)
     }
     if settings.jets and importlib.util.find_spec("fastjet"):
@@ -64,7 +64,7 @@ def cluster(particles: dict[str, Floats], own: slice, radius: float, least: floa
 
 def _jets(
     truth: dict[str, Floats], found: dict[str, Floats], events: list[slice], weights: Floats, settings: Judging
-) -> dict[str, tally.Tally]:
+) -> dict[str, metrics.Metric]:
     ratios: list[Any] = []
     for own in events:
         true = cluster(truth, own, settings.jet_radius, settings.jet_pt)
@@ -81,7 +81,7 @@ def _jets(
             what=f"pT of jets above {settings.jet_pt:g} GeV",
             weights=weight[there],
         ),
-        "jet_efficiency": tally.Ratio.of(there, weight),
+        "jet_efficiency": metrics.Ratio.of(there, weight),
     }
 
 

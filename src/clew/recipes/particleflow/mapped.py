@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Table
+from clew.data.readers import Piece, Reader
 from clew.errors import DataError
-from clew.readers import Piece, Reader
 from clew.recipes.particleflow.columns import ELEMENTS, FEATURES, TARGETS, TOWER, TRACK
 from clew.recipes.particleflow.truth import Array, Particles
 

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from clew import Table, readers
-from clew.readers import Reader
+from clew.data.readers import Reader
 from clew.recipes.particleflow import mapped, truth
 from clew.recipes.particleflow.columns import ELECTRON, GEN_MET, MUON, TARGET
 from clew.recipes.particleflow.truth import Array, Particles

@@ -15,8 +15,7 @@ from numpy.random import Generator as Random
 from numpy.typing import NDArray
 from pydantic import Field
 
-from clew import Section, Table, concat
-from clew.kept import kept
+from clew import Section, Table, cached_table, concat
 from clew.recipes.particleflow import collisions
 from clew.recipes.particleflow.truth import Particles
 
@@ -84,4 +83,4 @@ def _part(number: int, settings: PoolSettings, energy: float) -> Table:
     about |= {"seed": settings.seed, "part": number, "pythia": collisions.version()}
     about |= {"settings": collisions.SETTINGS["minimum bias"]}
     stream = int(np.random.SeedSequence([settings.seed, number]).generate_state(1)[0]) % 900_000_000
-    return kept(about, lambda: collisions.Started("minimum bias", stream + 1, energy=energy).collisions(PART))
+    return cached_table(about, lambda: collisions.Started("minimum bias", stream + 1, energy=energy).collisions(PART))

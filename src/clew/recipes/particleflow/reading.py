@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from clew import Section, readers
+from clew.data.readers import Pieces
 from clew.errors import DataError
-from clew.readers import Pieces
 
 TREES = {"edm4hep": "events", "pfnano": "Events"}
 """Of ROOT files."""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew import Loss, Ragged, Recipe, Table, figure, tally
-from clew.recipes.particleflow import display, judging, reading
+from clew import Loss, Ragged, Recipe, Table, figure
+from clew.metrics import Metric
+from clew.recipes.particleflow import display, reading
+from clew.recipes.particleflow import metrics as judging
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
 from clew.recipes.particleflow.events import EVENTS_A_FILE, write
 from clew.recipes.particleflow.settings import Settings
@@ -34,8 +36,8 @@ class ParticleFlow(Recipe):
         }
     }
     columns = (ELEMENTS, TARGETS)
-    events_a_file = EVENTS_A_FILE
-    at_once = 16
+    events_per_file = EVENTS_A_FILE
+    inference_batch_size = 16
 
     def read(self, path: str) -> Iterable[Table]:
         """Generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
@@ -49,7 +51,7 @@ class ParticleFlow(Recipe):
         """
         yield from write(events, seed, folder, first=first, config=self.config.generator)
 
-    def truth(self) -> Sequence[str]:
+    def label_columns(self) -> Sequence[str]:
         return (TARGETS,)
 
     def prepare(self, events: Table) -> Table:
@@ -69,7 +71,7 @@ class ParticleFlow(Recipe):
             return model(elements.values, elements.offsets, len(elements.values) // self.config.model.bin_size)
         return model(elements.values, elements.offsets)
 
-    def room(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
         """Whole bins, for the kernels of the graph network."""
         from clew.recipes.particleflow.network import fits
 
@@ -103,7 +105,7 @@ class ParticleFlow(Recipe):
         units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
         return Table({name: elements.share(_float32(value)) for name, value in columns.items()}, units=units)
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         return judging.tallies(samples, objects, self.config.judging)
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from clew import Section
 from clew.recipes.particleflow.events import Generator
-from clew.recipes.particleflow.judging import Judging
+from clew.recipes.particleflow.metrics import Judging
 from clew.recipes.particleflow.reading import Data
 
 Count = Annotated[int, Field(ge=1)]

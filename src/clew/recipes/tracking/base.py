@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from clew import Recipe, Table, figure, readers, tally
+from clew import Recipe, Table, figure, readers
+from clew.data.transforms import Transform
 from clew.errors import ConfigError
-from clew.recipes.tracking import acts, display, graphfile, judging, matching, simulate, simulate_bmn, trackml, tracks
+from clew.metrics import F1, Metric, Roc
+from clew.recipes.tracking import acts, display, graphfile, matching, simulate, simulate_bmn, trackml, tracks
+from clew.recipes.tracking import metrics as judging
 from clew.recipes.tracking.geometry import Ints, in_mm
 from clew.recipes.tracking.settings import Finder
 from clew.recipes.tracking.truth import number
-from clew.transforms import Transform
 
 EVENTS_A_FILE = 256
 LAYOUTS = {"bmn": "bmn"}
@@ -73,11 +75,11 @@ class TrackFinder(Recipe):
         """The track each hit was given, counted through the table; -1 for none."""
         return tracks.in_table(objects.ragged("found"))
 
-    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, tally.Tally]:
+    def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         own, match = self.details(samples, outputs, objects), matching.match(samples, self.found(samples, objects))
         return judging.tallies(samples, match, self.config.detector, self.config.judging, own)
 
-    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
+    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, Metric]:
         """Figures of what tracks are made of: of edges at `score` against `label`."""
         label = samples.ragged("label")
         return edge_tallies(objects.ragged("score").values, label.values > 0, samples.weights[label.events])
@@ -107,9 +109,9 @@ def narrowed(samples: Table) -> Table:
     return samples.join({name: column.share(column.values.astype(NARROW[name])) for name, column in columns.items()})
 
 
-def edge_tallies(scores: Any, label: Any, weights: Any) -> dict[str, tally.Tally]:
+def edge_tallies(scores: Any, label: Any, weights: Any) -> dict[str, Metric]:
     """How well edges are told apart: `f1` at a score of 0.5, and the ROC curve."""
-    return {"f1": tally.F1.of(scores > 0.5, label, weights), "edge_auc": tally.Roc.of(scores, label, weights)}
+    return {"f1": F1.of(scores > 0.5, label, weights), "edge_auc": Roc.of(scores, label, weights)}
 
 
 def sigmoid(logits: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from clew import Table, tally
+from clew import Table, metrics
 from clew.recipes.tracking.geometry import Bools, Detector, Floats
 from clew.recipes.tracking.matching import Match
 
@@ -57,7 +57,7 @@ BINS = {
 }
 
 
-def draw(samples: Table, match: Match, wanted: Wanted, detector: Detector, by: str) -> dict[str, tally.Tally]:
+def draw(samples: Table, match: Match, wanted: Wanted, detector: Detector, by: str) -> dict[str, metrics.Metric]:
     """Against pT, polar angle, pseudorapidity and multiplicity; `by` is what counts as found (`Match.shown`)."""
     match, bins, mask = match.shown(by), BINS[detector.name], wanted.mask
     many = np.bincount(match.true_event[mask], minlength=len(samples))
@@ -72,12 +72,12 @@ def draw(samples: Table, match: Match, wanted: Wanted, detector: Detector, by: s
     tracks = "true tracks in the event"
     against["multiplicity"] = many[match.true_event], bins.tracks, tracks
     label, weights = "" if by == "exact" else f" at {by}%", samples.weights
-    plots: dict[str, tally.Tally] = {}
+    plots: dict[str, metrics.Metric] = {}
     for name, (x, edges, axis) in against.items():
         found, weight = match.true_found[mask], weights[match.true_event[mask]]
-        drawn = tally.Binned.of(x[mask], found, edges, axis=axis, label=f"efficiency{label}", weights=weight)
+        drawn = metrics.Binned.of(x[mask], found, edges, axis=axis, label=f"efficiency{label}", weights=weight)
         plots[f"efficiency_{name}"] = drawn
     x, weight = many[match.found_event], weights[match.found_event]
-    drawn = tally.Binned.of(x, match.found_true, bins.tracks, axis=tracks, label=f"purity{label}", weights=weight)
+    drawn = metrics.Binned.of(x, match.found_true, bins.tracks, axis=tracks, label=f"purity{label}", weights=weight)
     plots["purity_multiplicity"] = drawn
     return plots

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from clew import Loss, Table, tally
+from clew import Loss, Table, metrics
 from clew.recipes.tracking import hitgraph, sequences, tracks
 from clew.recipes.tracking.base import TrackFinder, edge_tallies, hits_of, narrowed, sigmoid
 from clew.recipes.tracking.geometry import TURN
@@ -93,7 +93,7 @@ class TrackNet(TrackFinder):
             {"found": tracks.in_event(like, found), "score": samples.ragged("step").share(sigmoid(outputs["logit"]))}
         )
 
-    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, tally.Tally]:
+    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, metrics.Metric]:
         """Of steps `f1` and `edge_auc`; of ellipses how many hold the true hit, and their area."""
         label = samples.ragged("step_label")
         weights, true = samples.weights[label.events], label.values > 0
@@ -104,6 +104,6 @@ class TrackNet(TrackFinder):
         area = np.pi * radii.prod(axis=1) * weights[true]
         return {
             **of_steps,
-            "in_ellipse": tally.Ratio.of(inside, weights[true]),
-            "ellipse_area": tally.Mean(float(area.sum()), float(weights[true].sum())),
+            "in_ellipse": metrics.Ratio.of(inside, weights[true]),
+            "ellipse_area": metrics.Mean(float(area.sum()), float(weights[true].sum())),
         }

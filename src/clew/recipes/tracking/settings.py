@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from clew import Section
+from clew.data.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 from clew.recipes.tracking.geometry import Detector, Positive, filled
 from clew.recipes.tracking.gun import Gun
 from clew.recipes.tracking.hitgraph import Edges
-from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
+from clew.recipes.tracking.metrics import ABOVE_1_GEV, Judging
 from clew.recipes.tracking.segments import Segments
 from clew.recipes.tracking.sequences import Seeds
-from clew.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]

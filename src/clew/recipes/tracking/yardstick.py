@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from clew import Ragged, Table
-from clew.recipes.tracking import acts_filter, judging, matching, trackml
+from clew.recipes.tracking import acts_filter, matching, metrics, trackml
 from clew.recipes.tracking.geometry import Bools, Detector, Ints
-from clew.recipes.tracking.judging import ABOVE_1_GEV, Judging
+from clew.recipes.tracking.metrics import ABOVE_1_GEV, Judging
 
 SHORTEST = 3
 """Hits in the barrel that a track must have to be counted there."""
@@ -42,7 +42,7 @@ def measure(events: Table, *, wanted: Judging = ABOVE_1_GEV, barrel: bool = Fals
     if barrel:
         inside = trackml.stations(events) >= 0
         hits, (found, hit) = hits.select("x", inside), _inside(found, hit, inside)
-    judged = judging.tallies(hits, matching.match_lists(hits, found, hit), Detector(name="acts"), wanted)
+    judged = metrics.tallies(hits, matching.match_lists(hits, found, hit), Detector(name="acts"), wanted)
     figures: dict[str, float] = {"events": float(len(events))}
     for name, each in judged.items():
         if each.scalar:

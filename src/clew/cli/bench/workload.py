@@ -1,0 +1,310 @@
+"""`clew bench particleflow`, `hepix`, `score` and `node`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from clew.cli.options import Settings, bold, console, seconds_in, table
+from clew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clew.bench.node import Trial
+    from clew.bench.result import Result
+
+Json = Annotated[bool, typer.Option("--json", help="For other programs: print the JSON.")]
+Precision = Annotated[str, typer.Option(help="float32, bf16 or fp16.")]
+Recipe = Annotated[str, typer.Option(hidden=True, help="Another recipe in the same harness, for tests.")]
+
+
+def particleflow(
+    output: Annotated[
+        Path | None, typer.Option(help="A folder for summary, report and runs (default: the next under bench/).")
+    ] = None,
+    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more are to validate on.")] = 32,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over them; the first is left out of speeds.")] = 2,
+    batch_size: Annotated[int, typer.Option(min=1, help="For each device.")] = 4,
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="Devices of each copy; 0: processors (default: one where there is one).")
+    ] = None,
+    copies: Annotated[int, typer.Option(min=1, help="At the same time, each on cores of its own.")] = 1,
+    threads: Annotated[int | None, typer.Option(min=1, help="Of each copy (default: the cores, shared).")] = None,
+    precision: Precision = "float32",
+    seed: Annotated[int, typer.Option(help="Of events and weights.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings with other weights, to see the spread.")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy whose time is told.")] = None,
+    deterministic: Annotated[
+        bool, typer.Option("--deterministic", help="The same bits on the same machine and threads; bins compared.")
+    ] = False,
+    inference: Annotated[bool, typer.Option("--inference", help="Measure inference as well.")] = False,
+    batch_scan: Annotated[str, typer.Option(help="Batch sizes to try besides, with commas: 1,2,4,8.")] = "",
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILES", help="The first events of these in the place of synthetic ones. Repeatable."),
+    ] = None,
+    settings: Settings = None,
+    recipe: Recipe = "particleflow",
+    json: Json = False,
+) -> None:
+    """Train the particle-flow network on this node, and write what HEPscore reads.
+
+    `particleflow_summary.json` has the form of hep-workloads; `report.html` and `report.json` say much more. Both are
+    written after every epoch. Synthetic events are made once and kept; running out of memory is a result too.
+
+    \b
+    Examples:
+      clew bench particleflow
+      clew bench particleflow --events 1100 --epochs 5 --batch-size 16 --output published
+      clew bench particleflow --copies 4 --threads 8 --precision bf16 --inference
+      clew bench particleflow --deterministic --seeds 3 --batch-scan 1,2,4,8
+      clew bench particleflow --data 'delphes/*.pkl.bz2' --events 1100 --epochs 5 --batch-size 16
+    """
+    from clew.bench.workload import run
+    from clew.bench.workload_config import WorkloadConfig
+    from clew.cli.bench.bench import whole
+    from clew.core.config import Document, validate
+    from clew.runs.folder import next_name
+
+    given: dict[str, Any] = {
+        "recipe": recipe,
+        "name": Path(recipe).stem,
+        "events": events,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "gpus": gpus,
+        "copies": copies,
+        "threads": threads,
+        "precision": precision,
+        "seed": seed,
+        "seeds": seeds,
+        "target": target,
+        "deterministic": deterministic,
+        "inference": inference,
+        "batch_scan": whole(batch_scan, "--batch-scan"),
+        "data": list(data or ()),
+        "settings": list(settings or ()),
+    }
+    config = validate(WorkloadConfig, Document(given, {}, "clew bench particleflow"))
+    output = output or next_name(Path("bench"), config.name)
+    with _noting() as note:
+        found = run(config, output, note)
+    if json:
+        typer.echo((output / f"{config.name}_summary.json").read_text(), nl=False)
+        return
+    _show(found)
+    names = (f"{config.name}_summary.json", "report.html")
+    console.print(f"[dim]summary:[/] {bold(output / names[0])}   [dim]report:[/] {bold(output / names[1])}")
+
+
+def hepix(
+    working: Annotated[bool, typer.Option("-W", help="Results straight into the results' folder.")] = False,
+    copies: Annotated[int, typer.Option("--copies", "-c", min=1, help="At the same time.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Of each copy.")] = 1,
+    events: Annotated[int, typer.Option("--events", "-e", min=1, help="That each copy learns from.")] = 32,
+    extra_args: Annotated[str, typer.Option(help="More, as `clew bench particleflow` takes it.")] = "",
+    results: Annotated[Path, typer.Option(help="Where results go.")] = Path("/results"),
+) -> None:
+    """The entry of the container, called as hep-score calls a workload.
+
+    Without -W the results go into a folder of their own under the results' folder.
+
+    \b
+    Examples:
+      clew bench hepix -W --copies 2 --threads 4 --events 32
+      clew bench hepix -W --copies 1 --threads 1 --events 1100 --extra-args '--epochs 5 --batch-size 16 --gpus 1'
+    """
+    from clew.cli.main import command
+
+    if not results.is_dir():
+        raise ConfigError(f"{results}: no such folder; bind one there (-B DIR:/results), or name one with --results")
+    output = results if working else results / "particleflow"
+    words = ["bench", "particleflow", "--output", str(output), "--copies", str(copies)]
+    words += ["--threads", str(threads), "--events", str(events), *shlex.split(extra_args)]
+    command()(words, standalone_mode=False)
+
+
+def score(
+    results: Annotated[
+        list[Path], typer.Argument(metavar="RESULTS", help="Summaries, or folders in which they lie anywhere.")
+    ],
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="A summary of the reference machine, or a YAML (default: the published Xeon Gold 6148)."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """One score of several results, as HEPscore makes it.
+
+    Every score is divided by that of the reference machine; the geometric mean counts for a run, the median of three
+    runs for a workload, and the weighted geometric mean of workloads, times a scale, for the node.
+
+    \b
+    Examples:
+      clew bench score one two three
+      clew bench score results --reference reference/particleflow_summary.json
+      clew bench score results --reference reference.yaml --json
+    """
+    import dataclasses
+    import json as text
+
+    from clew.bench import hepscore
+
+    paths = [path for given in results for path in _summaries(given)]
+    found = hepscore.score(paths, hepscore.reference(reference))
+    if json:
+        typer.echo(text.dumps(dataclasses.asdict(found), indent=1))
+        return
+    rows = [
+        (
+            name,
+            f"{each['median']:.4g}",
+            ", ".join(f"{value:.4g}" for value in each["repetitions"]),
+            f"{each['weight']:g}",
+        )
+        for name, each in found.workloads.items()
+    ]
+    console.print(table(("workload", "median", "repetitions", "weight"), rows, right=(1, 3)))
+    console.print(f"score {bold(f'{found.value:.4g}')}   [dim]reference:[/] {escape(found.reference)}")
+    for note in found.notes:
+        console.print(f"[yellow]{escape(note)}[/]")
+
+
+def node(
+    output: Annotated[Path, typer.Option(help="A folder for node.json and the runs.")] = Path("node"),
+    time: Annotated[str, typer.Option(help="How long the scan may take, about: 90s, 2m.")] = "2m",
+    price_per_hour: Annotated[float | None, typer.Option(min=0.0, help="Of this node, for a cost.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="0: processors alone.")] = None,
+    events: Annotated[int, typer.Option(min=1, help="Synthetic events to train on.")] = 32,
+    settings: Settings = None,
+    recipe: Recipe = "particleflow",
+    json: Json = False,
+) -> None:
+    """The best setting for this node: threads and copies, batch size, precision.
+
+    \b
+    Examples:
+      clew bench node
+      clew bench node --price-per-hour 2.40
+      clew bench node --time 5m --gpus 0 --json
+    """
+    from clew.bench.environment import others
+    from clew.bench.node import scan
+    from clew.bench.workload_config import WorkloadConfig
+    from clew.core.config import Document, validate
+
+    own = {"recipe": recipe, "events": events, "gpus": gpus, "settings": list(settings or ())}
+    config = validate(WorkloadConfig, Document(own, {}, "clew bench node"))
+    output.mkdir(parents=True, exist_ok=True)
+    with _noting() as note:
+
+        def told(text: str, trial: Trial | None) -> None:
+            if trial is not None and not json:
+                said = f"failed: {trial.message}" if trial.message else f"{trial.events_per_second:,.3g} events/s"
+                console.print(f"  {trial.setting}: {escape(said)}")
+            elif text:
+                note(text)
+
+        seconds = seconds_in(time, "--time")
+        found = scan(config, output, seconds=seconds, price_per_hour=price_per_hour, told=told)
+    if json:
+        typer.echo((output / "node.json").read_text(), nl=False)
+        return
+    best = found.best
+    console.print(f"best: {bold(best.setting)}, {best.events_per_second:,.3g} events/s")
+    if found.untried:
+        console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
+    if found.cost is not None:
+        console.print(f"a million events cost {bold(f'{found.cost:,.2f}')} at {price_per_hour:g} an hour")
+    devices = [] if config.gpus is None else ["--gpus", str(config.gpus)]
+    words = [
+        "--copies",
+        best.copies,
+        "--threads",
+        best.threads,
+        "--batch-size",
+        best.batch_size,
+        "--precision",
+        best.precision,
+    ]
+    console.print(f"[dim]run it:[/] clew bench particleflow {' '.join(map(str, [*words, *devices]))}")
+
+
+def _summaries(given: Path) -> list[Path]:
+    from clew.bench.hepscore import SUFFIX
+
+    if not given.is_dir():
+        return [given]
+    found = sorted(given.rglob(f"*{SUFFIX}"))
+    if not found:
+        raise ConfigError(f"{given}: no *{SUFFIX} in it")
+    return found
+
+
+@contextmanager
+def _noting() -> Iterator[Any]:
+    """A line that changes while something goes on; nothing where nobody watches."""
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(escape(text))
+
+
+def _show(found: Result) -> None:
+    from clew.bench.environment import others
+    from clew.bench.result import figures, fitting
+    from clew.bench.workload_config import ACCURACY, PADDED
+
+    told = figures(found)
+    left = "first epoch left out" if told["first_epoch_left_out"] else "one epoch"
+    rows: list[tuple[str, str]] = []
+    if told["events_per_second"] is not None:
+        rows.append(("events/s", f"{told['events_per_second']:,.4g} ({left})"))
+    for name, title in ((ACCURACY, "accuracy"), (PADDED, "accuracy, padding counted")):
+        if told["accuracy"][name] is not None:
+            rows.append((title, f"{told['accuracy'][name]['mean']:.4f}"))
+    if told["band"] is not None:
+        band = told["band"]
+        said = {True: "passed", False: "NOT passed", None: "not known"}[told["passed"]]
+        rows.append(("pass band", f"{band['metric']} {band['low']:.4f} to {band['high']:.4f}: {said}"))
+    if told["target"] is not None:
+        took = told["seconds_to_target"]
+        rows.append((f"time to {told['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
+    rows.append(("J/event", found.power if told["joules_per_event"] is None else f"{told['joules_per_event']:.4g}"))
+    if told["peak_memory_bytes"]:
+        rows.append(("peak memory of a copy", f"{told['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if told["peak_device_tensors_bytes"]:
+        rows.append(("peak memory of tensors", f"{told['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
+    if told["data_wait_share"] is not None:
+        rows.append(("waiting for data", f"{told['data_wait_share']:.1%}"))
+    if found.inference:
+        rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
+    if found.bins:
+        share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
+        rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
+    if found.fits:
+        rows.append(("out of memory", f"at batch {found.fits['asked']}; {fitting(found.fits)}"))
+    for row in found.scan:
+        where = f" on {row['devices']} devices" if row["devices"] > 1 else ""
+        rows.append((f"batch {row['batch_size_per_device']}{where}", _scanned(row)))
+    console.print(table(("", ""), rows))
+    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+        console.print(f"[yellow]{escape(note)}[/]")
+    console.print(f"[dim]{escape(told['comparable'])}[/]")
+
+
+def _scanned(row: dict[str, Any]) -> str:
+    if not row["fits"]:
+        return "out of memory"
+    if row["message"]:
+        return f"failed: {row['message']}"
+    accuracy = "" if row["accuracy"] is None else f", accuracy {row['accuracy']:.4f}"
+    return f"{row['events_per_second'] or 0:,.4g} events/s{accuracy}"

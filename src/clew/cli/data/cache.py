@@ -1,0 +1,121 @@
+"""`clew cache`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from clew.cli.options import bold, bytes_in, console, seconds_in, table
+from clew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clew.data.prepare.stage_cache import Cache
+    from clew.storage import Inputs
+
+app = typer.Typer(
+    help="What prepare has computed, and copies of inputs from stores: list, size, limit, prune.", no_args_is_help=True
+)
+_Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder (default: the user's).")]
+
+
+@app.command("list")
+def list_(
+    cache: _Folder = None, limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20
+) -> None:
+    """The results in the cache, those used last first.
+
+    \b
+    Example:
+      clew cache list --limit 50
+    """
+    import time
+
+    opened = _open(cache)
+    entries = opened.entries()
+    rows = [
+        (entry.stage, entry.key[:16], f"{entry.bytes / 1e6:,.1f}", _age(time.time() - entry.used))
+        for entry in reversed(entries[-limit:])
+    ]
+    console.print(table(("stage", "key", "MB", "used"), rows, right=(2, 3)))
+    if len(entries) > limit:
+        console.print(f"[dim]and {len(entries) - limit:,} more[/]")
+
+
+@app.command()
+def size(cache: _Folder = None) -> None:
+    """How much the cache holds, stage by stage.
+
+    \b
+    Example:
+      clew cache size
+    """
+    opened = _open(cache)
+    entries = opened.entries()
+    stages = dict.fromkeys(entry.stage for entry in entries)
+    rows = []
+    for stage in stages:
+        sizes = [entry.bytes for entry in entries if entry.stage == stage]
+        rows.append((stage, f"{len(sizes):,}", f"{sum(sizes) / 1e6:,.1f}"))
+    rows.append(("all", f"{len(entries):,}", f"{sum(entry.bytes for entry in entries) / 1e6:,.1f}"))
+    console.print(bold(opened.folder))
+    console.print(table(("stage", "results", "MB"), rows, right=(1, 2)))
+    console.print(f"[dim]copies of inputs may take {_inputs(cache).limit / 1e9:,.1f} GB[/]")
+
+
+@app.command()
+def limit(
+    most: Annotated[str, typer.Argument(help="What copies of inputs may take together: 500M, 20G.")],
+    cache: _Folder = None,
+) -> None:
+    """Set how much room copies of inputs from stores may take; the least recently used go at once if need be.
+
+    \b
+    Example:
+      clew cache limit 100G
+    """
+    inputs = _inputs(cache)
+    inputs.limit = int(bytes_in(most, "limit"))
+    console.print(f"{bold(inputs.folder)}: at most {inputs.limit / 1e9:,.1f} GB")
+
+
+@app.command()
+def prune(
+    older_than: Annotated[str | None, typer.Option(help="Remove what was not used for so long: 12h, 30d, 2w.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Then the least recently used down to this size: 500M, 20G.")] = None,
+    cache: _Folder = None,
+) -> None:
+    """Remove results from the cache. Datasets are not touched; what is missing is computed again when needed.
+
+    \b
+    Examples:
+      clew cache prune --older-than 30d
+      clew cache prune --keep 20G
+    """
+    if older_than is None and keep is None:
+        raise ConfigError("say what may go: --older-than 30d, or --keep 20G")
+    seconds = None if older_than is None else seconds_in(older_than, "--older-than")
+    limit = None if keep is None else int(bytes_in(keep, "--keep"))
+    gone = _open(cache).prune(older_than=seconds, keep=limit)
+    console.print(f"removed {len(gone):,} results, {sum(entry.bytes for entry in gone) / 1e6:,.1f} MB")
+
+
+def _open(folder: Path | None) -> Cache:
+    from clew.data.prepare.stage_cache import Cache
+    from clew.storage import cache_folder
+
+    return Cache(folder or cache_folder())
+
+
+def _inputs(folder: Path | None) -> Inputs:
+    from clew.storage import Inputs
+
+    return Inputs(folder)
+
+
+def _age(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f}{unit} ago"
+    return f"{max(seconds, 0):.0f}s ago"

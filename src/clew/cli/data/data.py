@@ -1,0 +1,145 @@
+"""`clew data`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from clew.cli.options import Settings, What, bold, console, overrides, progress, table
+from clew.cli.transfer_progress import moving, told
+
+app = typer.Typer(
+    help="Events and datasets: generate, inspect, verify; copies to and from stores: get, put.", no_args_is_help=True
+)
+
+
+@app.command()
+def generate(
+    recipe: What,
+    events: Annotated[int, typer.Option(min=1, help="How many.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 0,
+    output: Annotated[Path, typer.Option(help="The folder the files go to.")] = Path("events"),
+    detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=NAME.")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
+    settings: Settings = None,
+) -> None:
+    """Make synthetic raw events with a recipe's generator.
+
+    \b
+    Examples:
+      clew data generate tracking --events 10000 --seed 1 --output events
+      clew data generate tracknet --detector bmn --events 10000
+    """
+    from clew.data.prepare.generate import generate as work
+    from clew.settings import load_settings
+
+    loaded = load_settings(recipe, overrides(settings, detector__name=detector))
+    begun = time.perf_counter()
+    with progress() as bar:
+        task = bar.add_task("generate", total=events, note="")
+
+        def show(path: Path, count: int) -> None:
+            bar.update(task, advance=count, note=path.name)
+
+        done = work(loaded.recipe, events, seed, output, workers=workers, progress=show)
+    rate = done / max(time.perf_counter() - begun, 1e-9)
+    console.print(f"{bold(output)}: {done:,} synthetic events [dim]({rate:,.0f}/s)[/]")
+
+
+@app.command()
+def inspect(
+    path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")],
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots instead.")] = None,
+) -> None:
+    """What is in a dataset: splits, columns with units and statistics, histograms, where it came from.
+
+    \b
+    Examples:
+      clew data inspect dataset
+      clew data inspect dataset --html dataset.html
+    """
+    from clew.data.dataset import Dataset
+    from clew.data.dataset import inspect as look
+
+    dataset = Dataset(path)
+    if html is not None:
+        console.print(bold(look.write_page(dataset, html)))
+        return
+    manifest = dataset.manifest
+    console.print(f"{bold(path)}  recipe {Path(manifest.recipe).stem}, key {manifest.key[:16]}")
+    rows = [(name, f"{count:,}", len(manifest.splits[name])) for name, count in dataset.splits.items()]
+    console.print(table(("split", "events", "shards"), rows, right=(1, 2)))
+    drawn = {histogram.name: look.spark(histogram) for histogram in look.histograms(dataset)}
+    lines = [(*row, drawn.pop(row[0], "")) for row in look.rows(dataset)]
+    console.print(table((*look.HEAD, "distribution"), lines, right=(3, 4, 5, 6)))
+    for name, line in drawn.items():
+        console.print(f"{name}  {line}")
+    more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
+    names = [f"{item.name} ({item.split})" if item.split else item.name for item in manifest.inputs[:4]]
+    console.print(f"from {escape(', '.join(names))}{more}")
+
+
+@app.command()
+def verify(path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")]) -> None:
+    """Read every byte of a dataset and compare checksums; names the first shard that is missing or altered.
+
+    \b
+    Example:
+      clew data verify dataset
+    """
+    from clew.data.dataset import Dataset
+
+    dataset = Dataset(path)
+    dataset.verify()
+    console.print(f"{bold(path)}: {sum(dataset.splits.values()):,} events, every shard as it was written")
+
+
+@app.command()
+def get(
+    source: Annotated[str, typer.Argument(help="A file or folder in a store, or a Rucio DID.")],
+    target: Annotated[str, typer.Argument(help="Where it goes (default: here, under its own name).")] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+) -> None:
+    """Copy from a store to this machine: in parallel, checked, and gone on with where it was cut.
+
+    \b
+    Examples:
+      clew data get s3://bucket/events events
+      clew data get root://eospublic.cern.ch//eos/opendata/file.root
+      clew data get rucio:scope:dataset dataset
+    """
+    from clew import storage
+
+    _copy(source, target or storage.last(source), replace=replace, workers=workers)
+
+
+@app.command()
+def put(
+    source: Annotated[str, typer.Argument(help="A file or folder here.")],
+    target: Annotated[str, typer.Argument(help="s3://bucket/name, root://host//path or rucio:SCOPE:NAME?rse=SITE.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+) -> None:
+    """Copy to a store: in parallel, checked, and gone on with where it was cut.
+
+    \b
+    Examples:
+      clew data put dataset s3://bucket/dataset
+      clew data put events.root root://host//store/user/me/events.root
+      clew data put dataset 'rucio:user.me:tracks?rse=SITE_DISK'
+    """
+    _copy(source, target, replace=replace, workers=workers)
+
+
+def _copy(source: str, target: str, *, replace: bool, workers: int) -> None:
+    from clew import storage
+
+    begun = time.perf_counter()
+    with moving("copy") as show:
+        done = storage.copy(source, target, watch=show, replace=replace, workers=workers)
+    console.print(f"{bold(storage.masked(target))}: {told(done, time.perf_counter() - begun)}")

@@ -1,0 +1,102 @@
+"""`clew evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clew.cli.jobs.on_site import Asked, Work, on_site
+from clew.cli.options import bold, console, table
+from clew.cli.runs.follow import counting
+from clew.cli.transfer_progress import fetching, moving
+from clew.jobs.rank_info import find as launched
+
+if TYPE_CHECKING:
+    from clew.inference.evaluate import Evaluation
+
+
+def _plan(asked: Asked, *, run: str, workers: int, **others: Any) -> Work:
+    """What `--on SITE` hands in."""
+    from clew.runs import Run
+
+    if not asked.given["after"]:
+        Run.open(run)
+    return Work("evaluate", Path(run), asked.ranks(workers))
+
+
+@on_site(_plan)
+def evaluate(
+    run: Annotated[str, typer.Argument(help="The run's folder, or a run or model in a store.")],
+    data: Annotated[
+        str | None, typer.Option(help="A dataset, here or in a store (default: the one it was trained on).")
+    ] = None,
+    split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
+    name: Annotated[str | None, typer.Option(help="What the report calls it.")] = None,
+    weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the events.")] = 1,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Events a batch (default: the run's, at least 256).")
+    ] = None,
+) -> None:
+    """Judge a run's model on events it has not seen, and put the figures into its report.
+
+    \b
+    Examples:
+      clew evaluate runs/tracking-001
+      clew evaluate runs/tracking-001 --input real_events.txt --name real
+      clew evaluate runs/tracking-001 --data other_dataset --split val --workers 4
+      clew evaluate s3://bucket/models/tracking-001-1a2b3c4d
+      mpiexec -n 4 clew evaluate runs/tracking-001
+      clew evaluate runs/tracking-001 --on mycluster --after runs/tracking-001
+    """
+    from clew import storage
+    from clew.runs.push_process import pushed
+    from clew.runs.report import write_report
+    from clew.storage import models
+
+    with moving("get") as watch:
+        opened = models.opened(run, watch=watch)
+    from clew.inference.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
+
+    place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
+    if not input and storage.is_url(place):
+        with fetching():
+            storage.folder(place)
+    with counting("evaluate") as shown:
+        result = work(
+            opened,
+            data=data,
+            split=split,
+            input=input or (),
+            name=name,
+            weights=weights,
+            workers=workers,
+            batch_size=batch_size,
+            progress=shown,
+        )
+    if launched().rank:  # under a launcher one tells for all
+        return
+    with pushed(run=opened):
+        report = write_report(opened)
+    show(result)
+    console.print(f"report: {bold(report)}")
+    if storage.is_url(run):
+        with moving("put") as watch:
+            models.keep(opened, storage.parent(run), ("all",), name=storage.last(run), watch=watch)
+        console.print(f"{bold(storage.masked(run))}: has it too")
+
+
+def show(result: Evaluation) -> None:
+    """Print the numbers with their errors."""
+    rate = result.events / max(result.seconds, 1e-9)
+    console.print(f"{bold(result.name)}: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
+    rows = []
+    for name, item in result.tallies.items():
+        if not item.scalar:
+            continue
+        error = f"± {item.error:.4f}" if item.error == item.error else ""
+        rows.append((name.replace("_", " "), f"{item.value:.4f}", error))
+    console.print(table(("metric", "value", ""), rows, right=(1,)))

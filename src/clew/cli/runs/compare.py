@@ -1,0 +1,116 @@
+"""`clew runs compare` in a terminal."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from clew.cli.options import console, table
+from clew.cli.runs.listing import length, number
+
+if TYPE_CHECKING:
+    from clew.runs.comparison import Comparison, Curve
+
+_MARKS = 5
+"""Places along an axis at which curves are told."""
+
+
+def show(compared: Comparison) -> None:
+    """Print every part that has something in it."""
+    from clew.runs.comparison import text
+
+    names = [side.name for side in compared.sides]
+    _part("Runs", ("", *names), _runs(compared), right=range(1, len(names) + 1))
+    for title, found in {
+        "Settings that differ": compared.settings,
+        "Surroundings that differ": compared.surroundings,
+    }.items():
+        _part(title, ("", *names), [(key, *map(text, values)) for key, values in found.items()])
+    if not compared.settings:
+        console.print("[bold]Settings[/]: all the same\n")
+    _part("Quality", ("", "", *names), _quality(compared), right=range(2, len(names) + 2))
+    for axis, (title, tell) in _AXES.items():
+        marks = _marks(compared, axis)
+        rows = list(_curves(compared, axis, marks))
+        _part(title, ("", "", *map(tell, marks)), rows, right=range(2, _MARKS + 2))
+
+
+def _part(title: str, head: Iterable[str], rows: list[tuple[Any, ...]], *, right: Iterable[int] = ()) -> None:
+    if rows:
+        console.print(f"[bold]{title}[/]")
+        drawn = table(head, rows, right=right)
+        for column in drawn.columns:
+            column.overflow = "fold"  # the end of a path may be all that differs
+        console.print(drawn, soft_wrap=False)
+        console.print()
+
+
+def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
+    found = [side.summary for side in compared.sides]
+    shares = dict.fromkeys(part for s in found for part in s.shares)
+    rows: list[tuple[Any, ...]] = [
+        ("state", *(s.state for s in found)),
+        ("recipe", *(s.recipe for s in found)),
+        ("epochs", *(f"{s.epochs_done}/{s.epochs}" if s.epochs else s.epochs_done for s in found)),
+        ("workers", *(s.workers for s in found)),
+        ("parameters", *(f"{s.parameters:,}" for s in found)),
+        ("samples/s", *(f"{s.samples_per_second:,.0f}" for s in found)),
+        ("time", *(length(s.seconds) for s in found)),
+        *((f"time to {part}", *(f"{s.shares.get(part, 0.0):.1%}" for s in found)) for part in shares),
+    ]
+    return [*rows, *([("why it ended", *(s.message for s in found))] if any(s.message for s in found) else [])]
+
+
+def _quality(compared: Comparison) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = [
+        (title, metric, *(_score(each) for each in found)) for (title, metric), found in compared.scores().items()
+    ]
+    names = dict.fromkeys(name for side in compared.sides for name in side.summary.metrics)
+    return rows + [
+        ("validation", name, *(number(side.summary.metrics.get(name)) or "–" for side in compared.sides))
+        for name in names
+    ]
+
+
+def _score(found: Any) -> str:
+    if found is None or found.value is None:
+        return "–"
+    return number(found.value) + (f" ± {found.error:.4f}" if found.error is not None else "")
+
+
+def _marks(compared: Comparison, axis: str) -> list[float]:
+    ends = [curve.axis(axis)[-1] for curves in compared.curves(axis).values() for curve in curves.values()]
+    return [max(ends, default=0.0) * place / _MARKS for place in range(1, _MARKS + 1)]
+
+
+def _curves(compared: Comparison, axis: str, marks: list[float]) -> Iterator[tuple[Any, ...]]:
+    for name, curves in compared.curves(axis).items():
+        for place, (run, curve) in enumerate(curves.items()):
+            yield ("" if place else name, run, *(_at(curve, axis, mark) for mark in marks))
+
+
+def _at(curve: Curve, axis: str, mark: float) -> str:
+    """The newest value at a mark; in brackets once the run is over, nothing before its first value."""
+    places = curve.axis(axis)
+    found = bisect.bisect_right(places, mark * (1 + 1e-9)) - 1
+    if found < 0:
+        return ""
+    over = found == len(places) - 1 and places[-1] < mark * (1 - 0.5 / _MARKS)
+    told = number(curve.values[found])
+    return f"({told})" if over else told
+
+
+def _short(count: float) -> str:
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"
+
+
+_BRACKETS = "[dim](in brackets: after its end)[/]"
+_AXES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "samples": (f"Over samples {_BRACKETS}", _short),
+    "seconds": (f"Over time {_BRACKETS}", length),
+    "joules": (f"Over energy in J {_BRACKETS}", _short),
+}

@@ -1,0 +1,198 @@
+"""`clew runs`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from clew.cli.options import bold, console, table
+
+app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report, push.", no_args_is_help=True)
+_RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
+
+
+@app.command("list")
+def list_(
+    root: Annotated[Path, typer.Argument(help="The folder that holds the runs.")] = Path("runs"),
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable.")
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="METRIC|time|name", help="By a metric (largest first), or time (newest first).")
+    ] = "name",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
+) -> None:
+    """Every run under a folder, a line each. Columns that do not fit the terminal are left out.
+
+    \b
+    Examples:
+      clew runs list
+      clew runs list demo/runs --state failed --sort time
+      clew runs list --sort loss --reverse
+      clew runs list --json
+    """
+    from clew.cli.runs import listing
+    from clew.runs import list_runs
+    from clew.runs.listing import glance
+
+    found = [glance(run) for run in list_runs(root)]
+    kept = listing.chosen(found, states=state or (), sort=sort, reverse=reverse) if found else []
+    if json:
+        typer.echo(listing.as_json(kept))
+    elif not kept:
+        told = f"none of {len(found)} runs in {bold(root)} is {' or '.join(state or ())}"
+        console.print(told if found else f"no runs in {bold(root)}; `clew train` makes one")
+    else:
+        listing.show(kept, first=sort)
+
+
+@app.command()
+def show(run: _RunFolder) -> None:
+    """One run: what it did, how well, where its time went.
+
+    \b
+    Example:
+      clew runs show runs/tracking-001
+    """
+    from clew.runs import Run
+    from clew.runs.async_workers import told as of_workers
+    from clew.runs.async_workers import workers
+    from clew.runs.failure import story
+    from clew.runs.summary import summarize
+
+    opened = Run.open(run)
+    s, told = summarize(opened), story(opened)
+    console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
+    last = opened.last("step", opened.lead)
+    seen = last["samples"] if last else 0
+    rows = [
+        ("recipe", s.recipe),
+        ("epochs", f"{s.epochs_done} of {s.epochs}"),
+        ("workers", s.workers),
+        ("parameters", f"{s.parameters:,}"),
+        ("samples/s", f"{s.samples_per_second:,.0f}"),
+        ("seconds", f"{s.seconds:.1f}"),
+        *([("samples", s.loading)] if s.loading else []),
+        *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
+        *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
+        ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
+        *(of_workers(found) if (found := workers(opened)) else ()),
+        *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
+    ]
+    rows += told.facts.items() if told else []
+    for name, record in opened.evaluations().items():
+        rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
+    console.print(table(("", ""), rows))
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="The runs' folders.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves instead.")] = None,
+) -> None:
+    """Runs side by side: settings that differ, curves, final metrics with errors, speed.
+
+    \b
+    Examples:
+      clew runs compare runs/tracking-001 runs/tracking-002
+      clew runs compare runs/* --html compare.html
+    """
+    from clew.runs.comparison import compare as work
+
+    compared = work(runs)
+    if html is not None:
+        from clew.runs.comparison_page import write_comparison
+
+        console.print(bold(write_comparison(compared, html)))
+        return
+    from clew.cli.runs import compare as runs_compare
+
+    runs_compare.show(compared)
+
+
+@app.command()
+def follow(run: _RunFolder) -> None:
+    """Watch a run that trains elsewhere, until it ends.
+
+    \b
+    Example:
+      clew runs follow runs/tracking-001
+    """
+    import time
+
+    from clew.cli.runs.follow import following
+    from clew.runs import Run
+    from clew.runs.summary import summarize
+
+    opened = Run.open(run)
+    with following() as begun:
+        begun(opened)
+        while opened.state in ("created", "running"):
+            time.sleep(0.5)
+    s = summarize(opened)
+    console.print(f"{bold(opened.path)} {s.state} {escape(s.message)}")
+
+
+@app.command()
+def stop(run: _RunFolder) -> None:
+    """Ask a run on this machine to write a checkpoint and stop; `clew train --resume` goes on with it.
+
+    \b
+    Example:
+      clew runs stop runs/tracking-001
+    """
+    import os
+    import signal
+    import socket
+    import time
+
+    from clew.errors import RunError
+    from clew.runs import Run
+
+    opened = Run.open(run)
+    start = opened.last("start")
+    if opened.state != "running" or start is None:
+        raise RunError(f"{run} is {opened.state}; there is nothing to stop")
+    if start["host"] != socket.gethostname():
+        raise RunError(f"{run} trains on {start['host']}; stop it there")
+    os.kill(start["pid"], signal.SIGTERM)  # one rank is enough: all hear of it in the next step
+    while opened.state == "running":
+        time.sleep(0.1)
+    console.print(f"{bold(run)} {opened.state}")
+
+
+@app.command()
+def report(run: _RunFolder) -> None:
+    """Write report.html anew from the run's records and plots.
+
+    \b
+    Example:
+      clew runs report runs/tracking-001
+    """
+    from clew.runs import Run
+    from clew.runs.report import write_report
+
+    console.print(bold(write_report(Run.open(run))))
+
+
+@app.command()
+def push(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN ...", help="Runs' folders, or folders of runs.")],
+    group: Annotated[str | None, typer.Option(help="Share them with this group.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Give them this tag. Repeatable.")] = None,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Plots, report and weights too.")] = True,
+) -> None:
+    """Send runs to the server you are logged in at: all of a run it never met, the rest of one it knows.
+
+    \b
+    Examples:
+      clew runs push runs/tracking-001
+      clew runs push runs --tag paper --group trackers
+    """
+    from clew.cli.runs.push import push as work
+
+    work(runs, group=group, tags=tuple(tag or ()), files=files)

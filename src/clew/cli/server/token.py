@@ -1,0 +1,115 @@
+"""`clew token`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from clew.cli.options import bold, console, seconds_in, table
+from clew.cli.server.serve import DatabaseUrl, Folder, configured, installed
+from clew.errors import ConfigError
+
+if TYPE_CHECKING:
+    from clew.client.connection import Link
+
+app = typer.Typer(help="Tokens for the service: create, list, revoke.", no_args_is_help=True)
+_SCOPES = ("read", "write", "submit", "agent", "admin")
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="What it is for: laptop, cluster, ...")],
+    scope: Annotated[
+        list[str] | None, typer.Option(help="read, write, submit (with write and read), agent, admin. Repeatable.")
+    ] = None,
+    days: Annotated[str, typer.Option(metavar="TIME|never", help="After which it expires: 12h, 90d, never.")] = "90d",
+    user: Annotated[str | None, typer.Option(help="For somebody else (administrators).")] = None,
+    folder: Folder = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Make a token and print it, this once. By default it may submit, write and read.
+
+    \b
+    Examples:
+      clew token create laptop
+      clew token create monitoring --scope read --days 365d
+      clew token create cluster --scope agent --user ada
+      clew token create ada --user ada --scope admin --folder service
+
+    With --folder (or --database) it works on the database itself, while the server is not running: so an administrator
+    is made before the server may be reached by others. The user is made where there is none.
+    """
+    scopes = scope or ["submit"]
+    wrong = [each for each in scopes if each not in _SCOPES]
+    if wrong:
+        raise ConfigError(f"--scope {wrong[0]}: choose from {', '.join(_SCOPES)}")
+    seconds = None if days == "never" else seconds_in(days, "--days")
+    if folder is not None or database is not None:
+        text = _on_database(configured(None, folder=folder, database=database), name, scopes, seconds, user)
+    else:
+        body = {"name": name, "scopes": scopes, "user": user, "days": None if seconds is None else seconds / 86400}
+        with _link() as link:
+            text = link.call("POST", "/tokens", body=body, again=False)["token"]
+    console.print(f"{bold(text)}\n[dim]This is the only time it is shown.[/]")
+
+
+@app.command("list")
+def list_() -> None:
+    """Your tokens, without their texts.
+
+    \b
+    Example:
+      clew token list
+    """
+    with _link() as link:
+        found = link.call("GET", "/tokens")
+    rows = [(t["id"], t["name"], f"{t['hint']}…", " ".join(t["scopes"]), _state(t)) for t in found]
+    console.print(table(("", "name", "begins with", "may", ""), rows, right=(0,)))
+
+
+@app.command()
+def revoke(number: Annotated[int, typer.Argument(help="As `clew token list` shows it.")]) -> None:
+    """End a token at once, with the sessions of browsers that were opened by it.
+
+    \b
+    Example:
+      clew token revoke 3
+    """
+    with _link() as link:
+        link.call("DELETE", f"/tokens/{number}")
+    console.print(f"token {number} is good no more")
+
+
+def _state(token: dict[str, Any]) -> str:
+    if token["revoked"] is not None:
+        return "revoked"
+    if token["expires"] is None:
+        return "never expires"
+    left = token["expires"] - time.time()
+    return "expired" if left < 0 else f"expires in {left / 86400:.0f} days"
+
+
+def _link() -> Link:
+    from clew.client.connection import Link
+    from clew.client.credentials import credentials
+
+    known = credentials()
+    if known is None:
+        raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
+    return Link(known.server, known.token, patience=0.0)
+
+
+def _on_database(config: Any, name: str, scopes: list[str], seconds: float | None, user: str | None) -> str:
+    import getpass
+
+    opened = installed("clew.server.service", "Service")
+    if not Path(config.folder).is_dir() and config.database is None:
+        console.print(f"[dim]making {config.folder}[/]")
+    service = opened.open(config)
+    try:
+        return str(service.local_token(user or getpass.getuser(), name=name, scopes=scopes, seconds=seconds))
+    finally:
+        service.close()

@@ -1,0 +1,1 @@
+"""First steps: init, demo, config."""

@@ -1,5 +1,0 @@
-"""Messages between the processes of an asynchronous training: within a process, over MPI, or over TCP."""
-
-from clew.comm.base import Facts, Message, Post
-
-__all__ = ["Facts", "Message", "Post"]

@@ -1,0 +1,1 @@
+"""What every other package uses: settings, files, locks and background threads."""

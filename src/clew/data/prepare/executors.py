@@ -1,0 +1,269 @@
+"""Who does the work: any `concurrent.futures.Executor`, and a queue over it that survives losing workers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import multiprocessing
+import os
+import pickle
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
+
+from clew.data.prepare.stage_cache import BusyError
+from clew.errors import ConfigError, WorkerError, nearest
+from clew.jobs.worker_process import serve, without_main
+from clew.runs.environment import allowed_cores
+
+T = TypeVar("T")
+R = TypeVar("R")
+Factory = Callable[[], "contextlib.AbstractContextManager[Executor | None]"]
+
+TRIES = 3
+"""How often a task may take a worker down, running alone, before it is given up."""
+_WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+class Inline(Executor):
+    """Does the work at once, in this thread."""
+
+    def submit(self, work: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
+        future: Future[R] = Future()
+        try:
+            future.set_result(work(*arguments, **options))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+@contextlib.contextmanager
+def _processes(workers: int, _: str) -> Iterator[Executor]:
+    # a forkserver forks from a clean process that has loaded what is needed; macOS has no safe fork
+    context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
+    if context.get_start_method() == "forkserver":
+        context.set_forkserver_preload(["clew.data.prepare.worker", "clew.data.table.hdf5", "pyarrow.csv"])
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=serve, initargs=(os.getpid(),))
+    try:
+        yield pool
+    except BaseException:
+        _kill(pool)
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _kill(pool: ProcessPoolExecutor) -> None:
+    """End the workers of a pool that broke or is given up: one that was just being started is left over otherwise,
+    and waits for work that never comes."""
+    for process in list((pool._processes or {}).values()):
+        process.kill()
+
+
+@contextlib.contextmanager
+def _threads(workers: int, _: str) -> Iterator[Executor]:
+    pool = ThreadPoolExecutor(workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _mpi(_: int, __: str) -> Iterator[Executor | None]:
+    """Rank 0 gets the executor; the others serve it and get None when it is done."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.recv_mprobe = False  # Open MPI 4 under srun fails in matched probes
+        from mpi4py import MPI
+        from mpi4py.futures import MPICommExecutor
+    except ImportError as error:
+        raise ConfigError(f"executor mpi needs mpi4py and an MPI library: pip install 'clew[mpi]' ({error})") from error
+    if MPI.COMM_WORLD.size == 1:
+        yield Inline()
+        return
+    with MPICommExecutor(MPI.COMM_WORLD, root=0) as pool:
+        yield cast("Executor | None", pool)
+
+
+@contextlib.contextmanager
+def _dask(workers: int, address: str) -> Iterator[Executor]:
+    try:
+        import distributed
+    except ImportError as error:
+        raise ConfigError(f"executor dask needs distributed: pip install 'clew[dask]' ({error})") from error
+    dask: Any = distributed
+    with contextlib.ExitStack() as stack:
+        if address:
+            try:
+                client = stack.enter_context(dask.Client(address, timeout=10))
+            except (OSError, TimeoutError) as error:
+                raise ConfigError(f"no dask scheduler answers at {address}: {error}") from error
+        else:
+            cluster = dask.LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None)
+            client = stack.enter_context(dask.Client(stack.enter_context(cluster)))
+        yield client.get_executor(pure=False, retries=0)
+
+
+EXECUTORS = {"processes": _processes, "threads": _threads, "mpi": _mpi, "dask": _dask}
+
+
+def rank() -> int:
+    """This process's place in an MPI job; 0 outside of one."""
+    names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+    return max(int(os.environ.get(name, "0")) for name in names)
+
+
+def factory(name: str, workers: int | None) -> tuple[Factory, int]:
+    """How to open the executor called `name`, and how many tasks keep it busy.
+
+    Raises:
+        ConfigError: there is none of that name.
+    """
+    kind, _, address = name.partition("://")
+    if kind == "auto":
+        kind = "mpi" if any(int(os.environ.get(variable, "1")) > 1 for variable in _WORLD) else "processes"
+    if kind not in EXECUTORS:
+        raise ConfigError(f"no executor '{name}'{nearest(kind, EXECUTORS)}")
+    width = workers or allowed_cores()
+    if kind == "processes" and width == 1:
+        return lambda: contextlib.nullcontext(Inline()), 1
+    if kind == "mpi":
+        width = max(*(int(os.environ.get(variable, "1")) for variable in _WORLD), 2)
+    url = f"tcp://{address}" if address and "://" not in address else address
+    return lambda: EXECUTORS[kind](width, url), width
+
+
+@dataclass
+class _Task:
+    place: int
+    item: Any
+    tries: int = 0
+
+
+class Queue:
+    """Runs work for many items on an executor: a few in flight, none lost, results in order.
+
+    A piece that another process is at is put back and tried later. When the executor breaks (a worker was killed), it
+    is opened anew and what was in flight is done again, one at a time: a task that kills its worker is found out.
+    """
+
+    def __init__(self, open_executor: Factory, width: int) -> None:
+        self.open_executor, self.width = open_executor, width
+        self._pool: Executor | None = None
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> Queue:
+        self._pool = self._stack.enter_context(self.open_executor())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def serves(self) -> bool:
+        """Whether this process was only a worker, and the work is done."""
+        return self._pool is None
+
+    def run(
+        self,
+        work: Callable[..., R],
+        shared: Sequence[Any],
+        items: Sequence[T],
+        *,
+        label: Callable[[T], str],
+        done: Callable[[T, R], None] = lambda item, result: None,
+    ) -> list[R]:
+        """`work(*shared, item)` for all items, results in their order; `done` is told of each as it comes.
+
+        Raises:
+            WorkerError: an item took its worker down time after time; `label` names it.
+            Exception: whatever `work` raised.
+        """
+        waiting = deque(_Task(place, item) for place, item in enumerate(items))
+        results: dict[int, R] = {}
+        while waiting:
+            flying: dict[Future[R], _Task] = {}
+            try:
+                self._drain(self._task(work, shared), waiting, flying, results, done)
+            except Exception as error:
+                if not _lost_worker(error):
+                    raise
+                self._blame(list(flying.values()), waiting, label, error)
+                if isinstance(self._pool, ProcessPoolExecutor):
+                    _kill(self._pool)
+                self.__exit__()
+                self.__enter__()
+            finally:
+                for future in flying:
+                    future.cancel()
+        return [results[place] for place in range(len(items))]
+
+    def _task(self, work: Callable[..., R], shared: Sequence[Any]) -> Callable[[Any], R]:
+        """`work` with what is shared, which another process unpacks once, and inside the task, so that it can fail."""
+        if isinstance(self._pool, (Inline, ThreadPoolExecutor)):
+            return functools.partial(work, *shared)
+        return functools.partial(_unpack_and_work, work, pickle.dumps(tuple(shared)))
+
+    def _drain(
+        self,
+        work: Callable[[Any], R],
+        waiting: deque[_Task],
+        flying: dict[Future[R], _Task],
+        results: dict[int, R],
+        done: Callable[[Any, R], None],
+    ) -> None:
+        """Work until nothing waits. After a worker was lost, one task at a time until the suspects are cleared."""
+        assert self._pool is not None
+        while waiting or flying:
+            alone = any(task.tries for task in (*waiting, *flying.values()))
+            while waiting and len(flying) < (1 if alone else 2 * self.width):
+                with without_main():
+                    future = self._pool.submit(work, waiting[0].item)
+                flying[future] = waiting[0]  # a broken pool raises: it still waits
+                waiting.popleft()
+            ready, _ = wait(flying, return_when=FIRST_COMPLETED)
+            for future in ready:
+                task = flying[future]
+                try:
+                    results[task.place] = future.result()
+                except BusyError:
+                    waiting.append(task)
+                    time.sleep(0.05)
+                else:
+                    done(task.item, results[task.place])
+                del flying[future]
+
+    def _blame(self, lost: list[_Task], waiting: deque[_Task], label: Callable[[Any], str], error: Exception) -> None:
+        """A worker died. A task that was alone counts it against itself; several become suspects."""
+        for task in sorted(lost, key=lambda each: each.place, reverse=True):
+            task.tries = task.tries + 1 if len(lost) == 1 else max(task.tries, 1)
+            if task.tries > TRIES:
+                raise WorkerError(f"a worker died {TRIES} times at {label(task.item)}") from error
+            waiting.appendleft(task)
+
+
+def _unpack_and_work(work: Callable[..., R], shared: bytes, item: Any) -> R:
+    return work(*_unpacked(shared), item)
+
+
+@functools.lru_cache(maxsize=4)
+def _unpacked(shared: bytes) -> tuple[Any, ...]:
+    return tuple(pickle.loads(shared))
+
+
+def _lost_worker(error: Exception) -> bool:
+    return isinstance(error, BrokenExecutor) or type(error).__name__ == "KilledWorker"

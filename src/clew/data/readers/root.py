@@ -1,0 +1,173 @@
+"""ROOT trees (TTree, TNtuple, RNTuple), by uproot: numbers, and vectors of numbers. `file.root:tree` names the tree."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from pydantic import Field as Setting
+
+from clew.data.readers.base import Choosing, Piece, column_names, declare, even, opened
+from clew.data.table import Column, Ragged, Table
+from clew.data.table.ragged import Offsets
+from clew.errors import ClewError, DataError, nearest
+from clew.storage import split_inside
+
+_TREES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple")
+
+
+class Root(Choosing):
+    """Settings of the ROOT reader."""
+
+    endings: ClassVar[tuple[str, ...]] = (".root",)
+
+    tree: str = ""
+    """The tree, where the location does not name it and the file has more than one."""
+    columns: tuple[str, ...] = ()
+    """Branches to read, by name or path (default: all of numbers, of arrays or of vectors of numbers; strings, objects
+    and what is nested deeper are left out). A column is named by the last part of its branch's path; where two would be
+    called the same, by the whole path with _ for /."""
+    units: dict[str, str] = {}
+    """Units of columns; the file does not say."""
+    chunk: Annotated[int, Setting(ge=1)] = 20_000
+    """Events in a piece."""
+
+    def pieces(self, location: str) -> list[Piece]:
+        with self._tree(location) as tree:
+            return even(int(tree.num_entries), self.chunk)
+
+    def load(self, location: str, piece: Piece) -> Table:
+        with self._tree(location) as tree:
+            shared: dict[str, Offsets] = {}
+            columns = {name: _column(branch, piece, shared) for name, branch in self._branches(tree).items()}
+        return declare(columns, self.units)
+
+    @contextlib.contextmanager
+    def _tree(self, location: str) -> Iterator[Any]:
+        """The tree, in a file open without threads: uproot's own way leaves two behind in every process."""
+        import uproot
+
+        with (
+            opened(location) as stream,
+            _explained("not a readable ROOT file"),
+            uproot.open(stream, use_threads=False, num_workers=1) as file,
+        ):
+            size, end = stream.seek(0, 2), int(file.file.fEND)
+            if size < end:
+                raise DataError(f"cut short: it has {size} bytes of {end}")
+            yield file[self._tree_name(file, location)]
+
+    def _tree_name(self, file: Any, location: str) -> str:
+        name = split_inside(location)[1] or self.tree
+        trees = [key for key, kind in file.classnames(cycle=False).items() if kind in _TREES]
+        if not trees:
+            raise DataError("no tree in it")
+        if name and name.partition(";")[0] not in trees:
+            raise DataError(f"no tree '{name}' in it{nearest(name, trees)}")
+        if not name and len(trees) > 1:
+            told = ", ".join(trees)
+            raise DataError(f"several trees in it: {told}; name one behind the file, as file.root:{trees[0]}")
+        return name or trees[0]
+
+    def _branches(self, tree: Any) -> dict[str, _Branch]:
+        """The branches to read by the name of their column."""
+        for name in self.columns:
+            if name not in tree:
+                known = [path.rpartition("/")[2] for path in tree.keys()]  # noqa: SIM118 - iteration gives branches
+                raise DataError(f"no branch '{name}'{nearest(name, known)}")
+            branch = _branch(tree[name])
+            if not branch.usable:
+                raise DataError(f"branch '{name}' holds {branch.kind}; only numbers and lists of numbers can be read")
+        names = [*self.columns, *(name for name in self.optional if name in tree)]
+        everything = [_branch(tree[name]) for name in names] or map(_branch, tree.itervalues())
+        chosen = [branch for branch in everything if branch.usable]
+        if not chosen:
+            raise DataError("no branch of numbers in the tree")
+        return dict(zip(column_names([branch.path for branch in chosen]), chosen, strict=True))
+
+
+class _Branch:
+    """A branch of a TTree."""
+
+    def __init__(self, branch: Any) -> None:
+        self.inner = branch
+        self.path: str = branch.object_path.rpartition(":")[2]
+        self.kind: str = branch.typename or "objects"
+
+    @property
+    def usable(self) -> bool:
+        """Whether it holds numbers, arrays of them, or one level of vectors of either."""
+        import uproot
+
+        kind = self.inner.interpretation
+        if isinstance(kind, uproot.AsJagged):
+            kind = kind.content
+        if len(self.inner.branches) or not isinstance(kind, uproot.AsDtype):
+            return False
+        return kind.to_dtype.base.fields is None and kind.to_dtype.base.kind in "biuf"
+
+    @property
+    def items(self) -> str:
+        """Which items it describes: those that another branch counts, or its own."""
+        counter = self.inner.count_branch
+        return str((self.inner if counter is None else counter).object_path)
+
+
+class _Field(_Branch):
+    """A field of an RNTuple."""
+
+    def __init__(self, field: Any) -> None:
+        self.inner = field
+        self.path = field.path
+        self.kind = field.typename or "records"
+
+    @property
+    def usable(self) -> bool:
+        if len(self.inner.fields):
+            return False
+        inner = self.inner.array(entry_start=0, entry_stop=0).layout
+        inner = inner.content if inner.is_list and not inner.is_regular else inner
+        while inner.is_regular and inner.parameter("__array__") is None:
+            inner = inner.content
+        return inner.is_numpy and inner.parameter("__array__") is None
+
+    @property
+    def items(self) -> str:
+        own_list = "<" in self.kind and not self.kind.startswith("std::array")
+        return self.path if own_list else self.path.rpartition(".")[0] or self.path
+
+
+def _branch(inner: Any) -> _Branch:
+    import uproot
+
+    return _Branch(inner) if isinstance(inner, uproot.TBranch) else _Field(inner)
+
+
+def _column(branch: _Branch, piece: Piece, shared: dict[str, Offsets]) -> Column:
+    import awkward as ak
+
+    with _explained(f"branch '{branch.path}' cannot be read"):
+        array = branch.inner.array(entry_start=piece.start, entry_stop=piece.stop, library="ak")
+        layout = ak.to_packed(array, highlevel=False)
+        if not layout.is_list or layout.is_regular:
+            return np.asarray(ak.to_numpy(layout, allow_missing=False))
+        lists = layout.to_ListOffsetArray64(True)
+        offsets = np.asarray(lists.offsets.data)
+        like = shared.setdefault(branch.items, offsets)
+        values = np.asarray(ak.to_numpy(lists.content, allow_missing=False))
+        return Ragged(values, like if np.array_equal(like, offsets) else offsets)
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """A damaged file makes uproot and its decoders raise anything at all."""
+    try:
+        yield
+    except ClewError:
+        raise
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        kept = [line for line in lines if not line.startswith(("in file", "for file path", "in object"))]
+        raise DataError(f"{what} ({' '.join(kept[:2]) or type(error).__name__})") from error

@@ -1,0 +1,62 @@
+"""Tables to and from awkward arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import awkward as ak
+import numpy as np
+
+from clew.data.table.ragged import Array, Ragged
+from clew.data.table.table import Column, Table
+from clew.errors import DataError
+
+
+def to_awkward(table: Table) -> ak.Array:
+    """A record array with one field a column; values are shared, not copied. Units do not travel."""
+    fields = {}
+    for name, column in table.items():
+        if isinstance(column, Ragged):
+            offsets = ak.index.Index64(column.offsets)
+            fields[name] = ak.Array(ak.contents.ListOffsetArray(offsets, ak.from_numpy(column.values, highlevel=False)))
+        else:
+            fields[name] = ak.from_numpy(column)
+    return ak.Array(fields) if fields else ak.Array(ak.contents.RecordArray([], [], length=0))
+
+
+def from_awkward(array: Any) -> Table:
+    """A table from a record array whose fields are flat, regular, or lists one level deep.
+
+    Raises:
+        DataError: a field is nested deeper, holds options, strings or records.
+    """
+    if not ak.fields(array):
+        raise DataError("an awkward array becomes a table only when it has named fields")
+    shared: dict[bytes, Any] = {}
+    columns: dict[str, Column] = {}
+    for name in ak.fields(array):
+        try:
+            columns[name] = _column(array[name], shared)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"field '{name}' of type {array[name].type} is not a table column") from error
+    return Table(columns)
+
+
+def _column(field: Any, shared: dict[bytes, Any]) -> Column:
+    packed = ak.to_packed(field, highlevel=False)
+    if not packed.is_list or packed.is_regular:
+        return _numbers(packed)
+    packed = packed.to_ListOffsetArray64(True)
+    offsets = np.asarray(packed.offsets.data, dtype=np.int64)
+    offsets = shared.setdefault(offsets.tobytes(), offsets)
+    return Ragged(_numbers(packed.content), offsets)
+
+
+def _numbers(layout: Any) -> Array:
+    """An array of numbers; strings, records and lists that happen to be of one length are none."""
+    inner = layout
+    while not inner.is_numpy and (inner.is_regular or inner.is_option or inner.is_indexed):
+        inner = inner.content
+    if not (inner.is_numpy or inner.is_unknown) or inner.parameter("__array__"):
+        raise TypeError(f"{layout.form.type} is not numbers of one shape")
+    return np.asarray(ak.to_numpy(layout, allow_missing=False))

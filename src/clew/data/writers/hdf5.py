@@ -1,0 +1,26 @@
+"""HDF5: a clew table, which `Table.load` and `clew prepare` read back with units and shared offsets."""
+
+from __future__ import annotations
+
+import h5py
+
+from clew.data.table import Table
+from clew.data.table.hdf5 import Appender
+from clew.data.writers.base import Writer
+
+
+class Hdf5(Writer):
+    """One group of columns, grown with every table."""
+
+    _file: h5py.File | None = None
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def _begin(self, like: Table) -> None:
+        self._file = h5py.File(self.path, "w")
+        self._appender = Appender(self._file, like)
+
+    def _write(self, table: Table) -> None:
+        self._appender.append(table)

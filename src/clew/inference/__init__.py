@@ -1,0 +1,1 @@
+"""What a trained model is used for: evaluate, predict, export."""

@@ -1,0 +1,1 @@
+"""One module per scheduler, and the contract they share."""

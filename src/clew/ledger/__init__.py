@@ -1,6 +1,0 @@
-"""A run's folder: what was asked, what happened, how it ended. Plain files; no server needed."""
-
-from clew.ledger.folder import Run, list_runs
-from clew.ledger.records import Record, Writer
-
-__all__ = ["Record", "Run", "Writer", "list_runs"]

@@ -1,0 +1,98 @@
+"""Where a model comes from: code, a Keras file or an exported program, or an object in Python.
+
+Neither torch nor Keras is loaded here before a model is made: what is wrong with a name is told sooner.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from clew.errors import ConfigError, RecipeError
+from clew.recipe import load_code
+
+if TYPE_CHECKING:
+    from torch import nn
+
+KERAS = (".keras", ".h5", ".hdf5", ".json")
+PROGRAM = ".pt2"
+FILES = (*KERAS, PROGRAM)
+"""Endings of files that hold a model."""
+
+
+def is_keras(given: Any) -> bool:
+    """Whether this is a Keras model."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(given, keras.Model)
+
+
+def is_module(given: Any) -> bool:
+    """Whether this is a module of torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(given, torch.nn.Module)
+
+
+def checked(made: Any, origin: str) -> Any:
+    """What a function made, if it is a model.
+
+    Raises:
+        RecipeError: it is not.
+    """
+    if not (is_keras(made) or is_module(made)):
+        raise RecipeError(f"{origin} gave a {type(made).__name__}, not a torch.nn.Module or a Keras model")
+    return made
+
+
+def model_at(place: str, arguments: Mapping[str, Any], *, penalties: str = "refuse") -> nn.Module:
+    """A fresh model of `file.py:name`, `module:name` or a file with one of the `FILES` endings.
+
+    Raises:
+        ConfigError, RecipeError: there is none, or it cannot be made.
+    """
+    path = Path(place)
+    if path.suffix in FILES and arguments:
+        raise ConfigError(f"model.arguments go to a function that builds a model; {path.name} is a file of one")
+    from clew.models import keras
+
+    if path.suffix in KERAS:
+        return keras.adopt(keras.read(path), penalties=penalties)
+    if path.suffix == PROGRAM:
+        from clew.models.torch_program import Program
+
+        return Program(path)
+    build = load_code(place)
+    try:
+        with keras.seeded():
+            made = build if is_keras(build) or is_module(build) else build(**arguments)
+    except TypeError as error:
+        raise ConfigError(f"{place} cannot be called with {dict(arguments)}: {error}") from error
+    return module_of(checked(made, place), penalties=penalties, fresh=made is not build)
+
+
+def module_of(given: Any, *, penalties: str = "refuse", fresh: bool = False) -> nn.Module:
+    """A model handed over, as a module of its own."""
+    if is_keras(given):
+        from clew.models import keras
+
+        keras.check(given, penalties=penalties)
+        return keras.adopt(given if fresh else keras.unpacked(keras.packed(given)), penalties=penalties)
+    made: nn.Module = given if fresh else copy.deepcopy(given)
+    return made
+
+
+def gives_probabilities(model: nn.Module) -> bool:
+    """Whether a model's outputs are probabilities, as far as its last layer tells; else they are logits."""
+    from torch import nn
+
+    from clew.models import keras
+
+    source = getattr(model, "source", None)
+    if source is not None:
+        return keras.probabilities(source)
+    last: nn.Module = model
+    while isinstance(last, nn.Sequential) and len(last):
+        last = last[-1]
+    return isinstance(last, (nn.Softmax, nn.Sigmoid))

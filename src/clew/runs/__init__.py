@@ -1,0 +1,6 @@
+"""A run's folder: what was asked, what happened, how it ended. Plain files; no server needed."""
+
+from clew.runs.folder import Run, list_runs
+from clew.runs.records import Record, Writer
+
+__all__ = ["Record", "Run", "Writer", "list_runs"]

@@ -1,0 +1,98 @@
+"""Pages for people: one HTML file each, with plotting code and data in it; opens anywhere, without a network."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from clew.core.files import write_text
+from clew.figure import Figure
+
+_TEMPLATE = Path(__file__).with_name("report.template.html")
+
+
+class Page:
+    """A page that is being put together. Text handed over as HTML must be escaped by whoever hands it over."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self._body: list[str] = []
+        self._figures: list[Figure] = []
+
+    def header(self, state: str = "", facts: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
+        """The title, the state as a badge, a line of facts (HTML), then lines that matter (HTML)."""
+        badge = f' <span class="state {escape(state)}">{escape(state)}</span>' if state else ""
+        told = "".join(f'<p class="bad">{note}</p>' for note in notes)
+        line = f'<p class="facts">{" · ".join(facts)}</p>'
+        self._body.append(f"<header><h1>{escape(self.title)}{badge}</h1>{line}{told}</header>")
+
+    def add(self, html: str) -> None:
+        """Anything, between sections."""
+        self._body.append(html)
+
+    def section(self, title: str, html: str = "", figures: Sequence[Figure] = ()) -> None:
+        """A part with a heading: HTML, then figures. Left out where there is neither."""
+        if html or figures:
+            self._body.append(f"<section><h2>{escape(title)}</h2>{html}{self._places(figures)}</section>")
+
+    def write(self, path: Path) -> Path:
+        """The page as a file."""
+        page = _TEMPLATE.read_text(encoding="utf-8")
+        for name, text in {
+            "TITLE": escape(self.title),
+            "BODY": "\n".join(self._body),
+            "FIGURES": json.dumps(self._figures, allow_nan=False).replace("<", "\\u003c"),
+            "PLOTLY": _plotly(),
+        }.items():
+            page = page.replace(f"<!--{name}-->", text, 1)
+        write_text(path, page)
+        return path
+
+    def _places(self, figures: Sequence[Figure]) -> str:
+        """Places for figures, whose data goes to the end of the page; one with a height gets it, and the width."""
+        places = []
+        for item in figures:
+            layout = item["layout"]
+            wide = " wide" if "xaxis2" in layout or "height" in layout else ""
+            tall = f' style="height: {layout["height"]}px"' if "height" in layout else ""
+            places.append(f'<div class="plot{wide}"{tall} data-figure="{len(self._figures)}"></div>')
+            self._figures.append(item)
+        return f'<div class="plots">{"".join(places)}</div>' if places else ""
+
+
+def write_page(path: Path, title: str, facts: str, sections: list[tuple[str, str, list[Figure]]]) -> Path:
+    """A page of a title, a line of facts (text), and sections of HTML and figures."""
+    page = Page(title)
+    page.header(facts=[escape(facts)])
+    for name, content, drawn in sections:
+        page.section(name, content, drawn)
+    return page.write(path)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of cells that are HTML already; without a head if that is empty."""
+    top = "".join(f"<th>{cell}</th>" for cell in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>{f'<thead><tr>{top}</tr></thead>' if top else ''}<tbody>{body}</tbody></table>"
+
+
+def score(value: float | None, error: float | None) -> str:
+    """A number and its error, as a cell."""
+    if value is None:
+        return "–"
+    return f"{value:.4f}" + (f" <small>± {error:.4f}</small>" if error is not None else "")
+
+
+def label(name: str) -> str:
+    """A metric's name for people."""
+    return escape(name.replace("_", " "))
+
+
+def _plotly() -> str:
+    """Plotly's JavaScript, from its Python package, without importing that."""
+    spec = importlib.util.find_spec("plotly")
+    assert spec is not None and spec.origin is not None
+    return (Path(spec.origin).parent / "package_data" / "plotly.min.js").read_text(encoding="utf-8")

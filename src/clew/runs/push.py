@@ -1,0 +1,208 @@
+"""A run's records and files to a server, while it trains or later.
+
+The record files are the spool: nothing is kept elsewhere, and what a server has not got is sent when it is back. The
+server says which record of a stream it expects next, so that sending twice, from anywhere, stores once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from clew.client.connection import Link
+from clew.core.files import sha256, write_text
+from clew.errors import RunError, ServerError
+from clew.runs.folder import Run
+from clew.runs.records import Record
+
+_RECORDS = 2000
+"""Of one request, at most."""
+_BYTES = 1_000_000
+_FILES = {
+    "report.html": "report",
+    "plots/**/*": "plot",
+    "checkpoints/*.safetensors": "checkpoint",
+    "trace/*.trace": "file",
+}
+"""What a server gets beside records: what people look at, and the weights. Not the states a run goes on from."""
+
+
+@dataclass
+class _Tail:
+    """The end of a stream's file: where the next record begins."""
+
+    path: Path
+    seq: int = 0
+    offset: int = 0
+
+    def seek(self, seq: int) -> None:
+        """Go to a record. A record's number is that of its line."""
+        if seq == self.seq:
+            return
+        self.seq = self.offset = 0
+        with self.path.open("rb") as file:
+            while self.seq < seq and (line := file.readline()).endswith(b"\n"):
+                self.offset += len(line)
+                self.seq += 1
+
+    def read(self, most: int, room: int) -> tuple[list[Record], int]:
+        """Records from here on, and how many bytes they take; `seek` moves on."""
+        found: list[Record] = []
+        taken = 0
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            while len(found) < most and taken < room and (line := file.readline()).endswith(b"\n"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError as error:
+                    raise RunError(f"{self.path}:{self.seq + len(found) + 1}: damaged record ({error})") from error
+                taken += len(line)
+        return found, taken
+
+    def passed(self, seq: int, records: int, size: int) -> None:
+        """The server expects `seq` after it was sent so many records of that size."""
+        if seq == self.seq + records:
+            self.seq, self.offset = seq, self.offset + size
+        else:
+            self.seek(seq)
+
+
+@dataclass
+class Pusher:
+    """Sends one run. `push` and `push_files` may be called any number of times; each sends what is new."""
+
+    run: Run
+    link: Link
+    group: str | None = None
+    tags: tuple[str, ...] = ()
+    number: int | None = None
+    """The run's, on the server; None before the first `push`."""
+    gone: bool = False
+    """Whether the server said that it has that run no more."""
+    _tails: dict[str, _Tail] = field(default_factory=dict)
+    _sent: dict[str, str] | None = None
+    """What the server has of the run's files: names and contents."""
+
+    def push(self) -> int:
+        """Send every record there is and the server has not; how many.
+
+        Raises:
+            ServerError: it is away, or says no. What was taken is taken.
+            RunError: a record is damaged.
+        """
+        if self.number is None and not self._begin():
+            return 0
+        total = 0
+        while batch := self._batch():
+            streams = {name: records for name, (records, _) in batch.items()}
+            answer = self.link.call("POST", f"/runs/{self.number}/records", body={"streams": streams})
+            for name, (records, size) in batch.items():
+                before = self._tails[name].seq
+                self._tails[name].passed(answer["next"][name], len(records), size)
+                if self._tails[name].seq == before:
+                    raise ServerError(f"{self.link.server}: does not take record {before} of {self.run.path} {name}")
+                total += len(records)
+        return total
+
+    def push_files(self) -> int:
+        """Send plots, report and weights that are new or changed; how many.
+
+        Raises:
+            ServerError: it is away, or says no.
+        """
+        if self.number is None and not self._begin():
+            return 0
+        if self._sent is None:
+            self._sent = {each["name"]: each["sha256"] for each in self.link.pages(f"/runs/{self.number}/artefacts")}
+        sent = 0
+        for path, kind in self._files():
+            name, content = path.relative_to(self.run.path).as_posix(), sha256(path)
+            if self._sent.get(name) != content:
+                where = f"/runs/{self.number}/artefacts/{quote(name)}"
+                self.link.upload(where, path, params={"kind": kind, "sha256": content})
+                self._sent[name] = content
+                sent += 1
+        return sent
+
+    def settle(self) -> None:
+        """Tell the server of a run that ended without a word."""
+        if self.number is not None and self.run.state == "interrupted":
+            self.link.call("PATCH", f"/runs/{self.number}", body={"state": "interrupted"})
+
+    def note(self, *, error: str = "") -> None:
+        """Write down how far it is, in the run's folder."""
+        places = {name: tail.seq for name, tail in sorted(self._tails.items())}
+        facts = {"server": self.link.server, "run": self.number, "next": places, "error": error}
+        write_text(self.run.push_file, json.dumps(facts, indent=2) + "\n")
+
+    def _begin(self) -> bool:
+        """Make or find the run on the server; whether there is anything of it yet."""
+        uid = identity(self.run)
+        if uid is None:
+            return False
+        config = self.run.config().data
+        dataset = json.loads(self.run.dataset_file.read_text())["key"] if self.run.dataset_file.exists() else None
+        body: dict[str, Any] = {"uid": uid, "name": self.run.name, "recipe": str(config.get("recipe", ""))}
+        body |= {"config": config, "environment": self.run.environment(), "dataset": dataset, "group": self.group}
+        told = self.link.call("POST", "/runs", body={**body, "tags": list(self.tags)})
+        self.number = int(told["id"])
+        self._mark(told)
+        for path in self.run.records_folder.glob("*.jsonl"):
+            self._tail(path.stem).seek(told["next"].get(path.stem, 0))
+        return True
+
+    def _mark(self, told: Record) -> None:
+        """Give a run that the server had before the tags and the group that were asked for."""
+        if not {*self.tags} <= {*told["tags"]}:
+            tags = sorted({*self.tags, *told["tags"]})
+            self.link.call("PUT", f"/runs/{self.number}/tags", body={"tags": tags})
+        if self.group not in (None, told["group_name"]):
+            self.link.call("PATCH", f"/runs/{self.number}", body={"group": self.group})
+
+    def _tail(self, name: str) -> _Tail:
+        return self._tails.setdefault(name, _Tail(self.run.records_folder / f"{name}.jsonl"))
+
+    def _batch(self) -> dict[str, tuple[list[Record], int]]:
+        found: dict[str, tuple[list[Record], int]] = {}
+        most, room = _RECORDS, _BYTES
+        for path in sorted(self.run.records_folder.glob("*.jsonl")):
+            records, size = self._tail(path.stem).read(most, room)
+            if records:
+                found[path.stem] = records, size
+                most, room = most - len(records), room - size
+            if most <= 0 or room <= 0:
+                break
+        return found
+
+    def _files(self) -> Iterator[tuple[Path, str]]:
+        for pattern, kind in _FILES.items():
+            for path in sorted(self.run.path.glob(pattern)):
+                if path.is_file() and not path.name.startswith("."):
+                    yield path, kind
+
+
+def identity(run: Run) -> str | None:
+    """What tells a run from all others, wherever its folder is copied: its first record; None before there is one."""
+    path = run.records_folder / f"{run.lead}.jsonl"
+    if not path.exists():
+        return None
+    with path.open("rb") as file:
+        line = file.readline()
+    return hashlib.sha256(line).hexdigest()[:32] if line.endswith(b"\n") else None
+
+
+def pending(run: Run) -> int:
+    """How many records of a run its server has not got, by what the last push noted; 0 where there was none."""
+    if not run.push_file.exists():
+        return 0
+    places = json.loads(run.push_file.read_text())["next"]
+    return sum(_lines(path) - places.get(path.stem, 0) for path in run.records_folder.glob("*.jsonl"))
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")

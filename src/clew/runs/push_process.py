@@ -1,0 +1,124 @@
+"""A process beside a training that sends what it records. It never holds the training up, and outlives it.
+
+A process of its own and not a thread: a thread would take Python's lock from the loop, and would die with it before the
+last records are sent. It reads the run's files, so it needs nothing from the training but a sign that it is over: the
+end of its standard input, which comes however that ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from clew.client.credentials import credentials
+from clew.errors import ClewError, ServerError
+from clew.runs.folder import Run, list_runs
+
+if TYPE_CHECKING:
+    from clew.runs.push import Pusher
+
+_PERIOD = 1.0
+"""Seconds between two looks."""
+_LONGEST = 30.0
+"""Between two tries of a server that is away."""
+_PATIENCE = 60.0
+"""For which it goes on trying once the training is over."""
+_GRACE = 15.0
+"""For which a training waits for it at the end."""
+
+
+@contextlib.contextmanager
+def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None]:
+    """Within, a run (or every run under a folder) is sent to the server that `credentials` name; nothing where they
+    name none. At the end it waits a little for the last records; what is not sent by then is sent later, or with
+    `clew runs push`.
+    """
+    if credentials() is None:
+        yield
+        return
+    place = ["--root", str(root)] if run is None else [str(run.path)]
+    command = [sys.executable, "-m", "clew.runs.push_process", *place]
+    nowhere = subprocess.DEVNULL
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True, cwd=Path.cwd()
+    )
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.returncode = 0  # it goes on by itself; Python would complain of having left it
+
+
+def main(arguments: list[str]) -> None:
+    """`RUN`, or `--root FOLDER`: push until standard input ends, then the rest."""
+    from clew.client.connection import Link
+    from clew.runs.push import Pusher
+
+    known = credentials()
+    if known is None:
+        return
+    with contextlib.suppress(OSError):
+        os.nice(5)  # training comes first
+    link = Link(known.server, known.token, patience=0.0)
+    pushers: dict[Path, Pusher] = {}
+    over, pause, deadline = False, _PERIOD, 0.0
+    while True:
+        behind = False
+        for run in _runs(arguments):
+            pusher = pushers.setdefault(run.path, Pusher(run, link))
+            behind |= not _try(pusher, last=over)
+        if over and (not behind or time.monotonic() > deadline):
+            return
+        pause = min(2 * pause, _LONGEST if not over else 5.0) if behind else _PERIOD
+        if not over and _ended(pause):
+            over, pause, deadline = True, _PERIOD, time.monotonic() + _PATIENCE
+        elif over:
+            time.sleep(pause)
+
+
+def _runs(arguments: list[str]) -> list[Run]:
+    if arguments[0] == "--root":
+        return list_runs(Path(arguments[1]))
+    return [Run(Path(arguments[0]))]
+
+
+def _try(pusher: Pusher, *, last: bool) -> bool:
+    """Send what is new; whether nothing is left that another try could send."""
+    if pusher.gone:
+        return True
+    try:
+        fresh = pusher.push()
+        if last or (fresh and pusher.run.state not in ("created", "running")):
+            pusher.push_files()
+            pusher.settle()
+        if fresh or last:
+            pusher.note()
+    except ServerError as error:
+        pusher.gone = pusher.number is not None and error.status == 404
+        pusher.note(error=str(error))
+        return error.status not in (0, 429, 500, 502, 503, 504)
+    except (ClewError, OSError, ValueError) as error:
+        pusher.note(error=str(error))
+    return True
+
+
+def _ended(seconds: float) -> bool:
+    """Wait so long; whether standard input ended meanwhile."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin, selectors.EVENT_READ)
+        return bool(selector.select(seconds)) and not os.read(sys.stdin.fileno(), 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

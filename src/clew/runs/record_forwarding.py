@@ -1,0 +1,98 @@
+"""Records passed on to other tools as they are written: TensorBoard files, an MLflow server or folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from clew.errors import ConfigError
+from clew.runs.folder import Run
+from clew.runs.records import Record
+
+
+class Listener(Protocol):
+    """Sees every record of rank 0."""
+
+    def see(self, record: Record) -> None:
+        """One more record."""
+
+    def close(self) -> None:
+        """No more."""
+
+
+def listeners(names: Sequence[str], run: Run) -> list[Listener]:
+    """Those that settings ask for.
+
+    Raises:
+        ConfigError: its package is not installed.
+    """
+    made: dict[str, Any] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+    found: list[Listener] = []
+    for name in names:
+        try:
+            found.append(made[name](run))
+        except ImportError as error:
+            raise ConfigError(
+                f"train.writers: {name} is not installed ({error}); pip install 'clew[{name}]'"
+            ) from error
+    return found
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """The numbers of a record that are worth a curve, by name."""
+    if record["kind"] == "step":
+        speed = {"time/wait": record["wait"] / max(record["seconds"], 1e-9)}
+        return {**{f"train/{name}": value for name, value in record["loss"].items()}, **speed}
+    if record["kind"] == "validation":
+        return {f"val/{name}": value for name, value in record["metrics"].items() if value is not None}
+    return {}
+
+
+class TensorBoard:
+    """Event files in the run's folder: `tensorboard --logdir runs`."""
+
+    def __init__(self, run: Run) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer = SummaryWriter(str(run.path / "tensorboard"))
+
+    def see(self, record: Record) -> None:
+        for name, value in scalars(record).items():
+            self._writer.add_scalar(name, value, record["step"], record["time"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class MLflow:
+    """A run of MLflow, where MLFLOW_TRACKING_URI says; by default in `mlruns` beside the runs."""
+
+    def __init__(self, run: Run) -> None:
+        import mlflow
+
+        folder = (run.path.parent / "mlruns").resolve()
+        self._client = mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", folder.as_uri()))
+        found = self._client.get_experiment_by_name("clew")
+        experiment = found.experiment_id if found else self._client.create_experiment("clew")
+        self._id = self._client.create_run(experiment, run_name=run.name).info.run_id
+        for name, value in _flat(run.config().data).items():
+            self._client.log_param(self._id, name, str(value)[:500])
+
+    def see(self, record: Record) -> None:
+        for name, value in scalars(record).items():
+            self._client.log_metric(self._id, name, value, int(record["time"] * 1000), record["step"])
+        if record["kind"] == "end":
+            status = {"finished": "FINISHED", "failed": "FAILED"}.get(record["status"], "KILLED")
+            self._client.set_terminated(self._id, status)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _flat(data: Any, before: str = "") -> dict[str, Any]:
+    if not isinstance(data, dict):
+        return {before: data}
+    return {
+        k: v for name, inner in data.items() for k, v in _flat(inner, f"{before}.{name}" if before else name).items()
+    }

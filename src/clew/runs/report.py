@@ -1,0 +1,146 @@
+"""`report.html`: the page of a run, made from its files alone, in whatever state they are."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from clew.figure import Figure
+from clew.runs import async_workers, training_figures
+from clew.runs.failure import Story, story
+from clew.runs.folder import Run
+from clew.runs.html_page import Page, label, score, table
+from clew.runs.records import Record
+from clew.runs.summary import Summary, summarize
+
+
+def write_report(run: Run) -> Path:
+    """Write the page and return where it is."""
+    summary, evaluations = summarize(run), run.evaluations()
+    page, told = Page(summary.name), story(run)
+    page.header(summary.state, _facts(summary), _notes(run, summary, told))
+    if told is not None:
+        page.section("What happened", _story(told))
+    page.add(_cards(evaluations))
+    page.section("Quality", _scores(evaluations))
+    page.section("Training", figures=list(training_figures.figures(run).values()))
+    page.section("Workers", *async_workers.section(run))
+    for name in evaluations:
+        for task, drawn in _by_task(run.plots / name).items():
+            page.section(f"Evaluation: {name}{f', {task}' if task else ''}", figures=drawn)
+    page.section("To do it again", _details(run, summary))
+    return page.write(run.report_file)
+
+
+def _facts(summary: Summary) -> list[str]:
+    return [
+        f"recipe <b>{escape(Path(summary.recipe).stem)}</b>" if summary.recipe else "a loop of one's own",
+        f"{summary.epochs_done} of {summary.epochs} epochs" if summary.epochs else f"{summary.epochs_done} epochs",
+        f"{summary.workers} worker{'s' if summary.workers > 1 else ''}",
+        *([f"on {escape(summary.device)}"] if summary.device else []),
+        f"{summary.parameters:,} parameters",
+        f"{summary.samples_per_second:,.0f} samples/s",
+        f"{summary.seconds:.0f} s",
+    ]
+
+
+def _notes(run: Run, summary: Summary, told: Story | None) -> Iterator[str]:
+    """What a reader must know before the rest."""
+    if told is None and summary.message:
+        yield escape(summary.message)
+    if told is None and (missing := run.missing_ranks()):
+        yield f"No records of rank {', '.join(map(str, missing))}: what is shown is that of the others."
+    if summary.state in ("created", "running"):
+        now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
+        yield f"Still being written: this is how it stood at {now}. <code>clew runs report</code> makes the page anew."
+
+
+def _story(told: Story) -> str:
+    facts = table((), [(escape(name), escape(value)) for name, value in told.facts.items()])
+    rows = [
+        (
+            f"{line.seconds:+.2f} s",
+            str(line.rank),
+            escape(line.kind),
+            f'<span class="words">{escape(line.words)}</span>',
+        )
+        for line in told.last
+    ]
+    last = table(("since start", "rank", "record", ""), rows)
+    head = f"The last {len(rows)} records of all ranks"
+    shown = f"<details open><summary>{head}</summary>{last}</details>" if rows else ""
+    return f'<pre class="bad">{escape(told.message)}</pre>{facts}{shown}'
+
+
+def _cards(evaluations: dict[str, Record]) -> str:
+    """The first numbers of the first evaluation, large."""
+    if not evaluations:
+        return '<p class="facts">Not evaluated yet: <code>clew evaluate RUN</code> adds physics figures here.</p>'
+    name, record = next(iter(evaluations.items()))
+    cards = []
+    for metric, entry in list(_plain(record["metrics"]).items())[:5]:
+        error = f" <small>± {entry['error']:.4f}</small>" if entry["error"] is not None else ""
+        cards.append(f'<div class="card"><span>{label(metric)}</span><b>{entry["value"]:.4f}</b>{error}</div>')
+    where = f"{escape(name)}: {record['events']:,} events from {escape(record['data'])}"
+    return f'<div class="cards">{"".join(cards)}</div><p class="facts">{where}</p>'
+
+
+def _scores(evaluations: dict[str, Record]) -> str:
+    """Every metric of every evaluation, side by side."""
+    if not evaluations:
+        return ""
+    names = list(dict.fromkeys(name for record in evaluations.values() for name in _plain(record["metrics"])))
+    head = [f"{escape(name)}<br><small>{r['events']:,} events</small>" for name, r in evaluations.items()]
+    rows = [(label(name), *(_cell(r["metrics"].get(name)) for r in evaluations.values())) for name in names]
+    return table(("", *head), rows)
+
+
+def _cell(entry: dict[str, Any] | None) -> str:
+    return score(entry["value"], entry["error"]) if entry else "–"
+
+
+def _plain(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Metrics that have a value, the loss last."""
+    kept = {name: entry for name, entry in metrics.items() if entry["value"] is not None}
+    return {**{n: e for n, e in kept.items() if n != "loss"}, **({"loss": kept["loss"]} if "loss" in kept else {})}
+
+
+def _by_task(folder: Path) -> dict[str, list[Figure]]:
+    """The figures of an evaluation; those of metrics called `task/metric` by task, the others first."""
+    found: dict[str, list[Figure]] = {}
+    for path in sorted(folder.glob("*.json")):
+        drawn = json.loads(path.read_text())
+        found.setdefault(drawn["layout"].get("meta", {}).get("task", ""), []).append(drawn)
+    return dict(sorted(found.items(), key=lambda item: item[0] != ""))
+
+
+def _details(run: Run, summary: Summary) -> str:
+    rows = [(escape(str(name)), escape(_text(value))) for name, value in run.environment().items()]
+    config = escape(run.config_file.read_text())
+    parts = [f"<details><summary>Settings</summary><pre>{config}</pre></details>"]
+    parts.append(f"<details><summary>Environment</summary>{table((), rows)}</details>")
+    if run.dataset_file.exists():
+        manifest = json.loads(run.dataset_file.read_text())
+        parts.append(f"<details><summary>Dataset</summary>{_dataset(manifest)}</details>")
+    shares = ", ".join(f"{name} {share:.1%}" for name, share in summary.shares.items())
+    time = f'<p class="facts">Time of rank 0: {shares}</p>' if shares else ""
+    return f"{time}{''.join(parts)}"
+
+
+def _dataset(manifest: dict[str, Any]) -> str:
+    splits = {name: sum(shard["events"] for shard in shards) for name, shards in manifest["splits"].items()}
+    inputs = [
+        (escape(i["name"]), f"{i['events']:,} events", f"<code>{i['sha256'][:12]}</code>") for i in manifest["inputs"]
+    ]
+    told = ", ".join(f"{name} {count:,}" for name, count in splits.items())
+    return f"<p>{told} samples; key <code>{manifest['key'][:16]}</code></p>{table((), inputs)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {version}" for name, version in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

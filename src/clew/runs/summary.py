@@ -1,0 +1,100 @@
+"""What a run amounts to, in a few numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clew.runs import resource_usage
+from clew.runs.folder import Run
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run at a glance."""
+
+    name: str
+    state: str
+    recipe: str
+    workers: int
+    epochs: int
+    epochs_done: int
+    parameters: int
+    device: str
+    """What rank 0 computes on; empty before it has a plan, and for a loop of somebody's own."""
+    seconds: float
+    """From the first record to the last."""
+    samples_per_second: float
+    """While training, over all ranks; the first epoch is left out where there are several."""
+    shares: dict[str, float]
+    """Of the time: load, communicate, compute, validate."""
+    loading: str
+    """How samples were kept and how fast they came, where they were not just in memory."""
+    memory: float | None
+    """Peak bytes of all ranks, where somebody looked."""
+    energy: float | None
+    """Joules of all ranks, where the hardware tells."""
+    metrics: dict[str, float | None]
+    """The newest validation."""
+    message: str
+    """Why it ended, where it did not end well."""
+
+
+def summarize(run: Run) -> Summary:
+    """Read a run's first stream once and add up."""
+    records, end = run.history(run.lead), run.end()
+    data = run.config().data
+    plan = next((record for record in records if record["kind"] == "plan"), {})
+    steps = [record for record in records if record["kind"] == "step"]
+    validations = [record for record in records if record["kind"] == "validation"]
+    train = data.get("train", {})
+    return Summary(
+        name=run.name,
+        state=run.state,
+        recipe=str(data.get("recipe", "")),
+        workers=int(train.get("workers", 1)),
+        epochs=int(train.get("epochs", 0)),
+        epochs_done=validations[-1]["epoch"] + 1 if validations else 0,
+        parameters=int(plan.get("parameters", 0)),
+        device=str(plan.get("device", "")),
+        seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
+        samples_per_second=_speed(steps, int(plan.get("samples", 0))),
+        shares=_shares(steps, validations),
+        loading=_loading(validations[-1].get("loading", {})) if validations else "",
+        memory=resource_usage.peak_memory(run),
+        energy=joules(records[-1]["time"]) if records and (joules := resource_usage.energy(run)) else None,
+        metrics=validations[-1]["metrics"] if validations else {},
+        message=str(end["message"]) if end else "",
+    )
+
+
+def _speed(steps: list[dict[str, Any]], samples: int) -> float:
+    warm = [step for step in steps if step["epoch"] > 0] or steps
+    if not warm:
+        return 0.0
+    before = samples if warm[0]["epoch"] > 0 else 0
+    seconds = sum(step["seconds"] for step in warm)
+    return (warm[-1]["samples"] - before) / seconds if seconds else 0.0
+
+
+def _shares(steps: list[dict[str, Any]], validations: list[dict[str, Any]]) -> dict[str, float]:
+    total = sum(step["seconds"] for step in steps)
+    parts = {
+        "load": sum(step["wait"] for step in steps),
+        "communicate": sum(step["communicate"] for step in steps),
+        "validate": sum(record["seconds"] for record in validations if not record.get("background")),
+    }
+    parts["compute"] = total - parts["load"] - parts["communicate"]
+    whole = sum(parts.values())
+    return {name: seconds / whole for name, seconds in parts.items()} if whole else {}
+
+
+def _loading(facts: dict[str, float]) -> str:
+    if not facts.get("read_seconds"):
+        return ""
+    speed = f"{facts['read_bytes'] / facts['read_seconds'] / 1e9:.2f} GB/s"
+    if not facts.get("bytes"):
+        return f"from disk at {speed}"
+    packed = facts["raw_bytes"] / facts["pack_seconds"] / 1e9 if facts.get("pack_seconds") else 0.0
+    at = f" at {packed:.2g} GB/s" if packed else ""
+    return f"compressed {facts['raw_bytes'] / facts['bytes']:.1f} times{at}, read at {speed}"

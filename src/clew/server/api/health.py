@@ -1,0 +1,44 @@
+"""Is it well, and what does it do."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from fastapi import APIRouter
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+
+from clew.server.api.dependencies import PROBLEMS, Reader, ServiceOf
+from clew.version import __version__
+
+router = APIRouter(tags=["health"], responses=PROBLEMS)
+
+
+class Health(BaseModel):
+    """What `/healthz` says."""
+
+    status: str
+    version: str
+
+
+@router.get("/healthz")
+def healthz(service: ServiceOf) -> Health:
+    """Whether it serves: the database answers. No token is needed, and nothing is told."""
+    with service.database.read() as connection:
+        connection.execute(sa.select(1))
+    return Health(status="ok", version=__version__)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def prometheus(service: ServiceOf, caller: Reader) -> str:
+    """For Prometheus, with a token that may read."""
+    writer = service.writer
+    own = {
+        "clew_writer_waiting": ("gauge", writer.depth),
+        "clew_writer_commits_total": ("counter", writer.commits),
+        "clew_writer_changes_total": ("counter", writer.tasks),
+        "clew_writer_seconds_total": ("counter", round(writer.seconds, 6)),
+        "clew_listeners": ("gauge", service.hub.listeners),
+        "clew_bad_tokens_total": ("counter", service.doorman.total),
+    }
+    lines = [line for name, (kind, value) in own.items() for line in (f"# TYPE {name} {kind}", f"{name} {value}")]
+    return "\n".join([*lines, *service.meter.lines()]) + "\n"

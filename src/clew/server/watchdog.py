@@ -1,0 +1,33 @@
+"""What the server does by itself: it looks for agents that fell silent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from clew.errors import ClewError
+from clew.server import jobs, queue
+from clew.server.service import Service
+from clew.server.writer import Change
+
+_LOG = logging.getLogger("clew.server")
+_PAUSE = 5.0
+
+
+async def watch(service: Service) -> None:
+    """Until cancelled, jobs of agents that are gone become lost, or wait again."""
+    since = time.time()
+
+    def work(change: Change) -> None:
+        found = queue.sweep(change, since=since)
+        if found:
+            _LOG.warning("agents fell silent: jobs %s", found)
+            change.tell(jobs.QUEUE, jobs.ALL, *map(jobs.topic, found))
+            change.after.append(service.people.forget)
+
+    while not service.hub.stopping:
+        with contextlib.suppress(ClewError):
+            await service.write_soon(work)
+        await asyncio.sleep(_PAUSE)

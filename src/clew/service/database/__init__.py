@@ -1,5 +1,0 @@
-"""Tables, connections and migrations."""
-
-from clew.service.database.engine import Database, open_database
-
-__all__ = ["Database", "open_database"]

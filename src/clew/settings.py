@@ -1,0 +1,105 @@
+"""One document that says everything: which recipe, and the settings of each verb."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import create_model
+
+from clew.core.config import Document, Section, beneath, override, read_document, replaced, to_data, validate
+from clew.data.prepare.config import PrepareConfig
+from clew.errors import ConfigError
+from clew.recipe import Recipe, find
+from clew.training.config import TrainConfig
+from clew.tuning.config import TuneConfig
+
+_YAML = (".yaml", ".yml")
+SECTIONS = ("prepare", "train", "tune")
+"""Clew's own, beside those of a recipe."""
+_schemas: dict[type[Recipe], type[Section]] = {}
+"""Those made before: each takes some ten milliseconds, and a study asks for it with every trial."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A recipe with its settings, and those of prepare, train and, where there is one, a study."""
+
+    recipe: Recipe
+    prepare: PrepareConfig
+    train: TrainConfig
+    tune: TuneConfig | None
+    data: dict[str, Any]
+    """All of it as plain YAML types; loading that again gives an equal spec."""
+
+    def changed(self, values: Mapping[str, Any], source: str) -> Settings:
+        """The same with other values at dotted keys, as `train.optimizer.lr`.
+
+        Raises:
+            ConfigError: they do not fit, one by one or together; the line begins with `source`.
+        """
+        return settings_from_document(replaced(Document(self.data, source=source), values, source))
+
+
+def load_settings(name: str, settings: Sequence[str] = ()) -> Settings:
+    """From a recipe's name, a recipe's file, a YAML file or a run's folder, with `a.b=c` settings on top.
+
+    Raises:
+        ConfigError, RecipeError: with the file and the line.
+    """
+    return settings_from_document(_document(name), settings)
+
+
+def settings_from_document(document: Document, settings: Sequence[str] = ()) -> Settings:
+    """From settings already read; `recipe` must be among them."""
+    if not isinstance(document.data.get("recipe"), str):
+        raise ConfigError(f"{document.source}: needs a line `recipe: NAME` (`clew config show tracking` shows one)")
+    base = Path(document.source).parent if document.source.endswith(_YAML) else None
+    recipe = find(document.data["recipe"], base=base)
+    model = settings_schema(recipe)
+    full = override(beneath(document, _defaults(recipe)), settings)
+    checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source))
+    own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
+    values = cast(Any, checked)
+    data = to_data(checked)
+    ordered = {name: data[name] for name in ("recipe", *own, *SECTIONS) if name != "tune" or data[name] is not None}
+    return Settings(recipe(recipe.Config(**own)), values.prepare, values.train, values.tune, ordered)
+
+
+def settings_schema(recipe: type[Recipe]) -> type[Section]:
+    """The schema of a recipe's document: clew's sections and the recipe's own.
+
+    Raises:
+        ConfigError: the recipe's settings use a name that is clew's.
+    """
+    if recipe in _schemas:
+        return _schemas[recipe]
+    taken = {"recipe", *SECTIONS} & recipe.Config.model_fields.keys()
+    if taken:
+        raise ConfigError(f"recipe {recipe.__name__}: its Config may not use clew's own name '{taken.pop()}'")
+    _schemas[recipe] = create_model(
+        f"{recipe.__name__}Settings",
+        __base__=recipe.Config,
+        recipe=(str, ...),
+        prepare=(PrepareConfig, PrepareConfig()),
+        train=(TrainConfig, TrainConfig()),
+        tune=(TuneConfig | None, None),
+    )
+    return _schemas[recipe]
+
+
+def _defaults(recipe: type[Recipe]) -> dict[str, Any]:
+    """Every setting at its default: clew's, then the recipe's own wishes."""
+    plain = validate(settings_schema(recipe), Document({"recipe": ""}, {}, f"the defaults of {recipe.__name__}"))
+    return beneath(Document(dict(recipe.defaults)), to_data(plain)).data
+
+
+def _document(name: str) -> Document:
+    path = Path(name)
+    if path.suffix in _YAML:
+        return read_document(path)
+    if (path / "config.yaml").is_file():
+        return read_document(path / "config.yaml")
+    return Document({"recipe": name}, {}, name)

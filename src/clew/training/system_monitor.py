@@ -1,0 +1,135 @@
+"""What a training takes from its machine: processor, memory, device, power. Sampled in a thread, into records."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from clew.runs import Run
+
+_POWERCAP = Path("/sys/class/powercap")
+
+
+class Monitor:
+    """Writes a `usage` record every `period` seconds while its block runs, and one at the end.
+
+    `energy` is in joules since the block began, over the parts of the machine that tell: the package of the processor
+    (RAPL, counted by the first rank of a host alone) and the rank's device (NVML). It is null where none does.
+    """
+
+    def __init__(self, run: Run, rank: int, *, first: bool, device: int | None, period: float) -> None:
+        self._run, self._rank, self._period = run, rank, period
+        self._process = psutil.Process(os.getpid())
+        self._meters: list[Any] = [*(_Package.all() if first else ()), *_Device.find(device)]
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
+
+    def __enter__(self) -> Monitor:
+        self._process.cpu_percent()  # counts from the first call
+        self._begun = [meter.joules() for meter in self._meters]
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with self._run.writer(f"usage-{self._rank}") as writer:
+            while not self._done.wait(self._period):
+                writer.write("usage", **self._sample())
+            writer.write("usage", **self._sample())
+
+    def _sample(self) -> dict[str, Any]:
+        memory = self._process.memory_info().rss
+        found: dict[str, Any] = {"cpu": self._process.cpu_percent() / 100, "memory": memory, "energy": None}
+        if self._meters:
+            pairs = zip(self._meters, self._begun, strict=True)
+            found["energy"] = sum(meter.since(before) for meter, before in pairs)
+        for meter in self._meters:
+            found.update(meter.sample())
+        return found
+
+
+def tellers(device: int | None) -> list[str]:
+    """The parts of this machine that tell their energy."""
+    found = {"processor (RAPL)": _Package.all(), "device (NVML)": _Device.find(device)}
+    return [name for name, meters in found.items() if list(meters)]
+
+
+class _Package:
+    """A processor's own energy counter, in microjoules, which wraps."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "energy_uj"
+        self._range = int((folder / "max_energy_range_uj").read_text()) / 1e6
+
+    @classmethod
+    def all(cls) -> Iterator[_Package]:
+        for folder in sorted(_POWERCAP.glob("*-rapl:[0-9]")) if _POWERCAP.is_dir() else ():
+            with contextlib.suppress(OSError, ValueError):  # only root may read it on most machines
+                package = cls(folder)
+                package.joules()
+                yield package
+
+    def joules(self) -> float:
+        return int(self._file.read_text()) / 1e6
+
+    def since(self, before: float) -> float:
+        return (self.joules() - before) % self._range
+
+    def sample(self) -> dict[str, Any]:
+        return {}
+
+
+class _Device:
+    """An NVIDIA device, through its management library where that is installed (extra `nvml`)."""
+
+    def __init__(self, library: Any, number: int) -> None:
+        self._library, self._number = library, number
+        self._handle = _handle(library, number)
+
+    @classmethod
+    def find(cls, number: int | None) -> Iterator[_Device]:
+        if number is None:
+            return
+        with contextlib.suppress(Exception):  # no library, no driver, or a device of another make
+            import pynvml
+
+            pynvml.nvmlInit()
+            device = cls(pynvml, number)
+            device.joules()
+            yield device
+
+    def joules(self) -> float:
+        return float(self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle)) / 1e3
+
+    def since(self, before: float) -> float:
+        return self.joules() - before
+
+    def sample(self) -> dict[str, Any]:
+        import torch
+
+        library, handle = self._library, self._handle
+        return {
+            "device": library.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            "device_memory": library.nvmlDeviceGetMemoryInfo(handle).used,
+            "device_tensors": torch.cuda.max_memory_allocated(self._number),
+            "power": library.nvmlDeviceGetPowerUsage(handle) / 1e3,
+        }
+
+
+def _handle(library: Any, number: int) -> Any:
+    """Of the device that torch calls so: the management library counts those too that are hidden from this process."""
+    import torch
+
+    try:
+        return library.nvmlDeviceGetHandleByUUID(f"GPU-{torch.cuda.get_device_properties(number).uuid}")
+    except Exception:  # an old torch or driver, or a part of a device
+        return library.nvmlDeviceGetHandleByIndex(number)

@@ -1,0 +1,107 @@
+"""Batches do not depend on how many ranks share them."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from clew.data.dataset.sampler import Sampler
+
+counts = st.integers(0, 200)
+sizes = st.integers(1, 64)
+some_ranks = st.integers(1, 9)
+epochs = st.integers(0, 50)
+
+
+def batches(sampler: Sampler, epoch: int) -> list[list[int]]:
+    return [batch.tolist() for batch in sampler.epoch(epoch)]
+
+
+@given(counts, sizes, some_ranks, epochs, st.booleans())
+def test_the_shares_of_all_ranks_make_the_batches_of_one(n: int, size: int, ranks: int, epoch: int, mix: bool) -> None:
+    alone = batches(Sampler(n, size, seed=3, shuffle=mix), epoch)
+    shares = [batches(Sampler(n, size, 3, rank, ranks, mix), epoch) for rank in range(ranks)]
+    joined = [list(chain(*parts)) for parts in zip(*shares, strict=True)]
+    assert joined == alone
+
+
+@given(counts, sizes, epochs, st.booleans())
+def test_every_sample_comes_once_an_epoch(n: int, size: int, epoch: int, mix: bool) -> None:
+    dealt = [sample for batch in batches(Sampler(n, size, shuffle=mix), epoch) for sample in batch]
+    assert sorted(dealt) == list(range(n))
+
+
+@given(counts, sizes, some_ranks)
+def test_steps_are_the_batches_there_are_on_every_rank(n: int, size: int, ranks: int) -> None:
+    steps = {
+        (Sampler(n, size, 0, r, ranks).steps(), len(batches(Sampler(n, size, 0, r, ranks), 0))) for r in range(ranks)
+    }
+    assert steps == {(-(-n // size), -(-n // size))}
+
+
+@given(counts, sizes)
+def test_only_the_last_batch_may_be_smaller(n: int, size: int) -> None:
+    lengths = [len(batch) for batch in batches(Sampler(n, size), 0)]
+    assert all(length == size for length in lengths[:-1])
+    assert all(1 <= length <= size for length in lengths[-1:])
+
+
+@given(sizes, some_ranks)
+def test_shares_of_a_batch_differ_by_one_sample_at_most(size: int, ranks: int) -> None:
+    shares = [len(batches(Sampler(size, size, 0, rank, ranks), 0)[0]) for rank in range(ranks)]
+    assert max(shares) - min(shares) <= 1
+
+
+def test_the_order_depends_on_seed_and_epoch() -> None:
+    first = Sampler(100, 10, seed=1)
+    assert batches(first, 0) == batches(Sampler(100, 10, seed=1), 0)
+    assert batches(first, 0) != batches(first, 1)
+    assert batches(first, 0) != batches(Sampler(100, 10, seed=2), 0)
+
+
+def test_without_shuffling_samples_come_in_order() -> None:
+    dealt = np.concatenate(list(Sampler(10, 3, shuffle=False).epoch(5)))
+    assert dealt.tolist() == list(range(10))
+
+
+lengths_of = st.lists(st.integers(0, 50), min_size=0, max_size=150).map(lambda found: np.array(found, dtype=np.int64))
+
+
+@given(lengths_of, sizes, some_ranks, epochs, st.none() | st.integers(1, 400))
+def test_buckets_deal_every_sample_once_on_any_number_of_ranks(
+    lengths: NDArray[np.int64], size: int, ranks: int, epoch: int, budget: int | None
+) -> None:
+    n = len(lengths)
+    made = [Sampler(n, size, 7, r, ranks, lengths=lengths, window=3, budget=budget) for r in range(ranks)]
+    shares = [batches(each, epoch) for each in made]
+    joined = [list(chain(*parts)) for parts in zip(*shares, strict=True)]
+    assert joined == [batch.tolist() for batch in made[0].batches(epoch)]
+    assert sorted(chain(*joined)) == list(range(n))
+    assert all(len(batch) <= size for batch in joined)
+
+
+@given(lengths_of, sizes, st.integers(1, 400))
+def test_a_budget_is_kept_by_every_batch_of_more_than_one(lengths: NDArray[np.int64], size: int, budget: int) -> None:
+    for batch in Sampler(len(lengths), size, lengths=lengths, budget=budget).batches(0):
+        assert len(batch) == 1 or len(batch) * lengths[batch].max() <= budget
+
+
+@given(counts, sizes, epochs, st.integers(0, 30))
+def test_an_epoch_can_be_taken_up_at_any_batch(n: int, size: int, epoch: int, start: int) -> None:
+    sampler = Sampler(n, size, seed=5)
+    later = [batch.tolist() for batch in sampler.epoch(epoch, start)]
+    assert later == batches(sampler, epoch)[start:]
+
+
+def test_buckets_pad_little_where_random_batches_pad_a_lot() -> None:
+    lengths = np.random.default_rng(1).lognormal(3.0, 0.7, 20_000).astype(np.int64) + 1
+    padded = {}
+    for name, known in (("random", None), ("buckets", lengths)):
+        made = Sampler(len(lengths), 128, lengths=known).batches(0)
+        padded[name] = sum(len(batch) * lengths[batch].max() for batch in made) / lengths.sum()
+    assert padded["buckets"] < 1.2
+    assert padded["random"] > 3

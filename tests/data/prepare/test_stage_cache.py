@@ -1,0 +1,166 @@
+"""Every stage is cached by content; each way in which the original served wrong or no data is a test here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.data.prepare.api import Explanation, explain
+from clew.data.transforms import DropShort, Standard
+from clew.errors import DataError
+from clew.recipe import Recipe
+from clew.recipes.tracking import Settings, Tracking
+from clew.recipes.tracking.segments import Segments
+from tests.data.prepare.conftest import fingerprint, slow
+
+CACHED = (0, 0)
+
+
+def _prepare(recipe: Recipe, source: Path, output: Path) -> clew.Dataset:
+    return clew.prepare(recipe, input=[str(source)], output=str(output), workers=1)
+
+
+def _explain(recipe: Recipe, source: Path, output: Path) -> Explanation:
+    return explain(recipe, input=[str(source)], output=str(output))
+
+
+def _missing(found: Explanation) -> dict[str, int]:
+    return {stage: total - cached for stage, (cached, total) in found.stages.items()}
+
+
+def test_a_rewritten_file_is_read_again_even_with_its_size_and_date_kept(
+    numbers: Path, cache: Path, tmp_path: Path
+) -> None:
+    _prepare(slow(seconds=0), numbers, tmp_path / "first")
+    seen = numbers.stat()
+    numbers.write_text(numbers.read_text().replace("7 7.0", "7 9.0"))
+    os.utime(numbers, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    assert numbers.stat().st_size == seen.st_size
+    again = _prepare(slow(seconds=0), numbers, tmp_path / "second")
+    values = [v for split in again.splits for v in again.read(split).ragged("value").values.tolist()]
+    assert (values.count(7.0), values.count(9.0)) == (0, 2)
+
+
+@pytest.mark.parametrize("change", ["touch", "rename", "copy"])
+def test_touching_renaming_and_copying_change_nothing(numbers: Path, cache: Path, tmp_path: Path, change: str) -> None:
+    first = _prepare(slow(seconds=0), numbers, tmp_path / "first")
+    if change == "touch":
+        os.utime(numbers)
+        moved = numbers
+    elif change == "rename":
+        moved = numbers.rename(tmp_path / "other name.txt")
+    else:
+        moved = Path(shutil.copy(numbers, tmp_path / "copy.txt"))
+    assert set(_missing(_explain(slow(seconds=0), moved, tmp_path / "second")).values()) == {0}
+    second = _prepare(slow(seconds=0), moved, tmp_path / "second")
+    assert second.manifest.key == first.manifest.key
+
+
+def test_the_order_of_files_does_not_change_fitted_numbers_nor_the_dataset(events: Path, tmp_path: Path) -> None:
+    recipe = Tracking(Settings(transforms=(Standard(columns=("z",)),)))
+    files = sorted(map(str, events.iterdir()))
+    one = clew.prepare(recipe, input=files, output=str(tmp_path / "one"), workers=1)
+    two = clew.prepare(recipe, input=files[::-1], output=str(tmp_path / "two"), workers=2)
+    assert one.manifest.transforms == two.manifest.transforms
+    assert fingerprint(one.path) == fingerprint(two.path)
+
+
+def test_a_changed_cut_recomputes_the_graphs_and_nothing_else(events: Path, cache: Path, tmp_path: Path) -> None:
+    _prepare(Tracking(), events, tmp_path / "first")
+    tighter = Tracking(Settings(segments=Segments(z_cut=80)))
+    found = _explain(tighter, events, tmp_path / "first")
+    assert _missing(found) == {"read": 0, "transforms": 0, "prepare": 2}
+    assert any("z_cut" in line for line in found.reasons["prepare"])
+
+
+def test_a_changed_transform_recomputes_what_comes_after_reading(events: Path, cache: Path, tmp_path: Path) -> None:
+    _prepare(Tracking(), events, tmp_path / "first")
+    other = Tracking(Settings(transforms=(DropShort(stations=2),)))
+    found = _explain(other, events, tmp_path / "first")
+    assert _missing(found) == {"read": 0, "transforms": 2, "prepare": 2}
+
+
+def test_the_network_and_track_building_do_not_count(events: Path, tmp_path: Path) -> None:
+    first = _prepare(Tracking(), events, tmp_path / "dataset")
+    data = {**Settings().model_dump(), "model": {"hidden": 7}, "tracks": {"threshold": 0.9}}
+    again = _prepare(Tracking(Settings.model_validate(data)), events, tmp_path / "dataset")
+    assert again.manifest.key == first.manifest.key
+
+
+def test_the_last_stage_is_cached_too(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    _prepare(slow(seconds=0, log=str(log)), numbers, tmp_path / "first")
+    worked = log.read_text()
+    shutil.rmtree(tmp_path / "first")
+    _prepare(slow(seconds=0, log=str(log)), numbers, tmp_path / "second")
+    assert log.read_text() == worked
+
+
+def test_a_changed_line_in_a_file_recomputes_its_pieces_only(events: Path, cache: Path, tmp_path: Path) -> None:
+    copied = Path(shutil.copytree(events, tmp_path / "events"))
+    _prepare(Tracking(), copied, tmp_path / "first")
+    changed = sorted(copied.iterdir())[0]
+    changed.write_text(changed.read_text().replace("\t-1\n", "\t-1 \n", 1))
+    found = _explain(Tracking(), copied, tmp_path / "first")
+    assert _missing(found) == {"read": 1, "transforms": 1, "prepare": 1}
+    assert any(changed.name in line for line in found.reasons["inputs"])
+
+
+def test_results_stream_to_disk_while_the_work_goes_on(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    seen = []
+    clew.prepare(
+        slow(seconds=0),
+        input=[str(numbers)],
+        output=str(tmp_path / "dataset"),
+        workers=1,
+        progress=lambda state: seen.append(len(list(cache.glob("prepare/*/*.h5")))),
+    )
+    assert all(done <= there <= done + 2 for done, there in enumerate(seen, start=1))
+
+
+def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    first = _prepare(slow(seconds=0), numbers, tmp_path / "first")
+    for path in list(cache.glob("prepare/*/*.h5"))[:3]:
+        path.write_bytes(path.read_bytes()[:100])
+    second = _prepare(slow(seconds=0), numbers, tmp_path / "second")
+    assert fingerprint(first.path) == fingerprint(second.path)
+
+
+def test_only_the_kept_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, keep=["read"])
+    assert list(cache.glob("read/*/*.h5"))
+    assert not list(cache.glob("prepare/*/*.h5"))
+
+
+def test_verify_notices_an_altered_shard_that_dates_do_not_show(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    dataset = _prepare(slow(seconds=0), numbers, tmp_path / "d")
+    shard = dataset.path / dataset.manifest.splits["train"][0].file
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    _prepare(slow(seconds=0), numbers, tmp_path / "d")
+    with pytest.raises(DataError, match=shard.name):
+        clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, verify=True)
+
+
+def test_a_hash_is_remembered_only_for_a_file_left_alone(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    _prepare(slow(seconds=0), numbers, tmp_path / "first")
+    assert "hashes" not in [path.stem for path in (cache / "notes").iterdir()] or (
+        str(numbers) not in (cache / "notes" / "hashes.json").read_text()
+    )
+    time.sleep(2.1)
+    _prepare(slow(seconds=0), numbers, tmp_path / "second")
+    assert len((cache / "notes" / "hashes.json").read_text()) > 2
+
+
+@pytest.mark.parametrize("by", ["event", "file"])
+def test_explain_says_up_to_date(events: Path, cache: Path, tmp_path: Path, by: str) -> None:
+    options: dict[str, Any] = {"input": [str(events)], "output": str(tmp_path / "d"), "split_by": by}
+    clew.prepare("tracking", workers=1, **options)
+    assert explain("tracking", **options).dataset == "up to date"

@@ -1,0 +1,102 @@
+"""HDF5: clew's tables and other people's datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from clew.data.table import Ragged, Table
+from tests.data.table import assert_same
+
+from . import lists, problem, public, whole
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Path:
+    """Numbers, images, lists, words, a single value and groups."""
+    with h5py.File(tmp_path / "plain.h5", "w") as file:
+        file["run"] = np.array([1, 2, 3], dtype=">i4")
+        file["deep/inside/image"] = np.arange(12.0).reshape(3, 2, 2)
+        hits = file.create_dataset("hits", (3,), h5py.vlen_dtype("f4"))
+        hits[:] = np.array([np.array([1.5, 2.5]), np.array([]), np.array([3.5])], dtype=object)
+        file["name"] = ["a", "b", "c"]
+        file["code"] = np.array([b"a", b"b", b"c"])
+        file["version"] = 3
+    return tmp_path / "plain.h5"
+
+
+def table() -> Table:
+    x = Ragged([1.0, 2.0, 3.0], [0, 2, 2, 3])
+    columns: dict[str, Any] = {"run": [1, 2, 3], "x": x, "y": x.share([4, 5, 6])}
+    return Table(columns, units={"x": "mm"})
+
+
+def test_numbers_and_lists_are_read_and_the_rest_left_out(plain: Path) -> None:
+    found = whole(plain, chunk=2)
+    assert set(found) == {"run", "image", "hits"}
+    assert found.schema["run"].dtype == "<i4" and found.fixed("image").shape == (3, 2, 2)
+    assert lists(found["hits"]) == [[1.5, 2.5], [], [3.5]]
+
+
+def test_datasets_are_chosen_by_path(plain: Path) -> None:
+    found = whole(plain, columns=["/deep/inside/image", "run"], units={"run": "1"})
+    assert list(found) == ["image", "run"] and found.units == {"run": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "held"), [("name", "strings"), ("code", "strings"), ("version", "a single value"), ("deep", "")]
+)
+def test_what_is_no_column_of_numbers_cannot_be_chosen(plain: Path, name: str, held: str) -> None:
+    told = problem(plain, columns=[name])
+    assert told == f"dataset '{name}' holds {held}, not a column of numbers" if held else "no dataset 'deep'" in told
+
+
+def test_an_unknown_dataset_has_a_nearest(plain: Path) -> None:
+    assert problem(plain, columns=["deep/inside/images"]).endswith("did you mean 'deep/inside/image'?")
+    assert problem(plain, units={"rum": "1"}) == "no column 'rum'; did you mean 'run'?"
+
+
+def test_datasets_of_different_lengths_must_be_chosen_from(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"], file["y"] = np.zeros(3), np.zeros(4)
+    told = "datasets differ in length: x 3, y 4; choose some with the reader's columns"
+    assert problem(tmp_path / "a.h5") == told
+    assert len(whole(tmp_path / "a.h5", columns=["y"])) == 4
+
+
+def test_datasets_of_the_same_name_are_called_by_their_path(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["jet/pt"], file["muon/pt"], file["jet/n"] = np.zeros(3), np.ones(3), np.ones(3)
+    assert set(whole(tmp_path / "a.h5")) == {"jet_pt", "muon_pt", "n"}
+    assert set(whole(tmp_path / "a.h5", columns=["muon/pt"])) == {"pt"}
+
+
+def test_a_clew_table_comes_back_with_units_and_sharing(tmp_path: Path) -> None:
+    table().save(tmp_path / "t.h5")
+    assert_same(whole(tmp_path / "t.h5", chunk=2), table())
+    assert_same(whole(tmp_path / "t.h5", columns=["y", "x"], units={"y": "cm"}).pick("x"), table().pick("x"))
+    assert problem(tmp_path / "t.h5", columns=["z"]).startswith("no column 'z'")
+
+
+@pytest.mark.parametrize("chosen", [[], ["name"]])
+def test_a_file_without_numbers_is_told(tmp_path: Path, chosen: list[str]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["name"] = ["a"]
+    assert "of numbers" in problem(tmp_path / "a.h5", columns=chosen)
+
+
+def test_a_table_without_events_is_told(tmp_path: Path) -> None:
+    table().slice(0, 0).save(tmp_path / "t.h5")
+    assert problem(tmp_path / "t.h5") == "no events in it"
+
+
+def test_the_public_jet_images_are_read_by_choice() -> None:
+    path = public("jets/machine-learning-das/jet_images.h5")
+    assert problem(path).startswith("datasets differ in length: QCD 3305, TT 1722")
+    images = whole(path, columns=["TT"], chunk=500)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(images.fixed("TT"), file["TT"][:])

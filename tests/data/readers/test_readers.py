@@ -1,0 +1,107 @@
+"""How a reader is found: by a file's name, by its own, and from other people's packages."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from clew import readers
+from clew.errors import ConfigError, DataError
+
+from . import whole
+
+SOURCE = """
+import numpy as np
+from clew import Table
+from clew.data.readers import Piece, Reader
+
+class Words(Reader):
+    endings = (".words",)
+    step: int = 2
+
+    def pieces(self, location):
+        return [Piece(first, first + self.step) for first in range(0, 6, self.step)]
+
+    def load(self, location, piece):
+        return Table({"n": np.arange(piece.start, piece.stop)})
+
+class Unfinished:
+    pass
+"""
+
+
+@pytest.fixture
+def points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The entry points of a third party's distribution, installed as far as Python is concerned."""
+    (tmp_path / "clew_words.py").write_text(SOURCE)
+    facts = tmp_path / "clew_words-1.0.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: clew-words\nVersion: 1.0\n")
+    (facts / "entry_points.txt").write_text("[clew.readers]\nwords = clew_words:Words\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "clew_words", raising=False)
+    return facts / "entry_points.txt"
+
+
+@pytest.mark.usefixtures("points")
+def test_an_entry_point_adds_a_reader_by_name_and_by_ending() -> None:
+    assert readers.available()["words"] == "clew_words:Words"
+    assert whole("anywhere/a.txt", kind="words", step=3).fixed("n").tolist() == list(range(6))
+    assert readers.kind_of("anywhere/A.WORDS") == "words"
+    assert [len(part) for part in readers.read("a.words")] == [2, 2, 2]
+    with pytest.raises(DataError, match=r"known endings are .*\.words"):
+        readers.kind_of("a.letters")
+
+
+def test_a_reader_that_does_not_load_is_told(points: Path) -> None:
+    points.write_text("[clew.readers]\nlost = clew_words:Lost\nodd = clew_words:Unfinished\n")
+    with pytest.raises(ConfigError, match=r"reader 'lost' \(clew_words:Lost\) does not load: .*Lost"):
+        readers.find("lost")
+    with pytest.raises(ConfigError, match=r"reader 'odd' .* is not a subclass of clew\.readers\.Reader"):
+        readers.find("odd")
+
+
+def test_a_third_party_cannot_replace_a_shipped_reader(points: Path) -> None:
+    points.write_text("[clew.readers]\ntext = clew_words:Words\n")
+    assert readers.find("text").__module__ == "clew.data.readers.text"
+    assert readers.available()["text"] == "clew.data.readers.text:Text"
+
+
+@pytest.mark.parametrize(
+    ("location", "kind"),
+    [
+        ("events.TXT", "text"),
+        ("s3://bucket/run 1/events.csv", "text"),
+        ("file.root", "root"),
+        ("root://server//store/file.root:dir/tree", "root"),
+        ("zip://inner.h5::https://host/archive.zip", "hdf5"),
+        ("simplecache::s3://bucket/a.parquet", "parquet"),
+        ("dir.root/file.npz", "npz"),
+        ("event000000001-hits.csv.gz", "trackml"),
+        ("event000000001-truth.csv", "text"),
+    ],
+)
+def test_the_name_says_who_reads_a_file(location: str, kind: str) -> None:
+    assert readers.kind_of(location) == kind
+
+
+@pytest.mark.parametrize("name", ["data", "data.xls", "archive.tar.gz", ".txt/data"])
+def test_a_name_nobody_knows_is_told(name: str) -> None:
+    with pytest.raises(DataError, match=r"no reader takes files of this name; known endings are .*\.txt, .*"):
+        readers.read(name)
+
+
+def test_an_unknown_reader_has_a_nearest() -> None:
+    with pytest.raises(ConfigError, match="no reader 'parket'; did you mean 'parquet'"):
+        readers.read("a.txt", kind="parket")
+
+
+def test_a_setting_that_is_unknown_or_out_of_range_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"the text reader: unknown key 'chunk'; did you mean 'chunk_mb'\?"):
+        readers.read("a.txt", chunk=1)
+    with pytest.raises(ConfigError, match=r"the root reader: chunk: input should be greater than .* \(given: 0\)"):
+        readers.read("a.root", chunk=0)
+    with pytest.raises(ConfigError, match=r"the text reader: layout: input should be 'bes3' or 'bmn'"):
+        readers.read("a.txt", layout="bes")

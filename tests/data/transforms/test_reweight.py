@@ -1,0 +1,73 @@
+"""Reweighting: classes come out alike, in any order of chunks, and odd events do no harm."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from clew.data.table import Table
+from clew.data.transforms import Reweight, fit
+from clew.errors import DataError
+
+RNG = np.random.default_rng(0)
+LABEL = RNG.choice(3, 5000, p=[0.7, 0.2, 0.1])
+EVENTS = Table({"label": LABEL, "pt": RNG.exponential(100 + 50 * LABEL), "weight": RNG.uniform(0.5, 1.5, 5000)})
+EDGES = (0.0, 50.0, 100.0, 200.0, 400.0)
+
+
+def _fitted(transform: Reweight, *tables: Table) -> Reweight:
+    found = fit([transform], lambda: tables)[0]
+    assert isinstance(found, Reweight)
+    return found
+
+
+def _spectra(events: Table) -> np.ndarray:
+    bins = np.searchsorted(EDGES[1:-1], events.fixed("pt"), side="right")
+    return np.array([np.bincount(bins[k == LABEL], events.weights[k == LABEL], minlength=4) for k in range(3)])
+
+
+def test_flat_gives_every_class_and_bin_the_same_sum() -> None:
+    found = _fitted(Reweight(columns={"pt": EDGES}, largest=1e9), EVENTS)(EVENTS)
+    spectra = _spectra(found)
+    np.testing.assert_allclose(spectra, spectra[0, 0])
+    assert found.weights.sum() == pytest.approx(EVENTS.weights.sum())
+
+
+def test_a_reference_class_keeps_its_spectrum() -> None:
+    found = _spectra(_fitted(Reweight(columns={"pt": EDGES}, reference=0), EVENTS)(EVENTS))
+    before = _spectra(EVENTS)
+    np.testing.assert_allclose(found / found.sum(axis=1, keepdims=True), [before[0] / before[0].sum()] * 3)
+    np.testing.assert_allclose(found.sum(axis=1), found.sum() / 3)
+
+
+def test_without_columns_classes_are_balanced_by_their_shares() -> None:
+    found = _fitted(Reweight(shares=(1, 1, 2)), EVENTS)(EVENTS)
+    sums = np.bincount(LABEL, found.weights)
+    np.testing.assert_allclose(sums / sums[0], [1, 1, 2])
+
+
+def test_the_order_of_chunks_changes_no_bit() -> None:
+    parts = [EVENTS.slice(0, 7), EVENTS.slice(7, 3000), EVENTS.slice(3000)]
+    one, other = (_fitted(Reweight(columns={"pt": EDGES}), *each) for each in (parts, parts[::-1]))
+    assert one == other and Reweight.model_validate(one.model_dump(mode="json")) == one
+
+
+def test_no_factor_is_above_the_largest() -> None:
+    events = Table({"label": np.array([0] * 999 + [1]), "pt": np.ones(1000)})
+    found = _fitted(Reweight(largest=3), events)(events)
+    assert found.weights.max() == 3
+
+
+def test_what_has_no_class_keeps_its_weight() -> None:
+    odd = Table({"label": np.array([-1, 7]), "pt": np.array([1.0, 1e9])})
+    assert _fitted(Reweight(columns={"pt": EDGES}), EVENTS)(odd).weights.tolist() == [1, 1]
+
+
+def test_what_cannot_be_fitted_is_told() -> None:
+    with pytest.raises(DataError, match="no event of the reference class 9"):
+        _fitted(Reweight(columns={"pt": EDGES}, reference=9), EVENTS)
+    with pytest.raises(DataError, match="no factors yet"):
+        Reweight()(EVENTS)
+    with pytest.raises(ValidationError, match="must rise"):
+        Reweight(columns={"pt": (1.0,)})

@@ -1,0 +1,17 @@
+"""Predicts and evaluates in whatever processes a launcher started this script; rank 0 leaves a table and figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import clew
+from clew.jobs.rank_info import find
+
+if __name__ == "__main__":
+    run, folder = sys.argv[1], Path(sys.argv[2])
+    path = clew.predict(run, output=folder / "out.h5", batch_size=16)
+    judged = clew.evaluate(run, batch_size=16, name="launched")
+    values = {name: each.value for name, each in judged.tallies.items()}
+    (folder / f"{find().rank}.json").write_text(json.dumps([str(path), judged.events, values]))

@@ -1,0 +1,82 @@
+"""Agents that are processes of their own, and clients of people."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew import Client
+from clew.client.job import JobDetail, Submission
+from clew.jobs.agent.runner import Local
+from clew.jobs.agent.supervisor import end_file
+from tests.server.conftest import client, person, server, shared_server, somebody
+from tests.tuning.conftest import flat
+
+__all__ = ["client", "flat", "person", "server", "shared_server", "somebody"]
+
+
+@dataclass
+class Hand:
+    """An agent's process, which can be killed and started again."""
+
+    command: list[str]
+    token: str
+    folder: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+    def start(self) -> Hand:
+        with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
+            own = {**os.environ, "CLEW_TOKEN": self.token, "OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=own)
+        return self
+
+    def end(self, sign: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        self.process.send_signal(sign)
+        self.process.wait(30)
+
+    @property
+    def log(self) -> str:
+        return (self.folder.parent / f"{self.folder.name}.log").read_text()
+
+
+Hands = Callable[..., Hand]
+
+
+@pytest.fixture
+def hands(tmp_path: Path) -> Iterator[Hands]:
+    """Starts agents: `hands(client, "a", cpus=2)` runs lines of Python, `clew=True` real jobs."""
+    started: list[Hand] = []
+
+    def start(client: Client, name: str = "a", *, cpus: int = 2, group: str = "", clew: bool = False) -> Hand:
+        folder = tmp_path / f"agent-{name}"
+        if clew:
+            command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent", "--server", client.server]
+            command += ["--folder", str(folder), "--name", name, "--cpus", str(cpus)]
+        else:
+            command = [sys.executable, "-m", "tests.jobs.agent.quick", client.server, str(folder), name, str(cpus)]
+            command += [group] if group else []
+        token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+        started.append(Hand(command, token, folder).start())
+        return started[-1]
+
+    yield start
+    for hand in started:
+        if hand.process is not None and hand.process.poll() is None:
+            hand.end(signal.SIGKILL)
+        for attempt in hand.folder.glob("jobs/*/attempt-*"):
+            if not end_file(attempt).exists():
+                Local().kill(str(attempt))
+
+
+def python(client: Client, code: str, *, name: str = "job", **options: Any) -> JobDetail:
+    """Submit a line of Python to a quick agent."""
+    return client.jobs.submit(Submission(name=name, spec={"recipe": "none", "code": code}, **options))

@@ -1,0 +1,36 @@
+"""A benchmark as a job: the real verb on an agent's machine, its figures among the server's benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from clew import Client
+from clew.bench import hepscore
+from tests.jobs.agent.conftest import Hands
+from tests.jobs.agent.test_jobs import command
+
+SMALL = Path(__file__).parents[2] / "bench" / "recipes" / "small.py"
+Somebody = Callable[..., Client]
+
+
+def test_a_benchmark_is_submitted_and_its_figures_are_kept(
+    somebody: Somebody, hands: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    words = f"particleflow --recipe {SMALL} --events 16 --epochs 1 --batch-size 8 --threads 1"
+    told = command(ada, "submit", words, "--kind", "bench", "--output", "speed", "--follow")
+    assert told.returncode == 0, told.stderr + told.stdout
+    assert "events/s" in told.stdout and ": done" in told.stdout
+    found = {row["name"]: row for row in ada._link.call("GET", "/benchmarks")["items"]}
+    assert found.keys() == {"speed small_summary", "speed report"}
+    summary = hepscore.Summary.model_validate(found["speed small_summary"]["document"])
+    assert summary.report.log == "ok" and summary.report.wl_scores["training"] > 0
+    failed = command(ada, "submit", words + " --set train.best.metric=nothing", "--kind", "bench", "--wait")
+    assert (
+        failed.returncode == 1 and "the workload failed" in command(ada, "logs", next(iter(ada.jobs.list())).id).stdout
+    )

@@ -1,0 +1,201 @@
+"""Jobs that are clew's own: submitted by command, run by an agent, and everything of them on the server afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import httpx
+import numpy as np
+import pytest
+
+from clew import Client, Dataset
+from clew.client.job import Order
+from clew.client.submission import submission
+from clew.errors import ConfigError
+from clew.jobs.agent.commands import command as agent_command
+from clew.jobs.agent.completion import finish
+from clew.jobs.agent.folder import AgentFolder
+from tests.jobs.agent.conftest import Hands
+from tests.tuning import RECIPE
+
+Somebody = Callable[..., Client]
+SMALL = ("--set", "model.hidden=8", "--set", "train.threads=1")
+
+
+def command(client: Client, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+    own = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
+    clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
+    return subprocess.run(
+        [*clew, *map(str, words)], capture_output=True, text=True, timeout=200, env=own, cwd=cwd, check=False
+    )
+
+
+def test_a_training_is_submitted_followed_recorded_and_judged(
+    somebody: Somebody, hands: Hands, dataset: Dataset, tmp_path: Path
+) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    told = command(
+        ada, "submit", "tracking", "--dataset", dataset.path, "--epochs", 2, *SMALL, "--output", "first", "--follow"
+    )
+    assert told.returncode == 0, told.stderr
+    assert "epoch   2/2" in told.stdout and ": done" in told.stdout
+    (job,) = ada.jobs.list()
+    assert (job.name, job.state) == ("first", "done") and job.run is not None
+    run = ada.runs.get(job.run)
+    assert (run.name, run.state, run.epochs_done, run.job) == ("first", "finished", 2, job.id)
+    assert run.dataset == dataset.manifest.key and "efficiency" in run.metrics
+    names = {each.name for each in ada.artefacts.list(run.id)}
+    assert {"report.html", "checkpoints/best.safetensors", "checkpoints/last.safetensors"} <= names
+    saved = ada.artefacts.download(run.id, "report.html", tmp_path / "report.html")
+    assert "<html" in saved.read_text()[:500]
+    told = command(ada, "submit", job.id, "--kind", "evaluate", "--wait")
+    assert told.returncode == 0, told.stderr + told.stdout
+    assert any(each.name.startswith("plots/") for each in ada.artefacts.list(run.id))
+    shown = command(ada, "jobs").stdout
+    assert "first" in shown and "evaluate" in shown
+    assert "epoch   1/2" in command(ada, "logs", job.id).stdout
+    about = json.loads(command(ada, "jobs", job.id, "--json").stdout)
+    assert about["spec"]["train"]["epochs"] == 2 and about["history"][-1]["kind"] == "done"
+
+
+def test_a_training_that_stops_early_goes_on_in_the_same_run(
+    somebody: Somebody, hands: Hands, dataset: Dataset
+) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    given = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
+    job = ada.jobs.submit(submission("tracking", given, name="long", dataset=str(dataset.path), requeue=1))
+    ended = ada.jobs.wait(job.id, seconds=200)
+    assert (ended.state, ended.code, ended.attempt) == ("failed", 75, 2)
+    assert ended.run is not None and [each.job for each in ada.runs.list()] == [job.id]
+    records = ada._link.call("GET", f"/runs/{ended.run}/records", params={"stream": "rank-0", "limit": 1000})["items"]
+    assert [each["kind"] for each in records].count("resume") == 1
+    assert ada.runs.get(ended.run).state == "stopped"
+
+
+def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
+    somebody: Somebody, hands: Hands, flat: Dataset, tmp_path: Path
+) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    inputs = json.dumps([str(flat.path.parent / "*.h5")])
+    told = command(
+        ada, "submit", RECIPE, "--kind", "prepare", "--set", f"prepare.input={inputs}", "--output", "points", "--wait"
+    )
+    assert told.returncode == 0, told.stderr + told.stdout
+    (known,) = ada.datasets.list()
+    assert known.name == "points" and known.key == flat.manifest.key
+    study = tmp_path / "study.yaml"
+    space = "{train.optimizer.lr: {log: [1e-3, 1e-1]}}"
+    study.write_text(
+        f"recipe: {RECIPE}\ntrain: {{epochs: 1, threads: 1}}\ntune: {{space: {space}, trials: 2, parallel: 1}}\n"
+    )
+    told = command(ada, "submit", study, "--kind", "tune", "--dataset", known.key, "--wait")
+    assert told.returncode == 0, told.stderr + told.stdout + "".join(ada.jobs.log(2))
+    (found,) = ada.studies.list()
+    assert found.elsewhere and found.counts == {"complete": 2} and found.best
+    assert {each.name for each in ada.runs.list()} == {"trial-0000", "trial-0001"}
+
+
+def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
+    somebody: Somebody, hands: Hands, client: httpx.Client, tmp_path: Path
+) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    assert client.patch(f"/api/v1/users/{ada.me()['name']}", json={"quota_bytes": 1000}).status_code == 200
+    (tmp_path / "net.py").write_text("from torch import nn\n\ndef build():\n    return nn.Linear(4, 2)\n")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["X"], file["Y"] = np.eye(4, dtype=np.float32).repeat(25, 0), np.arange(100) % 2
+    words = ("--model", "net.py:build", "--train", "a*.h5", "--features", "X", "--labels", "Y", "--epochs", 1, "--wait")
+    told = command(ada, "submit", *words, "--set", "train.threads=1", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr + told.stdout
+    (job,) = ada.jobs.list()
+    assert job.name == "net" and job.run is not None
+    assert "accuracy" in ada.runs.get(job.run).metrics
+    assert job.state == "done" and "not everything could be stored" in job.reason
+    assert command(ada, "submit", "--train", "a.h5").returncode == 2
+
+
+def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tmp_path: Path) -> None:
+    ada = somebody("ada")
+    given = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
+    job, root = ada.jobs.submit(given), AgentFolder(tmp_path)
+    agent = ada._link.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
+    (told,) = ada._link.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
+    order = Order.model_validate(told)
+    words = agent_command(order, root)[3:]
+    assert (order.job, words[:6]) == (job.id, ("bench", "scale", "tracking", "--dataset", "/data", "--workers"))
+    output = Path(words[-1])
+    assert words[-2] == "--output" and output.is_relative_to(tmp_path)
+    output.mkdir(parents=True)
+    (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
+    for _ in range(2):  # the answer may get lost
+        assert finish(order, root, ada.server) == ""
+    (kept,) = ada._link.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
+    assert kept["document"] == {"speed-up": [1.0, 1.9]} and kept["host"]
+
+
+def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
+    ada = somebody("ada")
+    hands(ada, clew=True)
+    told = command(ada, "submit", "tracking", "--dataset", tmp_path, "--wait")
+    assert told.returncode == 2 and "no dataset there" in told.stdout
+    job = next(ada.jobs.list())
+    assert command(ada, "logs", job.id, "--follow").returncode == 2
+    assert command(ada, "jobs", 999_999).returncode == 2
+    for words in (("cancel", job.id), ("requeue", 999_999), ("jobs", "--state", "dun"), ("submit", "trackin")):
+        told = command(ada, *words)
+        assert told.returncode == 2 and told.stderr.count("\n") == 1, told.stderr
+    retried = command(ada, "retry", job.id)
+    assert f"is job {job.id} again" in retried.stdout
+    assert ada.jobs.wait(job.id + 1, seconds=60).state == "failed"
+    assert "now" in command(ada, "jobs", "--agents").stdout
+
+
+def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
+    ada = somebody("ada")
+    told = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
+    assert told.returncode == 0 and "no agent that may run it is there; start one with: clew agent" in told.stdout
+    (job,) = ada.jobs.list()
+    introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
+    ada._link.call("POST", "/agents", body=introduction)
+    assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
+    assert "cancelled" in command(ada, "cancel", job.id).stdout
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "told"),
+    [
+        (["train.epochz=3"], {}, "unknown key 'train.epochz'"),
+        ([], {"kind": "tune"}, "no section `tune`"),
+        ([], {"kind": "prepare"}, "prepare.input is empty"),
+        ([], {"dataset": "nowhere"}, "dataset nowhere: no such folder"),
+        ([], {"dataset": "/data", "name": "a b"}, "name: string should match"),
+        ([], {"dataset": "/data", "resources": {"cpus": -1}}, "resources.cpus"),
+        ([], {"kind": "evaluate"}, "name the number of the job"),
+        (["a=1"], {"kind": "bench"}, "the words after `clew bench`"),
+        ([], {"plain": {"model": "none.py:build", "train": ["/a"]}}, "none.py:build: no such file"),
+        ([], {"plain": {"model": "net.keras"}}, "name the files to learn from"),
+    ],
+    ids=["key", "tune", "prepare", "dataset", "name", "cpus", "evaluate", "bench", "file", "files"],
+)
+def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options: dict[str, str], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        submission("tracking", settings, **options)  # type: ignore[arg-type]
+
+
+def test_a_job_asks_for_as_many_cpus_as_it_has_processes(tmp_path: Path) -> None:
+    given = submission("tracking", ["train.workers=3"], dataset="/data", resources={"memory": 10})
+    assert (given.resources.cpus, given.resources.memory, given.dataset) == (3, 10, "/data")
+    own = tmp_path / "own.py"
+    own.write_text(Path(RECIPE).read_text())
+    travelling = submission(str(own), dataset="0123456789abcdef0123")
+    assert travelling.spec["recipe"] == "own.py" and list(travelling.files) == ["own.py"]

@@ -1,0 +1,80 @@
+"""What HTCondor is handed. Nothing here can run it: these are the files, and no more."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from clew.errors import ConfigError, RunError
+from clew.jobs.launchers.condor import Condor
+from clew.jobs.sites import Needs, Site
+
+SITE = Site(
+    name="lxplus",
+    scheduler="condor",
+    account="group_u_ATLAS.u_zp",
+    modules=("cuda/12.4",),
+    memory="4G",
+    gpus=1,
+    wall_time="2h",
+    directives=('+JobFlavour = "longlunch"',),
+)
+SUBMIT = """universe = vanilla
+executable = /afs/jobs/first/job.sh
+arguments = $(Process)
+initialdir = {here}
+output = /afs/jobs/first/log.txt
+error = /afs/jobs/first/log.txt
+log = /afs/jobs/first/condor.log
+getenv = True
+request_cpus = 2
+request_gpus = 1
+request_memory = 4G
+accounting_group = group_u_ATLAS.u_zp
++MaxRuntime = 7200
+kill_sig = SIGTERM
+job_max_vacate_time = 120
+on_exit_remove = (ExitBySignal == False) && (ExitCode != 75)
++JobFlavour = "longlunch"
+queue 1
+"""
+BODY = """#!/bin/bash
+module load cuda/12.4
+rm -f /afs/jobs/first/exit
+timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --again --workers 2
+code=$?
+[ $code = 75 ] && [ ! -e /afs/jobs/first/stop ] && exit 75
+echo $code > /afs/jobs/first/exit
+exit $code
+"""
+
+
+def test_the_submit_file_and_the_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    condor, folder = Condor(SITE, Needs(ranks=2, requeue=True)), Path("/afs/jobs/first")
+    words = ["train", "my recipe.py", "--again"]
+    assert condor.script(words, folder) == SUBMIT.format(here=tmp_path)
+    assert condor.executable(words, folder) == BODY.format(python=sys.executable)
+
+
+def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
+    condor = Condor(SITE, Needs(array=3))
+    text, body = condor.script([], tmp_path), condor.executable(["prepare", "--part", "{task}/3"], tmp_path)
+    assert "queue 3\n" in text and f"output = {tmp_path}/log-$(Process).txt" in text and "on_exit_remove" not in text
+    assert "--part ''$1'/3'" in body and f"echo $code > {tmp_path}/exit-$1" in body
+
+
+def test_what_it_cannot_do_is_told() -> None:
+    with pytest.raises(ConfigError, match="no dependencies"):
+        Condor(SITE, Needs(after=("12",))).script([], Path("/x"))
+    with pytest.raises(ConfigError, match="one machine each"):
+        Condor(SITE, Needs(nodes=2)).script([], Path("/x"))
+
+
+def test_without_its_commands_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RunError, match="no such command here"):
+        Condor(SITE).start(["--version"], folder=tmp_path / "job")
+    assert not (tmp_path / "job").exists()

@@ -1,0 +1,129 @@
+"""Tasks for PanDA: made by the real client's dry run, and their commands run as the grid would."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import urllib.parse
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from clew import Dataset
+from clew.core.config import to_yaml
+from clew.errors import ConfigError
+from clew.jobs.launchers import panda
+from clew.jobs.sites import Needs, Site
+from clew.tuning.config import Parameter
+from clew.tuning.panda import dialect, parameter
+from tests.cli import clew, done
+from tests.tuning import template
+from tests.tuning.conftest import flat
+
+__all__ = ["flat"]
+
+IMAGE = "docker://registry.example.org/clew:0.1"
+
+
+@pytest.fixture
+def work(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with settings, and a profile of PanDA whose addresses lead nowhere."""
+    pytest.importorskip("pandaclient")
+    for name in ("PANDA_URL", "PANDA_URL_SSL", "PANDACACHE_URL"):
+        monkeypatch.setenv(name, "https://127.0.0.1:9/server/panda")
+    monkeypatch.setenv("CLEW_SITES", str(tmp_path / "sites"))
+    monkeypatch.chdir(tmp_path)
+    given = template(flat, tune={"trials": 7}, train={"epochs": 1})
+    data = {**given.data, "prepare": {"input": ["rucio:user.me:events"]}}
+    (tmp_path / "my.yaml").write_text(to_yaml(data))
+    words = ("scheduler=panda", f"container={IMAGE}", "panda.out=user.me.{name}", "panda.queue=ANALY_GPU")
+    done("site", "add", "panda", *(word for each in words for word in ("--set", each)))
+    return tmp_path
+
+
+def task(told: str) -> dict[str, Any]:
+    """The task that --dry-run prints after the client's words."""
+    made: dict[str, Any] = json.loads(told[told.index("\n{") :])
+    return made
+
+
+def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> None:
+    told = done("train", "my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
+    made = task(told)
+    assert made["taskName"].startswith("user.me.my") and made["container_name"] == IMAGE
+    assert "user.me:events" in json.dumps(made) and made["site"] == "ANALY_GPU"
+    outputs = {str(each.get("dataset", "")) for each in made["jobParameters"]}
+    assert any("model.safetensors" in each for each in outputs)
+    payload = next(str(each["value"]) for each in made["jobParameters"] if "clew%20train" in str(each.get("value")))
+    command = urllib.parse.unquote(payload)
+    names = [path.name for path in sorted(flat.path.parent.glob("*.h5"))]
+    for name in names:
+        shutil.copy(flat.path.parent / name, work)
+    done(*shlex.split(command.replace("%IN", ",".join(names)))[1:])
+    meta = json.loads((work / "userJobMetadata.json").read_text())
+    assert meta["metrics"]["loss"] > 0 and meta["figures"]["seconds"] > 0
+    assert (work / "userJobMetadata.json").stat().st_size < 1 << 20
+    assert all((work / name).stat().st_size for name in panda.OUTPUTS)
+    assert "lr: 0.05" in (work / "run" / "config.yaml").read_text()
+
+
+def test_submitting_to_panda_makes_the_same_tasks(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")  # which is not asked: PanDA's tasks have no agents
+    monkeypatch.setenv("CLEW_TOKEN", "clew_none")
+    words = ("my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
+    assert task(done("submit", *words)) == task(done("train", *words))
+    assert unnamed(task(done("submit", *words, "--kind", "tune"))) == unnamed(task(done("tune", "run", *words)))
+
+
+def unnamed(made: dict[str, Any]) -> dict[str, Any]:
+    """A task without the name of its sandbox, which the client draws anew every time."""
+    text, number = re.subn(r"jobO\.[0-9a-f-]{36}\.tar", "jobO.tar", json.dumps(made))
+    assert number == 1
+    changed: dict[str, Any] = json.loads(text)
+    return changed
+
+
+def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset) -> None:
+    made = task(done("tune", "run", "my.yaml", "--set", "train.batch_size=50", "--on", "panda", "--dry-run"))
+    request = made["hpoRequestData"]
+    assert request["max_points"] == 7 and request["sandbox"] == IMAGE.removeprefix("docker://")
+    assert "clew tune steer --in %IN --out %OUT" in request["arguments"]
+    known = {key: parameter(key, each) for key, each in request["opt_space"].items()}
+    assert known == {"train.optimizer.lr": Parameter(log=(1e-3, 1e-1))}
+    (work / "in.json").write_text(json.dumps({"points": [], "opt_space": request["opt_space"]}))
+    filled = {"%IN": "in.json", "%OUT": "input.json", "%NUM_POINTS": "1", "%MAX_POINTS": "7"}
+    done(*(filled.get(word, word) for word in shlex.split(request["arguments"])[1:]))
+    (point,) = json.loads((work / "input.json").read_text())
+    (work / "input.json").write_text(json.dumps(point))
+    payload = next(str(each["value"]) for each in made["jobParameters"] if "evaluate" in str(each.get("value")))
+    done(*shlex.split(urllib.parse.unquote(payload))[1:])
+    assert json.loads((work / "output.json").read_text())["status"] == 0
+    used = yaml.safe_load((work / "run" / "config.yaml").read_text())["train"]
+    assert used["batch_size"] == 50 and used["optimizer"]["lr"] == point["train.optimizer.lr"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        Parameter(uniform=(0, 1)),
+        Parameter(uniform=(2, 9), integer=True),
+        Parameter(log=(1e-4, 1)),
+        Parameter(log=(1, 64), integer=True),
+        Parameter(choice=("a", 2, None)),
+        Parameter(uniform=(0, 1), step=0.25),
+    ],
+)
+def test_a_space_comes_back_from_pandas_dialect(given: Parameter) -> None:
+    assert parameter("x", json.loads(json.dumps(dialect(given)))) == given
+
+
+def test_what_panda_cannot_do_is_told(work: Path) -> None:
+    with pytest.raises(ConfigError, match="knows no conditions"):
+        dialect(Parameter(uniform=(0, 1), when={"a": 1}))
+    with pytest.raises(ConfigError, match=r"panda\.out"):
+        panda.training(Site(scheduler="panda", container=IMAGE), Needs(), "tracking", [], [])
+    assert "takes tasks, not jobs" in clew("prepare", "my.yaml", "--on", "panda").err

@@ -1,0 +1,272 @@
+"""Any model on any columns, without a recipe."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import uproot
+from torch import nn
+
+import clew
+from clew import Run, Table
+from clew.errors import ConfigError, DataError, RecipeError
+from tests.training import validations
+
+QUICK: dict[str, Any] = {"epochs": 2, "threads": 1, "batch_size": 50}
+NET = """
+from torch import nn
+import torch
+
+def build(width=8, inputs=4, outputs=3):
+    return nn.Sequential(nn.Linear(inputs, width), nn.ReLU(), nn.Linear(width, outputs))
+
+def doubled(outputs, labels):
+    return 2 * nn.functional.cross_entropy(outputs, labels, reduction="none")
+
+class Pool(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(2, 3)
+    def forward(self, x, mask):
+        assert x.shape[:2] == mask.shape
+        return (self.line(x) * mask[..., None]).sum(1)
+
+nothing = 3
+"""
+
+
+def arrays(events: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(events, 4)).astype(np.float32)
+    return {
+        "X": x,
+        "Y": (x[:, 0] > 0).astype(np.int64) + (x[:, 1] > 0.5),
+        "w": rng.random(events),
+        "pt": 30 * abs(x[:, 2]),
+    }
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "net.py").write_text(NET)
+    for number, (name, events) in enumerate({"a1": 150, "a2": 100, "b1": 80}.items()):
+        data = arrays(events, number)
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            for column, values in data.items():
+                file[column] = values
+        flat = {**{f"x{i}": data["X"][:, i] for i in range(4)}, "Y": data["Y"], "w": data["w"]}
+        pq.write_table(pa.table(flat), folder / f"{name}.parquet")
+        with uproot.recreate(folder / f"{name}.root") as file:
+            file.mktree("t", {key: value.dtype for key, value in flat.items()})
+            file["t"].extend(flat)
+    return folder
+
+
+def train(files: Path, output: Path, kind: str = "h5", **settings: Any) -> Run:
+    named = {"features": "X"} if kind == "h5" else {"features": "x0,x1,x2,x3"}
+    data = (str(files / f"a*.{kind}"), str(files / f"b*.{kind}"))
+    given: dict[str, Any] = {**QUICK, **named, "labels": "Y", **settings}
+    return clew.train(f"{files / 'net.py'}:build", *data, output=output, **given)
+
+
+@pytest.mark.parametrize("kind", ["h5", "parquet", "root"])
+def test_every_kind_of_file_gives_the_same_training(kind: str, files: Path, tmp_path: Path) -> None:
+    run = train(files, tmp_path / "run", kind)
+    plan = run.last("plan")
+    assert plan is not None and (plan["samples"], plan["parameters"]) == (250, 4 * 8 + 8 + 8 * 3 + 3)
+    assert validations(run)[-1].keys() == {"loss", "accuracy"}
+    again = train(files, tmp_path / "other", "h5")
+    assert validations(run)[-1]["loss"] == pytest.approx(validations(again)[-1]["loss"], rel=0.3)
+
+
+def test_the_command_of_the_issue(files: Path, tmp_path: Path) -> None:
+    command = "train --model net.py:build --train a*.h5 --val b*.h5 --features X --labels Y --loss cross_entropy"
+    more = ["--workers", "2", "--epochs", "1", "--set", "train.threads=1", "--output", str(tmp_path / "run")]
+    clew_command = [str(Path(sys.executable).parent / "clew"), *command.split(), *more]
+    done = subprocess.run(clew_command, cwd=files, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert "train 250, val 80 events" in done.stdout
+    assert Run.open(tmp_path / "run").streams() == ["rank-0", "rank-1"]
+    judged = clew.evaluate(tmp_path / "run")
+    assert (judged.name, judged.events) == ("val", 80)
+
+
+def test_weights_and_a_selection_reach_the_training(files: Path, tmp_path: Path) -> None:
+    run = train(files, tmp_path / "run", select="pt > 20 && w < 0.9", weight="2 * w")
+    kept = [(data["pt"] > 20) & (data["w"] < 0.9) for data in (arrays(150, 0), arrays(100, 1))]
+    data = clew.Dataset(run.config().data["train"]["dataset"])
+    assert data.splits["train"] == sum(int(mask.sum()) for mask in kept)
+    assert data.read("train").weights.max() < 1.8
+
+
+class Typed(nn.Module):
+    """A model of this module: what a notebook has is the same to pickle by value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.line(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Typed, "__module__", "__main__")
+    monkeypatch.setattr(sys.modules["__main__"], "Typed", Typed, raising=False)
+    data, model = arrays(300), Typed()
+    run = clew.train(
+        model, (data["X"][:200], data["Y"][:200]), (data["X"][200:], data["Y"][200:]), workers=workers, **QUICK
+    )
+    figure = run.plot()
+    assert {trace.name for trace in figure.data} >= {"train", "validation", "accuracy"}
+    assert run.path == Path("runs/typed-001")
+    with pytest.raises(RecipeError, match="hand it over again, as recipe=model"):
+        clew.evaluate(Run.open(run.path))
+    for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
+        assert judged.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
+    rows = clew.predict(run, workers=workers)
+    assert len(rows) == 100  # type: ignore[arg-type]
+    assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6
+
+
+def test_a_run_remembers_a_recipe_that_was_typed_in(files: Path, tmp_path: Path) -> None:
+    class TypedIn(clew.Recipe):
+        def prepare(self, events: Table) -> Table:
+            return events.pick("X", "Y")
+
+        def model(self) -> nn.Module:
+            return nn.Linear(4, 3)
+
+        def forward(self, model: nn.Module, batch: clew.Batch) -> Any:
+            return model(batch["X"])
+
+        def loss(self, outputs: Any, batch: clew.Batch) -> torch.Tensor:
+            return nn.functional.cross_entropy(outputs, batch["Y"], reduction="none")
+
+    given = [str(files / "a1.h5")]
+    data = clew.prepare(TypedIn(), input=given, output=str(tmp_path / "data"), executor="threads", workers=1)
+    run = clew.train(TypedIn(), data, output=tmp_path / "run", **QUICK)
+    assert clew.evaluate(run).tallies["loss"].value > 0 and len(clew.predict(run, input=given)) == 150  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(run)).recipe is None and run == Run.open(run.path)
+    with pytest.raises(RecipeError, match="its recipe was typed in and cannot be found again"):
+        clew.evaluate(run.path)
+
+
+@pytest.mark.parametrize("kind", ["h5", "parquet", "root", "npz"])
+def test_events_without_labels_and_weights_are_predicted(kind: str, files: Path, tmp_path: Path) -> None:
+    run = train(files, tmp_path / "run", "parquet", weight="2 * w", scale="standard")
+    x = arrays(60, 7)["X"]
+    flat, path = {f"x{i}": x[:, i] for i in range(4)}, tmp_path / f"real.{kind}"
+    if kind == "h5":
+        with h5py.File(path, "w") as file:
+            for name, values in flat.items():
+                file[name] = values
+    elif kind == "parquet":
+        pq.write_table(pa.table(flat), path)
+    elif kind == "npz":
+        np.savez(path, **flat)
+    else:
+        with uproot.recreate(path) as file:
+            file.mktree("t", {key: value.dtype for key, value in flat.items()})
+            file["t"].extend(flat)
+    whole = tmp_path / "labelled.parquet"
+    pq.write_table(pa.table({**flat, "Y": np.zeros(60, np.int64), "w": np.ones(60)}), whole)
+    found, wanted = clew.predict(run, input=[str(path)]), clew.predict(run, input=[str(whole)])
+    assert isinstance(found, Table) and isinstance(wanted, Table)
+    np.testing.assert_allclose(found.fixed("output"), wanted.fixed("output"), atol=1e-5)
+    with pytest.raises(DataError, match="'Y'"):
+        clew.evaluate(run, input=[str(path)])
+    with pytest.raises(DataError, match="'Y'"):
+        clew.prepare(run.recipe, input=[str(path)], output=str(tmp_path / "data"), executor="threads", workers=1)
+
+
+@pytest.mark.parametrize("form", ["table", "mapping", "without val"])
+def test_data_in_memory_comes_in_many_forms(form: str, tmp_path: Path) -> None:
+    data = arrays(200)
+    kept = {"X": data["X"], "Y": data["Y"]}
+    other = {name: values[:50] for name, values in kept.items()}
+    given: tuple[Any, Any] = (Table(kept), Table(other)) if form == "table" else (kept, other)
+    val = None if form == "without val" else given[1]
+    run = clew.train(Typed(), given[0], val, output=tmp_path / "run", **QUICK)
+    plan = run.last("plan")
+    assert plan is not None and plan["samples"] == (200 if form != "without val" else plan["samples"])
+    assert plan["samples"] >= 140
+
+
+def test_ragged_features_come_padded_with_a_mask(files: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(1, 9, 120)
+    items = clew.Ragged.from_lengths(rng.normal(size=int(lengths.sum())), lengths)
+    table = Table({"pt": items, "eta": items.share(rng.normal(size=int(lengths.sum()))), "Y": rng.integers(0, 3, 120)})
+    run = clew.train(
+        f"{files / 'net.py'}:Pool",
+        table,
+        features="pt,eta",
+        labels="Y",
+        output=tmp_path / "run",
+        loading={"bucket": "features", "max_items": 100},
+        **QUICK,
+    )
+    assert run.state == "finished"
+
+
+def test_a_loss_may_be_a_function_in_a_file(files: Path, tmp_path: Path) -> None:
+    plain = train(files, tmp_path / "plain", epochs=1, optimizer={"lr": 1e-12})
+    twice = train(files, tmp_path / "twice", epochs=1, optimizer={"lr": 1e-12}, loss=f"{files / 'net.py'}:doubled")
+    assert validations(twice)[0]["loss"] == pytest.approx(2 * validations(plain)[0]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"features": "Z"}, DataError, "no dataset 'Z'|'Z'"),
+        ({"features": "pt"}, RecipeError, r"model and data do not fit: .*features float32 \(4, 1\)"),
+        ({"loss": "mse"}, DataError, r"the model gives \(4, 3\) for labels of shape \(4,\)"),
+        ({"loss": "mze"}, ConfigError, "no loss 'mze'; did you mean 'mse'"),
+        ({"arguments": {"outputs": 2}}, DataError, "labels reach from 0 to 2, the model gives 2 classes"),
+        ({"arguments": {"wide": 2}}, ConfigError, "cannot be called with"),
+        ({"select": "pt > 1e9"}, DataError, "no event passes select 'pt > 1e9'"),
+        ({"select": "pt >"}, Exception, "pt >"),
+    ],
+)
+def test_what_does_not_fit_is_one_clear_line(
+    settings: dict[str, Any], error: type[Exception], message: str, files: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        train(files, tmp_path / "run", **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
+    data = arrays(100)
+    labels = data["pt"].copy()
+    labels[17] = np.nan
+    with pytest.raises(DataError, match=r"column 'Y' holds NaN or infinity, first in event 17"):
+        clew.train(Typed(), {"X": data["X"], "Y": labels}, output=tmp_path / "run", **QUICK)
+
+
+def test_a_model_that_is_none_is_named_before_anything_is_made(files: Path, tmp_path: Path) -> None:
+    for name, message in {"bild": "has no 'bild'; did you mean 'build'", "nothing": "cannot be called|int"}.items():
+        with pytest.raises(Exception, match=message):
+            clew.train(
+                f"{files / 'net.py'}:{name}",
+                str(files / "a1.h5"),
+                features="X",
+                labels="Y",
+                output=tmp_path / name,
+                **QUICK,
+            )
+    assert not (tmp_path / "bild").exists()

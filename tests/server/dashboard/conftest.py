@@ -1,0 +1,57 @@
+"""A real browser. Where there is none, its tests are skipped and say so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Live
+
+QUIET = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium without a window."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    program = os.environ.get("CLEW_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("no Chromium here; CLEW_CHROMIUM may name one")
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program, args=list(QUIET))
+        yield found
+        found.close()
+
+
+class Visitor:
+    """Somebody at a browser, logged in."""
+
+    def __init__(self, browser: Any, live: Live, token: str, **options: Any) -> None:
+        self.live = live
+        self.context = browser.new_context(viewport={"width": 1400, "height": 900}, **options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(60_000)
+        self.faults: list[str] = []
+        """What scripts threw, and alerts that opened."""
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.goto(f"{live.url}/login")
+        self.page.fill("#token", token)
+        self.page.click("text=Log in >> visible=true")
+        self.page.wait_for_url(f"{live.url}/")
+
+    def open(self, path: str, wait: Any = "load") -> Any:
+        """A page of the server."""
+        self.page.goto(f"{self.live.url}{path}", wait_until=wait)
+        return self.page
+
+
+@pytest.fixture
+def visitor(browser: Any, shared_server: Live) -> Iterator[Visitor]:
+    """The administrator of the shared server."""
+    found = Visitor(browser, shared_server, shared_server.token)
+    yield found
+    found.context.close()

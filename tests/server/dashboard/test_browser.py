@@ -1,0 +1,122 @@
+"""What needs a browser: keys, colours, zoom, selection, pages that follow the server, and names that are scripts."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+
+from tests.server.dashboard.conftest import Visitor
+from tests.server.test_records import make, send, start, step
+
+EVIL = "<script>document.title='x'</script><img src=x onerror=\"document.title='x'\">"
+
+
+def long_run(client: httpx.Client, name: str, count: int = 4000) -> int:
+    """One with more points than a plot has."""
+    run = make(client, name)
+    records = [step(n, n, loss=1 / n + (0.01 if n % 2 else 0.0)) for n in range(1, count)]
+    send(client, run, start(), *records)
+    return run
+
+
+def test_keys_lead_everywhere(visitor: Visitor, client: httpx.Client) -> None:
+    run = long_run(client, "by-keys", 30)
+    page = visitor.open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    page.wait_for_url("**/runs")
+    page.keyboard.press("/")
+    page.keyboard.type("by-keys")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/runs?q=by-keys*")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    assert page.inner_text("[data-picked]") == "1 selected"
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/runs/{run}")
+    page.keyboard.press("?")
+    assert page.locator("dialog#keys").is_visible()
+    assert visitor.faults == []
+
+
+def test_colours_are_kept(visitor: Visitor) -> None:
+    page = visitor.open("/runs")
+    light = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    page.keyboard.press("t")
+    dark = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    assert light != dark
+    visitor.open("/jobs")
+    assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_zooming_in_loads_what_was_thinned_out(visitor: Visitor, client: httpx.Client) -> None:
+    page = visitor.open(f"/runs/{long_run(client, 'zoomed')}")
+    page.wait_for_selector("[data-curves] .scatterlayer path", state="attached")
+    where = "document.querySelector('[data-curves]')"
+    points = f"() => {where}.data.find(trace => trace.name).x.length"
+    assert page.evaluate(points) < 1500
+    page.evaluate(f"() => Plotly.relayout({where}, {{'xaxis.range[0]': 1000, 'xaxis.range[1]': 1200}})")
+    page.wait_for_function(f"() => {where}.data.length === 1 && ({points})() === 201")
+    page.evaluate(f"() => Plotly.relayout({where}, {{'xaxis.autorange': true}})")
+    page.wait_for_function(f"() => ({points})() > 500")
+    assert visitor.faults == []
+
+
+def test_a_curve_grows_while_it_is_looked_at(visitor: Visitor, client: httpx.Client) -> None:
+    run = make(client, "growing")
+    send(client, run, start(), *(step(n, n) for n in range(1, 10)))
+    page = visitor.open(f"/runs/{run}")
+    points = "() => document.querySelector('[data-curves]').data[0].x.length"
+    page.wait_for_function(f"() => document.querySelector('[data-curves]').data && ({points})() === 9")
+    send(client, run, *(step(n, n) for n in range(10, 30)))
+    page.wait_for_function(f"() => ({points})() === 29")
+    send(client, run, {"seq": 30, "time": 1030.0, "kind": "end", "status": "failed", "message": "no more"})
+    page.wait_for_selector("h1 .state.failed")
+
+
+def test_the_list_follows_and_keeps_what_was_ticked(visitor: Visitor, client: httpx.Client) -> None:
+    first = make(client, "ticked")
+    page = visitor.open("/runs?q=ticked")
+    page.check(f"input[value='{first}']")
+    second = make(client, "ticked-later")
+    page.evaluate("() => dispatchEvent(new Event('clew:refresh'))")
+    page.wait_for_selector(f"input[value='{second}']")
+    assert page.is_checked(f"input[value='{first}']")
+    page.check(f"input[value='{second}']")
+    page.click("text=Compare >> visible=true")
+    page.wait_for_url("**/compare?*")
+
+
+def test_a_name_is_never_run(visitor: Visitor, client: httpx.Client) -> None:
+    runs = []
+    for number in range(2):
+        body = {"uid": f"named-{number}", "name": f"{EVIL} {number}", "config": {"train": {EVIL: number}}}
+        runs.append(int(client.post("/api/v1/runs", json=body).json()["id"]))
+        records = [{**step(n, n), "loss": {"loss": 1.0, EVIL: 1 / n}} for n in (1, 2, 3)]
+        send(client, runs[-1], start(), *records)
+    figure = {"data": [{"x": [1], "y": [1], "name": EVIL}], "layout": {"title": {"text": EVIL}, "showlegend": True}}
+    told = client.put(f"/api/v1/runs/{runs[0]}/artefacts/plots/a.json?kind=plot", content=json.dumps(figure))
+    assert told.status_code == 201, told.text
+    page = visitor.page
+    for path in (f"/compare?run={runs[0]}&run={runs[1]}", f"/runs/{runs[0]}", f"/runs/{runs[0]}/plots", "/", "/runs"):
+        visitor.open(path)
+        if page.locator("[data-curves], [data-figure]").count():
+            page.wait_for_selector(".js-plotly-plot .scatterlayer path", state="attached")
+        page.wait_for_timeout(200)
+        assert page.title() != "x", path
+        assert page.locator("main img, main script:not([type='application/json'])").count() == 0, path
+
+
+def test_a_stored_page_cannot_act_as_the_viewer(visitor: Visitor, client: httpx.Client) -> None:
+    run = make(client, "with-report")
+    script = "fetch('/api/v1/me').then(r => r.text()).then(t => document.title = 'in', () => document.title = 'out')"
+    page = f"<h1>mine</h1><script>try {{ top.document.title = 'x' }} catch {{}} {script}</script>"
+    client.put(f"/api/v1/runs/{run}/artefacts/report.html?kind=report", content=page)
+    shown = visitor.open(f"/runs/{run}/report")
+    inside = shown.frame_locator("iframe")
+    inside.locator("h1").wait_for()
+    frame = next(each for each in shown.frames if each != shown.main_frame)
+    frame.wait_for_function("() => document.title !== ''")
+    assert frame.title() == "out"
+    assert shown.title() != "x"

@@ -1,0 +1,131 @@
+"""Runs that report to a server: real folders, real records, the real pusher; a thread a run, some in a process.
+
+    python -m tests.server.load FOLDER --first 0 --runs 50 --seconds 120
+
+reports for so long, sends the rest however long the server is away, and writes what it saw to FOLDER/first.json. The
+server and the token are those of CLEW_SERVER and CLEW_TOKEN.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from clew.client.connection import Link
+from clew.client.credentials import credentials
+from clew.errors import ServerError
+from clew.runs import Run
+from clew.runs.push import Pusher
+
+RATE = 10.0
+"""Points a second and run."""
+PERIOD = 1.0
+"""Seconds between two pushes of a run, as `clew.runs.push_process` has it."""
+
+
+class Timed(Link):
+    """A link that writes down how long each batch took, here and by the server's own word."""
+
+    def __init__(self, server: str, token: str) -> None:
+        super().__init__(server, token, patience=0.0)
+        self.seen: list[float] = []
+        self.inside: list[float] = []
+        self.when: list[float] = []
+        """Of each: seconds since 1970 at which it was answered."""
+        self._http.event_hooks = {"response": [self._heard]}
+
+    def _heard(self, response: Any) -> None:
+        if response.request.method == "POST" and response.request.url.path.endswith("/records"):
+            self.when.append(time.time())
+            self.inside.append(float(response.headers["Server-Timing"].rpartition("=")[2]) / 1000)
+
+    def call(self, method: str, path: str, **more: Any) -> Any:
+        begun = time.perf_counter()
+        found = super().call(method, path, **more)
+        if path.endswith("/records"):
+            self.seen.append(time.perf_counter() - begun)
+        return found
+
+
+class Reporter(threading.Thread):
+    """One run: writes a record every tenth of a second, pushes every second, and in the end until all of it arrived."""
+
+    def __init__(self, folder: Path, number: int, link: Timed, *, begin: float, seconds: float) -> None:
+        super().__init__(daemon=True)
+        environment = {"host": "load", "command": ["load", str(number)]}
+        self.run_folder = Run.create(folder / f"run-{number:04d}", config={"recipe": "load"}, environment=environment)
+        self.link, self.begin, self.seconds, self.number = link, begin + (number % 97) / 97 * PERIOD, seconds, number
+        self.written = 0
+        self.failed = 0
+
+    def run(self) -> None:
+        pusher = Pusher(self.run_folder, self.link)
+        with self.run_folder.writer("rank-0") as writer:
+            writer.write("start", schema=1, host="load", pid=1, rank=0, ranks=1)
+            due, push, end = self.begin, self.begin + PERIOD, self.begin + self.seconds
+            while due < end:
+                time.sleep(max(0.0, due - time.time()))
+                self._step(writer)
+                due += 1 / RATE
+                if time.time() >= push:
+                    push += PERIOD * max(1, int((time.time() - push) / PERIOD) + 1)
+                    self._push(pusher)
+            writer.write("end", status="finished", message="")
+        while not self._push(pusher):
+            time.sleep(0.5)
+
+    def _step(self, writer: Any) -> None:
+        self.written += 1
+        at = {"epoch": 0, "step": self.written, "samples": 64 * self.written}
+        times = {"seconds": 0.1, "wait": 0.01, "communicate": 0.0}
+        writer.write("step", **at, loss={"loss": 1 / self.written}, lr=0.001, **times)
+
+    def _push(self, pusher: Pusher) -> bool:
+        try:
+            pusher.push()
+        except ServerError:
+            self.failed += 1
+            return False
+        return True
+
+
+def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float) -> dict[str, Any]:
+    """Report with several runs; what was written, and how long batches took."""
+    known = credentials()
+    assert known is not None
+    links = [Timed(known.server, known.token) for _ in range(min(runs, 10))]
+    many = [
+        Reporter(folder, first + place, links[place % len(links)], begin=begin, seconds=seconds)
+        for place in range(runs)
+    ]
+    for reporter in many:
+        reporter.start()
+    for reporter in many:
+        reporter.join()
+    for link in links:
+        link.close()
+    return {
+        "written": sum(reporter.written for reporter in many),
+        "failed": sum(reporter.failed for reporter in many),
+        "seen": [value for link in links for value in link.seen],
+        "inside": [value for link in links for value in link.inside],
+        "when": [value for link in links for value in link.when],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    for name, kind in (("first", int), ("runs", int), ("seconds", float), ("begin", float)):
+        parser.add_argument(f"--{name}", type=kind, required=True)
+    given = parser.parse_args()
+    found = report(given.folder, first=given.first, runs=given.runs, seconds=given.seconds, begin=given.begin)
+    (given.folder / f"{given.first}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

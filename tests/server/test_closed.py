@@ -1,0 +1,164 @@
+"""Nobody gets in: every route without a token, with bad ones, with somebody else's; paths that lead out."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.server.conftest import Live
+
+OPEN = {("GET", "/healthz"), ("POST", "/api/v1/session")}
+"""Routes that need no token: one tells nothing, the other takes one."""
+TURNED_AWAY = (401, 429)
+
+
+def _routes(live: Live) -> Iterator[tuple[str, str]]:
+    document = httpx.get(f"{live.url}/api/v1/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method in methods:
+            if (method.upper(), path) not in OPEN:
+                yield method.upper(), re.sub(r"\{[^}]*\}", "1", path)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    live = Live(tmp_path_factory.mktemp("closed") / "service").start()
+    with live.client() as client:
+        client.post("/api/v1/runs", json={"uid": "one", "name": "one"})
+        client.put("/api/v1/runs/1/artefacts/1", content=b"secret content")
+        client.post("/api/v1/datasets", json={"key": "k", "name": "n", "location": "/there"})
+        client.post("/api/v1/benchmarks", json={"name": "n", "document": {}})
+    yield live
+    live.stop()
+
+
+def test_every_route_wants_a_token(closed: Live) -> None:
+    found = list(_routes(closed))
+    assert len(found) > 40
+    with httpx.Client(base_url=closed.url, timeout=30) as nobody:
+        for method, path in found:
+            assert nobody.request(method, path).status_code in TURNED_AWAY, (method, path)
+
+
+def test_somebody_else_finds_nothing_and_a_reader_changes_nothing(closed: Live) -> None:
+    with closed.client() as admin:
+        admin.post("/api/v1/users", json={"name": "eve"})
+        text = {
+            scope: admin.post("/api/v1/tokens", json={"name": "x", "scopes": [scope], "user": "eve"}).json()["token"]
+            for scope in ("read", "submit")
+        }
+    for scope, token in text.items():
+        with closed.client(token) as eve:
+            for method, path in _routes(closed):
+                if "/events" in path or path.endswith("/session"):
+                    continue
+                told = eve.request(method, path)
+                if method != "GET" and scope == "read" and not path.startswith("/api/v1/tokens"):
+                    assert told.status_code in (403, 404, 405, 422), (method, path, told.text)
+                if re.match(r"/api/v1/(runs|datasets|benchmarks|agents|jobs|studies)/1", path):
+                    assert told.status_code in (403, 404, 405, 422), (method, path, told.text)
+                assert b"secret content" not in told.content
+
+
+def _mutated(token: str) -> list[str]:
+    stored = hashlib.sha256(token.encode()).hexdigest()
+    swapped = token[:-1] + ("A" if token[-1] != "A" else "B")
+    known = [token[:-1], token + "A", token.upper(), token.lower(), token[5:], swapped, token[::-1], stored]
+    known += [f"clew_{stored}", "clew_", "clew_' OR 1=1 --", "*", "null", "undefined", "0", "[]", "%", "clew_%"]
+    return [*known, base64.b64encode(token.encode()).decode(), f"{token} {token}", f"{token}\x00", "a" * 7000]
+
+
+@pytest.mark.parametrize("place", ["bearer", "cookie", "basic", "query", "path"])
+def test_no_token_but_the_true_one_opens(closed: Live, place: str) -> None:
+    with httpx.Client(base_url=closed.url, timeout=30) as nobody:
+        for text in _mutated(closed.token):
+            safe = quote(text, safe="")
+            asked: dict[str, dict[str, Any]] = {
+                "bearer": {"headers": {"Authorization": b"Bearer " + text.encode()}},
+                "cookie": {"headers": {"Cookie": f"clew_session={safe}"}},
+                "basic": {"headers": {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}},
+                "query": {"params": {"token": text, "access_token": text}},
+                "path": {},
+            }
+            path = f"/api/v1/runs/{safe}" if place == "path" else "/api/v1/runs"
+            try:
+                told = nobody.get(path, **asked[place])
+            except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
+                continue  # no HTTP any more
+            assert told.status_code in (400, 401, 404, 429, 431), (text, told.status_code, told.text)
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=60)
+def test_no_text_at_all_opens(closed: Live, text: str) -> None:
+    raw = text.encode("utf-8", "replace")
+    with httpx.Client(base_url=closed.url) as nobody:
+        for headers in ({b"Authorization": b"Bearer " + raw}, {b"Cookie": b"clew_session=" + raw}):
+            try:
+                told = nobody.get("/api/v1/me", headers=headers)
+            except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
+                continue
+            assert told.status_code in (400, 401, 429)
+
+
+OUT = ["../../../../etc/passwd", "..", "....//etc/passwd", "/etc/passwd", "..\\..\\clew.sqlite", "a/../../clew.sqlite"]
+OUT += [".%2e/%2e%2e/clew.sqlite", "%2e%2e%2fclew.sqlite", "..%252f..%252fclew.sqlite", "%00", "a%00.html", "a//b"]
+OUT += ["~/.ssh/id_rsa", "incoming", "file:///etc/passwd", "..;/clew.sqlite", "．．/clew.sqlite", "con", "a\nb"]
+
+
+@pytest.mark.parametrize("name", OUT)
+@pytest.mark.parametrize("before", ["/api/v1/runs/1/artefacts/", "/static/", "/"])
+def test_no_path_leads_out(closed: Live, name: str, before: str) -> None:
+    headers = {"Authorization": f"Bearer {closed.token}"}
+    for written in (quote(name, safe=""), quote(name, safe="%/\\~;:")):
+        for method, body in (("GET", None), ("PUT", b"x")):
+            connection = HTTPConnection(closed.url.removeprefix("http://"), timeout=30)  # sends paths as they are
+            connection.request(method, before + written, body, headers)
+            told = connection.getresponse()
+            content = told.read()
+            connection.close()
+            assert b"root:" not in content and b"SQLite format" not in content
+            allowed = (200, 201, 303, 400, 404, 405, 422) if name in ("incoming", "con") else (303, 400, 404, 405, 422)
+            assert told.status in allowed, (method, written, content[:200])
+    kept = {path.name for path in closed.folder.iterdir()}
+    assert {name for name in kept if "sqlite" not in name} <= {"artefacts", "agent", "logs"}, kept
+
+
+def test_bad_tokens_are_counted_and_good_ones_still_pass(server: Live) -> None:
+    codes = [
+        httpx.get(f"{server.url}/api/v1/me", headers={"Authorization": "Bearer clew_x"}).status_code for _ in range(30)
+    ]
+    assert codes[:20] == [401] * 20 and codes[-1] == 429
+    with server.client() as client:
+        assert client.get("/api/v1/me").status_code == 200
+        assert "clew_bad_tokens_total 30" in client.get("/metrics").text
+
+
+def test_large_bodies_are_refused_whether_announced_or_not(closed: Live) -> None:
+    large = b'{"uid": "a", "name": "' + b"a" * 9_000_000 + b'"}'
+    with closed.client() as client:
+        assert client.post("/api/v1/runs", content=large).status_code == 413
+        parts = (large[begin : begin + 100_000] for begin in range(0, len(large), 100_000))
+        assert client.post("/api/v1/runs", content=parts).status_code == 413
+        deep = b'{"uid": "a", "name": "a", "config": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        assert client.post("/api/v1/runs", content=deep).status_code == 422
+        assert client.get("/api/v1/me").status_code == 200
+
+
+def test_every_answer_makes_browsers_careful(closed: Live) -> None:
+    for path in ("/healthz", "/api/v1/runs", "/nowhere", "/api/v1/openapi.json"):
+        headers = httpx.get(closed.url + path).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["X-Frame-Options"] == "DENY"
+        assert "default-src" in headers["Content-Security-Policy"]
+        assert "server" not in headers

@@ -1,0 +1,345 @@
+"""The order of the queue, and what becomes of jobs whose agents fall silent, come back or hear nothing."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.client.agent_messages import Answer, Introduction, Poll
+from clew.client.job import Held, Job, Order, Resources, Result, Slots, Submission, left
+from clew.server import agents, jobs, queue
+from clew.server.accounts import Caller, add_user
+from clew.server.config import ServiceConfig
+from clew.server.database import tables
+from clew.server.queue import Waiting, chosen
+from clew.server.service import Service
+from clew.server.writer import Change
+from tests.server.test_database import database
+
+__all__ = ["database"]
+_numbers = itertools.count()
+NOW = 1000.0
+SLOTS = Slots(cpus=4, gpus=1, memory=100)
+
+
+def waiting(number: int, *, owner: int = 1, priority: int = 0, created: float | None = None, **needs: Any) -> Waiting:
+    moment = NOW - 100 + number if created is None else created
+    return Waiting(number, owner, priority, Resources(**needs), moment)
+
+
+def order(jobs: list[Waiting], **options: Any) -> list[int]:
+    given: dict[str, Any] = {"slots": SLOTS, "free": SLOTS, "share": {}, "room": {}, "now": NOW, **options}
+    return [each.id for each in chosen(jobs, **given)]
+
+
+def test_priority_then_share_then_age() -> None:
+    assert order([waiting(1), waiting(2, priority=1), waiting(3)]) == [2, 1, 3]
+    assert order([waiting(1), waiting(2), waiting(3, owner=2)]) == [1, 3, 2]
+    assert order([waiting(1), waiting(2, owner=2)], share={1: 8}) == [2, 1]
+    assert order([waiting(2, created=NOW - 1), waiting(1, created=NOW - 2)]) == [1, 2]
+
+
+def test_a_quota_holds_back_its_owner_alone() -> None:
+    assert order([waiting(1), waiting(2), waiting(3, owner=2)], room={1: 1}) == [1, 3]
+
+
+def test_small_jobs_overtake_a_large_one_until_it_has_waited_for_long() -> None:
+    free, large = Slots(cpus=2, memory=100), {"cpus": 4}
+    assert order([waiting(1, **large), waiting(2)], free=free) == [2]
+    assert order([waiting(1, created=NOW - 3600, **large), waiting(2)], free=free) == []
+    assert order([waiting(1, created=NOW - 3600, cpus=64), waiting(2)], free=free) == [2], "it never fits here"
+
+
+class _Owner(int):
+    """Counts how often somebody is looked up."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        _Owner.looks += 1
+        return int(self)
+
+
+def test_a_long_queue_is_gone_through_once() -> None:
+    owners = [_Owner(number) for number in range(5)]
+    large = [waiting(number, owner=owners[number % 5], cpus=4) for number in range(1, 1001)]
+    _Owner.looks = 0
+    assert order(large, free=Slots(cpus=2, memory=100)) == []
+    assert _Owner.looks < 10 * len(large)
+
+
+_jobs = st.builds(
+    waiting,
+    number=st.integers(1, 30),
+    owner=st.integers(1, 3),
+    priority=st.integers(-2, 2),
+    cpus=st.integers(1, 6),
+    gpus=st.integers(0, 2),
+    memory=st.none() | st.integers(1, 150),
+)
+
+
+@given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
+def test_no_more_is_given_than_there_is(given: list[Waiting], taken: int) -> None:
+    free = left(SLOTS, [Resources()] * taken)
+    found = chosen(given, SLOTS, free, {}, {}, now=NOW)
+    assert len({each.id for each in found}) == len(found)
+    assert sum(each.resources.cpus for each in found) <= free.cpus
+    assert sum(each.resources.gpus for each in found) <= free.gpus
+    assert sum(each.resources.memory or 0 for each in found) <= free.memory
+    rest = left(free, [each.resources for each in found])
+    assert all(each in found or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
+
+
+@given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
+def test_whose_turn_it_is_is_judged_after_every_pick(given: list[Waiting], share: dict[int, int]) -> None:
+    found = chosen(given, SLOTS, SLOTS, share, {}, now=NOW)
+    rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
+    for each in found:
+        able = [other for other in rest if other.resources.fits(free)]
+        assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
+        rest.remove(each)
+        used[each.owner] += each.resources.cpus
+        free = left(free, [each.resources])
+
+
+@pytest.fixture
+def service(tmp_path: Path, database: Any) -> Iterator[Service]:
+    opened = Service.open(ServiceConfig(folder=tmp_path / "service", database=database(f"queue-{next(_numbers)}")))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def ada(service: Service) -> Caller:
+    user = service.write(lambda change: add_user(change, "ada"))
+    return Caller(user, "ada", admin=False, scopes=frozenset({"submit", "agent"}), groups=frozenset(), token=0)
+
+
+@pytest.fixture
+def bob(service: Service, ada: Caller) -> Caller:
+    """In a group with ada: it is number 1."""
+
+    def work(change: Change) -> int:
+        user, group = add_user(change, "bob"), change.add(tables.groups, name="trackers", created=0.0)
+        for each in (ada.user, user):
+            change.execute(tables.members.insert().values(user=each, group=group))
+        return user
+
+    return replace(ada, user=service.write(work), name="bob", groups=frozenset({1}))
+
+
+def change(service: Service, *statements: Any) -> None:
+    service.write(lambda change: [change.execute(each) for each in statements])
+
+
+def submit(service: Service, caller: Caller, **options: Any) -> int:
+    given = Submission(name="job", spec={"recipe": "none"}, **options)
+    return service.write(lambda change: jobs.submit(change, caller, given))
+
+
+def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
+    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2), **options)
+    return service.write(lambda change: agents.introduce(change, caller, given))
+
+
+def poll(service: Service, caller: Caller, number: int, *held: tuple[int, int], first: bool = True) -> Answer:
+    given = Poll(held=tuple(Held(job=job, attempt=attempt) for job, attempt in held))
+    return service.write(lambda change: agents.answer(change, service, caller, number, given, first=first))
+
+
+def report(service: Service, number: int, job: int, state: Any, attempt: int = 1, code: int | None = None) -> bool:
+    result = Result(attempt=attempt, state=state, code=code)
+    return service.write(lambda change: queue.report(change, number, job, result))
+
+
+def later(service: Service, seconds: float) -> list[int]:
+    """What is swept after so long, of a server that began long ago."""
+    return service.write(lambda change: queue.sweep(change, since=0, now=time.time() + seconds))
+
+
+def told(service: Service, caller: Caller, job: int) -> Job:
+    with service.database.read() as connection:
+        return jobs.one(connection, caller, job)
+
+
+def good(service: Service, given: Order) -> bool:
+    service.people.forget()
+    return service.people.find(given.token) is not None
+
+
+def test_an_answer_that_got_lost_is_given_again(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada), agent(service, ada)
+    first = poll(service, ada, number)
+    again = poll(service, ada, number)
+    assert [each.attempt for each in (*first.orders, *again.orders)] == [1, 1]
+    assert not good(service, first.orders[0]) and good(service, again.orders[0])
+    assert poll(service, ada, number, (job, 1)).empty
+
+
+def test_a_silent_agents_job_is_lost_and_found_again(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada), agent(service, ada)
+    (given,) = poll(service, ada, number).orders
+    assert report(service, number, job, "running")
+    assert later(service, queue.LEASE - 10) == []
+    assert later(service, queue.LEASE + 10) == [job]
+    assert told(service, ada, job).state == "lost" and "agent a fell silent" in told(service, ada, job).reason
+    assert good(service, given)
+    assert poll(service, ada, number, (job, 1)).empty
+    assert told(service, ada, job).state == "running"
+    assert report(service, number, job, "ended", code=0)
+    assert told(service, ada, job).state == "done" and not good(service, given)
+
+
+def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_it(
+    service: Service, ada: Caller
+) -> None:
+    job, first = submit(service, ada, requeue=1), agent(service, ada)
+    (given,) = poll(service, ada, first).orders
+    report(service, first, job, "running")
+    later(service, queue.LEASE + 10)
+    assert told(service, ada, job).state == "waiting"
+    second = agent(service, ada, "b", "11111111")
+    assert poll(service, ada, second).empty, "its files are with the first, which may be back soon"
+    service.write(lambda change: queue.seen(change, first, now=time.time() - 2 * queue.LEASE))
+    assert [each.attempt for each in poll(service, ada, second).orders] == [2]
+    assert not good(service, given)
+    assert poll(service, ada, first, (job, 1)).drop == (job,)
+    assert not report(service, first, job, "ended", code=0)
+    assert told(service, ada, job).state == "claimed"
+
+
+def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    poll(service, ada, number)
+    later(service, queue.LEASE + 10)
+    assert report(service, number, job, "running")
+    assert (told(service, ada, job).state, told(service, ada, job).attempt) == ("running", 1)
+
+
+def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    (given,) = poll(service, ada, number).orders
+    report(service, number, job, "running")
+    later(service, queue.LEASE + 10)
+    assert told(service, ada, job).state == "waiting" and good(service, given)
+    service.write(lambda change: jobs.cancel(change, ada, job))
+    assert told(service, ada, job).state == "cancelled" and not good(service, given)
+    assert poll(service, ada, number, (job, 1)).drop == (job,)
+    assert told(service, ada, job).state == "cancelled"
+
+
+def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada), agent(service, ada)
+    poll(service, ada, number)
+    report(service, number, job, "running")
+    assert poll(service, ada, number, first=False).empty and told(service, ada, job).state == "running"
+    poll(service, ada, number)
+    assert told(service, ada, job).state == "lost"
+
+
+def test_an_old_word_about_a_job_that_was_told_changes_nothing(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=5), agent(service, ada)
+    poll(service, ada, number)
+    assert report(service, number, job, "ended", code=75)
+    assert told(service, ada, job).state == "waiting"
+    assert report(service, number, job, "ended", code=75), "told twice"
+    answer = poll(service, ada, number, (job, 1))
+    assert not answer.drop and [each.attempt for each in answer.orders] == [2]
+
+
+def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
+    submit(service, ada)
+    number = agent(service, ada)
+    poll(service, ada, number)
+    service.write(lambda change: queue.seen(change, number, now=0))
+    assert service.write(lambda change: queue.sweep(change, since=time.time())) == []
+
+
+@pytest.mark.parametrize("who", ["ada", "bob"])
+def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: Caller, who: str) -> None:
+    number = agent(service, bob, group="trackers")
+    job = submit(service, replace(ada, groups=bob.groups), group="trackers")
+    left = {"ada": ada, "bob": bob}[who].user
+    change(service, tables.members.delete().where(tables.members.c.user == left))
+    assert not poll(service, bob, number).orders
+    change(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
+    assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
+
+
+@pytest.mark.parametrize("who", ["ada", "bob"])
+def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
+    service: Service, ada: Caller, bob: Caller, who: str
+) -> None:
+    number = agent(service, bob, group="trackers")
+    job = submit(service, replace(ada, groups=bob.groups), group="trackers")
+    (first,) = poll(service, bob, number).orders
+    left = {"ada": ada, "bob": bob}[who].user
+    change(service, tables.members.delete().where(tables.members.c.user == left))
+    assert not poll(service, bob, number).orders and not good(service, first)
+    now = told(service, ada, job)
+    assert (now.state, now.agent, now.requeue) == ("waiting", None, 1)
+    (second,) = poll(service, ada, agent(service, ada, uid="00000001")).orders
+    assert (second.job, second.attempt) == (job, 2)
+
+
+def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller) -> None:
+    number = agent(service, bob, group="trackers")
+    submit(service, replace(ada, groups=bob.groups), group="trackers")
+    for disabled in (True, False):
+        change(service, tables.users.update().where(tables.users.c.id == ada.user).values(disabled=disabled))
+        assert bool(poll(service, bob, number).orders) != disabled
+
+
+def test_quotas_are_kept(service: Service, ada: Caller) -> None:
+    for _ in range(2):
+        submit(service, ada)
+    number = agent(service, ada)
+    assert service.write(lambda change: queue.claim(change, number, quota=0)) == []
+    assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
+    service.write(lambda change: change.execute(tables.users.update().values(quota_jobs=2)))
+    assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
+
+
+def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada: Caller) -> None:
+    number = agent(service, ada)
+    submit(service, ada, resources={"cpus": 2})
+    asked: set[str] = set()
+
+    def claim(change: Change) -> list[int]:
+        sa.event.listen(change.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
+        return queue.claim(change, number)
+
+    assert len(service.write(claim)) == 1
+    submit(service, ada)
+    asked.clear()
+    assert service.write(claim) == []
+    assert len(asked) == 2, "the agent, and what runs"
+
+
+def test_two_agents_of_one_name_are_told_apart(service: Service, ada: Caller) -> None:
+    number = agent(service, ada)
+    assert agent(service, ada) == number
+    with pytest.raises(Exception, match="another agent of yours is called a"):
+        agent(service, ada, uid="11111111")
+
+
+def test_every_attempt_has_a_token_of_its_own(service: Service, ada: Caller) -> None:
+    job, number = submit(service, ada, requeue=1), agent(service, ada)
+    (first,) = poll(service, ada, number).orders
+    report(service, number, job, "ended", code=75)
+    (second,) = poll(service, ada, number).orders
+    assert first.token != second.token and not good(service, first) and good(service, second)
+    with service.database.read() as connection:
+        live = sa.select(sa.func.count()).where(tables.tokens.c.job == job, tables.tokens.c.revoked.is_(None))
+        assert connection.scalar(live) == 1

@@ -1,0 +1,173 @@
+"""`clew serve`: starts, says where it is, refuses what is unsafe, stops without losing anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from clew.runs import Run
+from tests.server import load
+from tests.server.conftest import Live
+from tests.server.test_records import loss, make, send, start, step
+
+CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
+
+
+def _told(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, timeout=120)
+
+
+def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) -> None:
+    folder = str(tmp_path / "service")
+    refused = _told("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")
+    assert refused.returncode == 2 and "nobody has a token yet" in refused.stderr
+    made = _told("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
+    assert made.returncode == 0, made.stderr
+    live = Live(tmp_path / "service", ("--no-agent", "--host", "0.0.0.0"))
+    live.start()
+    live.url = live.url.replace("0.0.0.0", "127.0.0.1")
+    with live.client(made.stdout.split()[0]) as client:
+        me = client.get("/api/v1/me").json()
+    assert (me["name"], me["admin"]) == ("ada", True)
+    assert live.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--port", "99999"], "port"),
+        (["--host", "192.0.2.1"], "nobody has a token"),
+        (["--database", "mysql://x"], "expected postgresql"),
+        (["--log", "loud"], "choose from debug"),
+        (["--config", "nowhere.yaml"], "cannot read"),
+    ],
+)
+def test_mistakes_get_one_line(tmp_path: Path, options: list[str], words: str) -> None:
+    done = _told("serve", "--folder", str(tmp_path / "service"), "--no-agent", *options)
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
+
+
+def test_one_folder_has_one_server_and_one_port_one_listener(server: Live, tmp_path: Path) -> None:
+    again = _told("serve", "--folder", str(server.folder), "--port", "0", "--no-agent")
+    assert again.returncode == 2 and "another server uses this database" in again.stderr
+    port = server.url.rpartition(":")[2]
+    taken = _told("serve", "--folder", str(tmp_path / "other"), "--port", port, "--no-agent")
+    assert taken.returncode == 2 and "choose another --port" in taken.stderr
+
+
+def test_settings_come_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "server.yaml").write_text("limits:\n  body_bytes: 1000\nretention:\n  - {kind: log, days: 7}\n")
+    live = Live(tmp_path / "service", ("--no-agent", "--config", str(tmp_path / "server.yaml"))).start()
+    with live.client() as client:
+        assert client.post("/api/v1/runs", json={"uid": "a", "name": "a", "recipe": "x" * 2000}).status_code == 413
+    live.stop()
+    (tmp_path / "server.yaml").write_text("limits:\n  body: 1000\n")
+    wrong = _told("serve", "--config", str(tmp_path / "server.yaml"), "--folder", str(tmp_path / "x"))
+    assert wrong.returncode == 2 and "server.yaml:2: unknown key 'limits.body'" in wrong.stderr
+
+
+def test_it_stops_with_streams_open_and_starts_again_with_everything(tmp_path: Path) -> None:
+    live = Live(tmp_path / "service", ("--no-agent", "--log", "info")).start()
+    with live.client() as client:
+        run = make(client, "kept")
+        send(client, run, start(), *(step(n, n) for n in range(1, 20)))
+        opened = threading.Event()
+
+        def listen() -> None:
+            with live.client() as other, other.stream("GET", f"/api/v1/runs/{run}/events") as events:
+                for _ in events.iter_lines():
+                    opened.set()
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        assert opened.wait(30)
+        assert live.stop() == 0
+        listener.join(30)
+        assert not listener.is_alive()
+    live.start()
+    with live.client() as client:
+        assert loss(client, run)["count"] == 19
+    live.stop()
+    lines = [json.loads(line) for line in live.log.splitlines()]
+    asked = next(line for line in lines if line.get("method") == "POST" and line["path"].endswith("/records"))
+    assert {"time", "level", "request", "status", "ms", "user"} <= asked.keys() and asked["status"] == 200
+    assert live.token not in live.log
+
+
+def test_health_needs_no_token_and_prometheus_reads_metrics(client: httpx.Client, shared_server: Live) -> None:
+    assert httpx.get(f"{shared_server.url}/healthz").json()["status"] == "ok"
+    send(client, make(client, "measured"), start())
+    text = client.get("/metrics").text
+    assert 'clew_request_seconds_bucket{route="/api/v1/runs/{number}/records",le="+Inf"}' in text
+    assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
+
+
+def test_deeds_are_written_down(client: httpx.Client, person: Any) -> None:
+    ada = person("ada")
+    run = make(ada, "deeds")
+    ada.put(f"/api/v1/runs/{run}/tags", json={"tags": ["paper"]})
+    ada.delete(f"/api/v1/runs/{run}")
+    name = ada.get("/api/v1/me").json()["name"]
+    found = [deed for deed in client.get("/api/v1/audit").json()["items"] if deed["user_name"] == name]
+    assert [deed["action"] for deed in found] == ["delete", "tag", "make run"]
+    assert found[0]["what"] == f"run:{run}" and found[0]["address"] == "127.0.0.1"
+
+
+def test_search_and_tags_find_runs(person: Any) -> None:
+    ada = person("ada")
+    first, second = make(ada, "gnn-wide"), make(ada, "transformer")
+    ada.put(f"/api/v1/runs/{second}/tags", json={"tags": ["paper", "best"]})
+
+    def found(**asked: Any) -> list[int]:
+        return [row["id"] for row in ada.get("/api/v1/runs", params=asked).json()["items"]]
+
+    assert found(search="GNN") == [first] and found(search="100%") == [] and found(search="gnn_wide") == []
+    assert found(tag=["paper", "best"]) == [second] and found(tag=["paper", "other"]) == []
+    assert found(search="paper") == [second] and found(state="failed") == []
+    told = ada.get("/api/v1/runs", params={"limit": 1}).json()
+    assert [told["items"][0]["id"], told["next"]] == [second, second]
+    assert found(limit=1, after=second) == [first]
+
+
+SECONDS = float(os.environ.get("CLEW_KILL_SECONDS", "5"))
+"""Of load; `CLEW_KILL_SECONDS=120` is the whole of it, with a kill every 10 s."""
+
+
+def test_every_point_is_there_once_though_the_server_is_killed(
+    server: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_SERVER", server.url)
+    monkeypatch.setenv("CLEW_TOKEN", server.token)
+    over, kills = threading.Event(), []
+
+    def kill() -> None:
+        while not over.wait(min(10.0, SECONDS / 6)):
+            server.stop(signal.SIGKILL)
+            kills.append(time.time())
+            server.start()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    (tmp_path / "runs").mkdir()
+    told = load.report(tmp_path / "runs", first=0, runs=20, seconds=SECONDS, begin=time.time())
+    over.set()
+    killer.join()
+    assert kills and told["written"] == pytest.approx(20 * SECONDS * load.RATE, rel=0.1)
+    with server.client() as client:
+        rows = client.get("/api/v1/runs", params={"limit": 100}).json()["items"]
+        assert len(rows) == 20
+        for row in rows:
+            here = list(Run(tmp_path / "runs" / row["name"]).records())
+            kept = client.get(f"/api/v1/runs/{row['id']}/records", params={"limit": 1000}).json()["items"]
+            assert kept == here[:1000]
+            assert loss(client, row["id"])["count"] == len(here) - 2

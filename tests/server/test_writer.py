@@ -1,0 +1,108 @@
+"""The one writer: a commit for many, refusals that touch nobody else, and a thread that lives."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from clew.server.config import ServiceConfig
+from clew.server.database.tables import groups
+from clew.server.problems import RefusedError
+from clew.server.service import Service
+from clew.server.writer import Change
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    opened = Service.open(ServiceConfig(folder=tmp_path / "service"))
+    yield opened
+    opened.close()
+
+
+def _add(name: str) -> Callable[[Change], int]:
+    return lambda change: change.add(groups, name=name, created=0.0)
+
+
+def _names(service: Service) -> set[str]:
+    with service.database.read() as connection:
+        return set(connection.scalars(sa.select(groups.c.name)))
+
+
+def _held(service: Service) -> threading.Event:
+    """Keeps the writer busy until the event is set, so that what comes meanwhile goes together."""
+    go, begun = threading.Event(), threading.Event()
+
+    def hold(_: Change) -> None:
+        begun.set()
+        go.wait(30)
+
+    service.writer.do(hold)
+    begun.wait(30)
+    return go
+
+
+def test_what_waits_shares_a_commit(service: Service) -> None:
+    go = _held(service)
+    futures = [service.writer.do(_add(f"group-{number}")) for number in range(50)]
+    before = service.writer.commits
+    go.set()
+    assert len({future.result(30) for future in futures}) == 50
+    assert service.writer.commits - before == 2
+    assert len(_names(service)) == 50
+
+
+def test_a_refusal_undoes_its_own_work_alone(service: Service) -> None:
+    def refused(change: Change) -> None:
+        change.add(groups, name="half", created=0.0)
+        raise RefusedError(409, "no")
+
+    go = _held(service)
+    good = [service.writer.do(_add(name)) for name in ("a", "b")]
+    bad = service.writer.do(refused)
+    twice = service.writer.do(_add("a"))
+    go.set()
+    assert all(future.result(30) for future in good)
+    with pytest.raises(RefusedError):
+        bad.result(30)
+    with pytest.raises(sa.exc.IntegrityError):
+        twice.result(30)
+    assert _names(service) == {"a", "b"}
+
+
+def test_it_outlives_what_goes_wrong_after_a_commit(service: Service) -> None:
+    def work(change: Change) -> None:
+        change.add(groups, name="done", created=0.0)
+        change.after.append(lambda: dict[str, None]().__getitem__("nothing"))
+
+    service.writer.do(work).result(30)
+    service.writer.do(_add("next")).result(30)
+    assert _names(service) == {"done", "next"}
+
+
+def test_too_much_waiting_is_refused(tmp_path: Path) -> None:
+    config = ServiceConfig.model_validate({"folder": tmp_path / "busy", "limits": {"waiting": 10}})
+    service = Service.open(config)
+    go = _held(service)
+    futures = [service.writer.do(_add(f"group-{number}")) for number in range(10)]
+    with pytest.raises(RefusedError, match="more to write") as refused:
+        service.writer.do(_add("late"))
+    assert refused.value.status == 503 and refused.value.wait
+    go.set()
+    assert all(future.result(30) for future in futures)
+    service.close()
+
+
+def test_what_was_handed_over_is_written_before_the_end(tmp_path: Path) -> None:
+    service = Service.open(ServiceConfig(folder=tmp_path / "ending"))
+    go = _held(service)
+    for number in range(20):
+        service.writer.do(_add(f"group-{number}"))
+    threading.Timer(0.2, go.set).start()
+    service.close()
+    again = Service.open(ServiceConfig(folder=tmp_path / "ending"))
+    assert len(_names(again)) == 20
+    again.close()

@@ -1,0 +1,128 @@
+"""Models kept in a folder: found by their numbers, brought back whole."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew import Dataset, Run, settings, storage
+from clew.errors import ConfigError, DataError
+from clew.storage import models
+from clew.storage.models import model_card
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
+
+
+def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    place = models.keep(run, str(tmp_path / "models"), ("model", "plots", "report"))
+    (found,) = models.find(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
+    assert found.location == place
+    assert found.facts["dataset_key"] == dataset.manifest.key and found.facts["metric"] == "loss"
+    brought = models.bring(place, tmp_path / "model")
+    assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
+    assert (tmp_path / "model" / "report.html").exists()
+    judged = clew.evaluate(brought, data=dataset)
+    before = {name: item["value"] for name, item in run.evaluations()["test"]["metrics"].items()}
+    assert {name: item.value for name, item in judged.tallies.items() if item.scalar} == pytest.approx(
+        before, nan_ok=True
+    )
+
+
+def test_the_numbers_are_those_of_the_best_validation(run: Run, tmp_path: Path) -> None:
+    models.keep(run, str(tmp_path / "models"))
+    (found,) = models.find(str(tmp_path / "models"))
+    losses = [record["metrics"]["loss"] for record in run.records(kind="validation")]
+    assert found.facts["val_loss"] == min(losses)
+    assert models.find(str(tmp_path / "models"), f"val_loss < {min(losses)}") == []
+
+
+def test_keeping_again_adds_what_is_new(run_copy: Run, tmp_path: Path) -> None:
+    first = models.keep(run_copy, str(tmp_path / "models"))
+    assert models.keep(run_copy, str(tmp_path / "models"), ("model", "plots")) == first
+    assert (Path(first) / "plots").is_dir()
+    assert len(models.find(str(tmp_path / "models"))) == 1
+
+
+def test_a_model_that_was_brought_keeps_what_was_known(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+    place = models.keep(run, str(tmp_path / "models"))
+    brought = models.bring(place, tmp_path / "model")
+    clew.evaluate(brought, data=dataset, split="val", name="mine")
+    models.keep(brought, str(tmp_path / "models"), name=Path(place).name)
+    (found,) = models.find(str(tmp_path / "models"), "mine_loss < 100")
+    assert found.facts["val_loss"] > 0
+
+
+def test_a_condition_that_cannot_be_is_told(run: Run, tmp_path: Path) -> None:
+    models.keep(run, str(tmp_path / "models"))
+    with pytest.raises(ConfigError, match=r"no model has a number 'val_los'; did you mean 'val_loss'\?"):
+        models.find(str(tmp_path / "models"), "val_los < 1")
+    with pytest.raises(DataError, match="no such folder"):
+        models.find(str(tmp_path / "none"))
+
+
+def test_an_altered_model_is_refused(run: Run, tmp_path: Path) -> None:
+    place = Path(models.keep(run, str(tmp_path / "models")))
+    weights = place / "checkpoints" / "best.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(DataError, match=r"best.safetensors: not what was stored \(checksum mismatch\)"):
+        models.bring(str(place), tmp_path / "model")
+
+
+def test_the_hash_of_settings_does_not_depend_on_places(run_copy: Run) -> None:
+    before = model_card.config_hash(run_copy.config())
+    run_copy.settle(dataset="elsewhere", store={"to": "s3://bucket"})
+    assert model_card.config_hash(run_copy.config()) == before
+    run_copy.settle(epochs=77)
+    assert model_card.config_hash(run_copy.config()) != before
+
+
+def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
+    small = settings.load_settings(
+        "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
+    )
+    run = clew.train(small.recipe, dataset, small.train, output=tmp_path / "run")
+    (found,) = models.find(str(tmp_path / "models"))
+    kept = Path(found.location)
+    assert (kept / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
+    assert (kept / "report.html").exists()
+
+
+def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    place = str(tmp_path / "file" / "models")
+    small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={place}"])
+    with pytest.warns(UserWarning, match=f"the run is whole, but was not stored: .*clew model put .*run {place}"):
+        run = clew.train(small.recipe, dataset, small.train, output=tmp_path / "run")
+    assert run.state == "finished"
+    assert "not stored" in next(run.records("store"))["message"]
+
+
+def test_secrets_do_not_get_into_settings() -> None:
+    with pytest.raises(ConfigError, match="has a password or token in it"):
+        settings.load_settings("tracking", ["train.store.to=https://me:word@host/models"])
+
+
+def test_a_dataset_in_a_store_is_trained_on(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = f"memory://{tmp_path.name}"
+    storage.copy(dataset.path, f"{place}/dataset")
+    small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1"])
+    run = clew.train(small.recipe, f"{place}/dataset", small.train, output=f"{place}/runs/mine")
+    assert run.path == Path("runs/mine") and run.config().data["train"]["dataset"] == f"{place}/dataset"
+    assert json.loads(storage.read(f"{place}/runs/mine", "clew.json"))["run"] == "mine"
+
+
+def test_a_dataset_is_prepared_into_a_store(events: Path, dataset: Dataset, tmp_path: Path) -> None:
+    place = f"memory://{tmp_path.name}/dataset"
+    made = clew.prepare("tracking", input=[str(events)], output=place, workers=1)
+    assert made.manifest == dataset.manifest
+    made.verify()
+    assert clew.prepare("tracking", input=[str(events)], output=place, workers=1).manifest == dataset.manifest
+    with pytest.raises(DataError, match="holds another dataset"):
+        clew.prepare("tracking", input=[str(events)], output=place, workers=1, seed=5)

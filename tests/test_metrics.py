@@ -1,0 +1,237 @@
+"""Metrics: exact under any split of the data, and right on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew import figure
+from clew.metrics import F1, Binned, Confusion, Mean, Metric, Ratio, Roc, add_metrics, metric_values, wilson
+
+EDGES = [0.0, 0.25, 0.5, 1.0]
+Fill = Callable[[Any, Any, Any, Any], Metric]
+FILLS: dict[str, Fill] = {
+    "mean": lambda x, a, b, w: Mean(float((x * w).sum()), float(w.sum())),
+    "ratio": lambda x, a, b, w: Ratio.of(a),
+    "weighted ratio": lambda x, a, b, w: Ratio.of(a, w),
+    "f1": lambda x, a, b, w: F1.of(a, b),
+    "weighted f1": lambda x, a, b, w: F1.of(a, b, w),
+    "binned": lambda x, a, b, w: Binned.of(x, a, EDGES, axis="x [mm]", label="efficiency", weights=w),
+    "roc": lambda x, a, b, w: Roc.of(x, a),
+    "weighted roc": lambda x, a, b, w: Roc.of(x, a, w),
+    "confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes")),
+    "weighted confusion": lambda x, a, b, w: Confusion.of(a, b, ("no", "yes"), w),
+}
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
+    """Scores in [0, 1], two boolean arrays and weights (some negative), all of one length."""
+    count = draw(st.integers(0, 30))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    flags = rng.random((2, count)) < draw(st.sampled_from([0.0, 0.3, 1.0]))
+    return rng.random(count), flags[0], flags[1], rng.uniform(-1, 3, count)
+
+
+def assert_close(left: Metric, right: Metric) -> None:
+    assert type(left) is type(right)
+    for part in dataclasses.fields(left):
+        mine, theirs = getattr(left, part.name), getattr(right, part.name)
+        assert mine == theirs if isinstance(mine, (str, tuple)) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", FILLS)
+@settings(max_examples=50, deadline=None)
+@given(samples(), st.lists(st.integers(0, 30), max_size=5))
+def test_a_tally_is_the_same_under_any_split(name: str, sample: tuple[Any, ...], cuts: list[int]) -> None:
+    fill, whole = FILLS[name], FILLS[name](*sample)
+    pieces = zip(*(np.split(array, sorted(cuts)) for array in sample), strict=True)
+    summed = add_metrics({"it": fill(*piece)} for piece in pieces)["it"]
+    assert_close(summed, whole)
+    if "weighted" not in name:
+        assert summed.value == pytest.approx(whole.value, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", FILLS)
+def test_nothing_counted_is_nan(name: str) -> None:
+    none, flags = np.zeros(0), np.zeros(0, dtype=bool)
+    empty = FILLS[name](none, flags, flags, none)
+    assert math.isnan(empty.value)
+    assert math.isnan(empty.error)
+
+
+@pytest.mark.parametrize(
+    ("passed", "total", "expected"),
+    [(50, 100, 0.049751859510499), (1, 4, 0.2), (9, 9, 0.05), (0, 9, 0.05), (1, 1, 0.25)],
+)
+def test_the_wilson_error_is_that_of_the_formula(passed: int, total: int, expected: float) -> None:
+    assert Ratio(passed, total).error == pytest.approx(expected, rel=1e-12)
+    assert Ratio.of([True] * passed + [False] * (total - passed)).error == pytest.approx(expected, rel=1e-12)
+
+
+def test_weights_all_alike_change_neither_value_nor_error() -> None:
+    passed = [True, False, False, False]
+    heavy, plain = Ratio.of(passed, [3.0] * 4), Ratio.of(passed)
+    assert (heavy.value, heavy.error) == pytest.approx((plain.value, plain.error), rel=1e-12)
+
+
+def test_negative_weights_count_against() -> None:
+    ratio = Ratio.of([True, True, False, False], [2.0, -1.0, 1.0, 1.0])
+    assert (ratio.passed, ratio.total, ratio.squares) == (1.0, 3.0, 7.0)
+    assert ratio.value == pytest.approx(1 / 3)
+    count = 9 / 7
+    expected = math.sqrt((2 / 9) / count + 1 / (4 * count**2)) / (1 + 1 / count)
+    assert ratio.error == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_total_that_is_not_positive_has_no_error() -> None:
+    assert math.isnan(Ratio.of([True, False], [1.0, -1.0]).value)
+    assert math.isnan(Ratio.of([True, False], [1.0, -2.0]).error)
+    assert np.isnan(wilson([0, 1], [0, -1], [0, 1])).all()
+
+
+def test_mean_divides_the_total_by_the_weight() -> None:
+    assert (Mean(6.0, 2.0) + Mean(0.0, 2.0)).value == 1.5
+
+
+@settings(max_examples=60, deadline=None)
+@given(samples())
+def test_f1_is_the_harmonic_mean_of_precision_and_recall(sample: tuple[Any, ...]) -> None:
+    _, said, true, _ = sample
+    score = F1.of(said, true).value
+    if (said & true).any():
+        precision, recall = (said & true).sum() / said.sum(), (said & true).sum() / true.sum()
+        assert score == pytest.approx(2 / (1 / precision + 1 / recall), rel=1e-12)
+    else:
+        assert score == 0.0 if (said | true).any() else math.isnan(score)
+
+
+def test_f1_value_and_error_of_known_counts() -> None:
+    score = F1(hits=8, false=1, missed=3)
+    assert score.value == 0.8
+    assert score.error == pytest.approx(math.sqrt(1536) / 400, rel=1e-12)
+
+
+def mann_whitney(scores: Any, truth: Any) -> float:
+    signal, background = scores[truth][:, None], scores[~truth][None, :]
+    return float(np.mean((signal > background) + 0.5 * (signal == background)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(Roc.BINS // 4, 3 * Roc.BINS // 4), st.booleans()), min_size=2, max_size=40))
+def test_auc_of_scores_a_bin_apart_is_exact_ties_included(pairs: list[tuple[int, bool]]) -> None:
+    logits = (np.array([pair[0] for pair in pairs]) - Roc.BINS / 2 + 0.5) * 2 * Roc.REACH / Roc.BINS
+    scores, truth = 1 / (1 + np.exp(-logits)), np.array([pair[1] for pair in pairs])
+    found = Roc.of(scores, truth).value
+    if truth.all() or not truth.any():
+        assert math.isnan(found)
+    else:
+        assert found == pytest.approx(mann_whitney(scores, truth), abs=1e-12)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
+def test_auc_of_smooth_scores_is_within_two_bins(power: float) -> None:
+    rng = np.random.default_rng(1)
+    truth = rng.random(3000) < 0.3
+    scores = rng.random(3000) ** np.where(truth, 1 / power, 1.0)
+    assert Roc.of(scores, truth).value == pytest.approx(mann_whitney(scores, truth), abs=2 / Roc.BINS)
+
+
+def test_scores_at_and_beyond_the_ends_are_counted_in_the_last_bins() -> None:
+    roc = Roc.of([-0.1, 0.0, 1.0, 1.2], [False, False, True, True])
+    assert (roc.background[0], roc.signal[-1], roc.value) == (2, 2, 1.0)
+
+
+def test_binned_leaves_out_values_outside_its_edges() -> None:
+    binned = Binned.of([-1, 0.1, 0.3, 0.9, 5, np.nan], [1, 1, 0, 1, 1, 1], EDGES, axis="x", label="efficiency")
+    assert binned.passed.tolist() == [1, 0, 1]
+    assert binned.total.tolist() == [1, 1, 1]
+    assert binned.value == pytest.approx(2 / 3)
+
+
+def numbers_in(data: Any) -> list[Any]:
+    text = json.dumps(data, allow_nan=False)
+    return [item for trace in json.loads(text)["data"] for axis in "xy" for item in trace[axis]]
+
+
+def test_a_binned_figure_is_plain_json_with_gaps_for_empty_bins() -> None:
+    binned = Binned.of([0.1, 0.6], [True, False], EDGES, axis="pT [GeV]", label="efficiency")
+    drawn = binned.figure("Efficiency")
+    assert numbers_in(drawn).count(None) == 1
+    assert drawn["data"][1]["y"] == [1.0, None, 0.0]
+    assert drawn["layout"]["xaxis"]["title"]["text"] == "pT [GeV]"
+
+
+@pytest.mark.parametrize("name", ["binned", "roc"])
+@settings(max_examples=40, deadline=None)
+@given(samples())
+def test_every_figure_is_strict_json(name: str, sample: tuple[Any, ...]) -> None:
+    drawn = FILLS[name](*sample).figure("title")
+    assert drawn is not None
+    assert numbers_in(drawn)
+
+
+def test_tallies_without_a_plot_draw_nothing() -> None:
+    assert Mean(1.0, 1.0).figure("title") is None
+
+
+def test_plain_numbers_lose_only_what_json_cannot_hold() -> None:
+    assert figure.plain([1.0, math.nan, -math.inf, 0.123456789]) == [1.0, None, None, 0.123457]
+    assert figure.plain(np.array([1, 2])) == [1, 2]
+    assert figure.plain([]) == []
+
+
+def test_kinds_do_not_mix() -> None:
+    with pytest.raises(TypeError, match="cannot add Ratio to Mean"):
+        Mean(1.0, 1.0) + Ratio(1, 1)  # type: ignore[operator]
+    with pytest.raises(TypeError, match="cannot add Mean to Ratio"):
+        add_metrics([{"a": Ratio(1, 1)}, {"a": Mean(1.0, 1.0)}])
+
+
+def test_binned_tallies_with_other_edges_or_labels_do_not_add() -> None:
+    left = Binned.of([0.1], [True], EDGES, axis="x", label="efficiency")
+    for right in (
+        Binned.of([0.1], [True], [0.0, 1.0], axis="x", label="efficiency"),
+        Binned.of([0.1], [True], EDGES, axis="y", label="efficiency"),
+    ):
+        with pytest.raises(AssertionError, match="differs"):
+            _ = left + right
+
+
+def test_tallies_that_are_there_for_their_plot_give_no_number() -> None:
+    binned = Binned.of([0.1], [True], EDGES, axis="x", label="efficiency")
+    assert metric_values({"efficiency": binned, "loss": Mean(1.0, 2.0)}) == {"loss": 0.5}
+
+
+def test_a_name_missing_from_a_batch_counts_as_zero_there() -> None:
+    total = add_metrics([{"a": Ratio(1, 2)}, {"b": Ratio(1, 1)}, {"a": Ratio(1, 2)}])
+    assert total == {"a": Ratio(2, 4), "b": Ratio(1, 1)}
+    assert metric_values(total) == {"a": 0.5, "b": 1.0}
+    assert add_metrics([]) == {}
+
+
+def test_a_confusion_counts_what_was_taken_for_what() -> None:
+    found = Confusion.of([0, 1, 1, 2, 0], [0, 1, 2, 2, 7], ("a", "b", "c"))
+    assert found.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    assert found.value == 0.75
+    drawn = found.figure("flavour")
+    assert drawn["data"][0]["z"][2] == [0.0, 0.5, 0.5]
+    assert drawn["layout"]["title"]["text"] == "Flavour, shares of each true class"
+    json.dumps(drawn, allow_nan=False)
+    assert metric_values({"confusion": found}) == {}
+
+
+def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:
+    def ticks(*y: float) -> object:
+        drawn = figure.figure([figure.line([0, 1], y, "it")], title="", yaxis={"type": "log"})
+        return drawn["layout"]["yaxis"].get("dtick")
+
+    assert [ticks(1, 1e5), ticks(1, 20), ticks(1, 2)] == [1, "D2", None]

@@ -1,0 +1,244 @@
+"""What every asynchronous strategy promises, however its processes were started."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clew
+from clew import Dataset, Run, Table
+from clew.errors import ClewError, ConfigError, StoppedError, WorkerError
+from clew.training.api import resume
+from clew.training.asynchronous.master import Holder
+from clew.training.config import CENTRAL, TrainConfig
+from tests.training import recipe, validations, weights
+
+pytestmark = pytest.mark.timeout(300)
+
+BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[3]
+SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}, "workers": 2}
+CASES: dict[str, Any] = {
+    **{name: {"strategy": name} for name in CENTRAL},
+    "two masters": {"strategy": "downpour", "central": {"masters": 2}},
+    "two masters, rounds": {"strategy": "diloco", "central": {"masters": 2, "sync_every": 2}},
+    "three masters, quorum": {"strategy": "backup", "central": {"masters": 3, "quorum": 0.5}},
+    "three masters, four workers": {"strategy": "downpour", "workers": 4, "central": {"masters": 3}},
+    "groups": {"strategy": "downpour", "central": {"groups": 2}},
+    "groups, energy": {"strategy": "gem", "central": {"groups": 2}},
+    "overlap": {"strategy": "downpour", "central": {"overlap": True}},
+    "overlap, deltas": {"strategy": "downpour", "central": {"overlap": True, "sync_every": 2}},
+    "overlap, elastic": {"strategy": "easgd", "central": {"overlap": True, "sync_every": 2}},
+    "bf16": {"strategy": "downpour", "central": {"transfer": "bf16"}},
+    "staleness": {"strategy": "downpour", "central": {"staleness": 1}},
+    "warm-up": {"strategy": "downpour", "central": {"warmup": 5}},
+    "thread": {"strategy": "downpour", "validation": "thread"},
+    "disk": {"strategy": "downpour", "loading": {"keep": "disk", "window": 2}},
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    folder = tmp_path_factory.mktemp("chain")
+    x = np.random.default_rng(3).normal(size=(600, 3)).astype(np.float32)
+    Table({"x": x, "y": np.tanh(x @ [1, -2, 0.5]).astype(np.float32)}).save(folder / "events.h5")
+    source, shares = [str(folder / "events.h5")], {"train": 0.8, "val": 0.2}
+    return clew.prepare(recipe("chain"), input=source, output=str(folder / "set"), split=shares, workers=1)
+
+
+def seen(log: Path) -> Counter[str]:
+    return Counter(line for file in log.iterdir() for line in file.read_text().split())
+
+
+def train(data: Dataset, folder: Path, norm: bool = False, fault: str = "none", **settings: Any) -> Run:
+    log = folder / "samples"
+    log.mkdir(exist_ok=True)
+    chain = recipe("chain", log=str(log), norm=norm, fault=fault)
+    return clew.train(chain, data, output=folder / "run", **{**SETTINGS, **settings})
+
+
+def check(run: Run, data: Dataset, epochs: int = 2) -> dict[str, Any]:
+    """Every sample once an epoch, every process ended, every validation there; what the workers did."""
+    assert run.state == "finished"
+    for stream in run.streams():
+        end = run.last("end", stream)
+        assert end is not None and end["status"] == "finished", stream
+    assert {record["epoch"] for record in run.records(kind="validation")} == set(range(epochs))
+    told = run.last("workers")
+    assert told is not None
+    if not told["returned"]:
+        everything = [str(number) for number in data.read("train").fixed("number")]
+        assert seen(run.path.parent / "samples") == Counter(dict.fromkeys(everything, epochs))
+    last = run.last("step")
+    assert last is not None and last["samples"] == epochs * data.splits["train"]
+    return told
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_sample_is_learned_from_once_an_epoch(name: str, data: Dataset, tmp_path: Path) -> None:
+    run = train(data, tmp_path, **CASES[name])
+    told = check(run, data)
+    swing = 2.0 if "rounds" in name else 1.0  # a dozen steps with momentum 0.9: 0.1 to 1.4, by how the rounds fall
+    assert validations(run)[-1]["loss"] < swing
+    central = CASES[name].get("central", {})
+    workers = CASES[name].get("workers", 2)
+    assert len(run.streams()) == workers + central.get("masters", 1) + central.get("groups", 0)
+    assert sum(told["staleness"].values()) > 0, "updates reached the first master"
+    if name == "staleness":
+        assert max(map(int, told["staleness"])) <= 1
+    if "quorum" not in name:
+        assert told["returned"] == 0
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_one_process_takes_the_same_steps(name: str, data: Dataset, tmp_path: Path) -> None:
+    run = train(data, tmp_path, strategy=name, workers=1, central={"masters": 0})
+    told = check(run, data)
+    assert list(told["staleness"]) == ["0"]
+    assert len(run.streams()) == 1
+
+
+def test_alone_gradients_sent_to_a_master_are_the_plain_training(data: Dataset, tmp_path: Path) -> None:
+    plain = clew.train(recipe("chain"), data, output=tmp_path / "plain", **{**SETTINGS, "workers": 1})
+    run = train(data, tmp_path, strategy="downpour", workers=1, central={"masters": 0})
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    other = train(data, apart, strategy="backup", workers=1)
+    for key, tensor in weights(plain).items():
+        torch.testing.assert_close(weights(run)[key], tensor)
+        torch.testing.assert_close(weights(other)[key], tensor)
+
+
+@pytest.mark.parametrize("name", ["downpour", "easgd", "diloco"])
+@pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
+def test_launched_processes_do_the_same(how: str, name: str, data: Dataset, tmp_path: Path) -> None:
+    starter = {
+        "torchrun": [
+            str(BIN / "torchrun"),
+            "--standalone",
+            "--nproc-per-node",
+            "3",
+            "-m",
+            "tests.training.asynchronous.driver",
+        ],
+        "mpiexec": [str(BIN / "mpiexec"), "-n", "3", sys.executable, "-m", "tests.training.asynchronous.driver"],
+    }[how]
+    command = [*starter, str(data.path), str(tmp_path), name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, env={**os.environ})
+    assert done.returncode == 0, done.stdout + done.stderr
+    check(Run.open(tmp_path / "run"), data)
+
+
+def test_a_worker_that_fails_fails_the_run_with_its_words(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(WorkerError, match="boom on purpose"):
+        train(data, tmp_path, fault="always", strategy="downpour")
+    assert Run.open(tmp_path / "run").state == "failed"
+
+
+@pytest.mark.parametrize("name", CENTRAL)
+def test_a_stopped_training_goes_on(name: str, data: Dataset, tmp_path: Path) -> None:
+    """In one process, where the result is the same to the bit: master's and worker's optimisers, place, randomness."""
+    more: dict[str, Any] = {"strategy": name, "workers": 1, "central": {"masters": 0, "sync_every": 1}, "epochs": 40}
+    (tmp_path / "a").mkdir()
+    whole = train(data, tmp_path / "a", **more)
+    (tmp_path / "b").mkdir()
+    with pytest.raises(StoppedError):
+        train(data, tmp_path / "b", fault="stop", **more)
+    run = resume(tmp_path / "b" / "run")
+    check(run, data, epochs=40)
+    assert 60 <= next(run.records(kind="resume"))["step"] < 40 * 20
+    for key, tensor in weights(whole).items():
+        assert torch.equal(weights(run)[key], tensor), key
+
+
+@pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
+def test_several_processes_go_on(name: str, data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(StoppedError):
+        train(data, tmp_path, time_limit_minutes=0.05, **{**CASES[name], "epochs": 2000})
+    before = Run.open(tmp_path / "run").last("step")
+    assert before is not None
+    epochs = before["epoch"] + 4
+    run = resume(tmp_path / "run", time_limit_minutes=10, epochs=epochs)
+    assert next(run.records(kind="resume"))["step"] > 0
+    last = run.last("step")
+    assert run.state == "finished" and last is not None
+    assert last["samples"] == epochs * data.splits["train"]
+
+
+def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -> None:
+    plain = clew.train(recipe("chain", norm=True), data, output=tmp_path / "plain", **{**SETTINGS, "workers": 1})
+    run = train(data, tmp_path, norm=True, strategy="downpour", epochs=4)
+    for key in ("2.running_mean", "2.running_var"):
+        torch.testing.assert_close(weights(run)[key], weights(plain)[key], rtol=0.5, atol=0.2)
+        assert not torch.equal(weights(run)[key], torch.full_like(weights(run)[key], float("var" in key)))
+
+
+@pytest.mark.parametrize("validation", ["shared", "thread", "background"])
+def test_what_was_validated_is_what_was_kept(validation: str, data: Dataset, tmp_path: Path) -> None:
+    run = train(data, tmp_path, strategy="downpour", validation=validation)
+    found = clew.evaluate(run, split="val", weights="last").tallies["loss"].value
+    assert found == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["downpour", "gem", "diloco"])
+def test_every_message_that_is_sent_is_received(name: str, data: Dataset, tmp_path: Path) -> None:
+    told = check(train(data, tmp_path, strategy=name), data)
+    messages = told["messages"]
+    assert [messages["received"], messages["sent"]] == messages["workers"]
+
+
+def test_an_update_that_is_a_mean_counts_every_worker_by_its_batches() -> None:
+    config = TrainConfig(strategy="diloco", central={"optimizer": {"name": "sgd", "lr": 1.0}})
+    holder = Holder(torch.zeros(3), 2, config)
+    holder.take_mean([torch.tensor([1.0, 2.0, 7.0]), torch.tensor([5.0, 2.0, 3.0])], [3.0, 1.0])
+    assert holder.values.tolist() == [-2.0, -2.0, 6.0]
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ClewError, match=r"loss is nan at step .* its samples are in"):
+        clew.train(recipe("chain", fault="nan"), data, output=tmp_path / "run", strategy="easgd", **SETTINGS)
+    assert Run.open(tmp_path / "run").state == "failed"
+
+
+def test_training_stops_early(data: Dataset, tmp_path: Path) -> None:
+    early = {"patience": 2, "min_delta": 10.0}
+    run = train(data, tmp_path, strategy="downpour", epochs=60, early_stopping=early)
+    assert len(validations(run)) < 60
+
+
+def test_training_ends_at_its_target_and_after_its_steps(data: Dataset, tmp_path: Path) -> None:
+    target = {"metric": "loss", "value": 100.0, "direction": "minimize"}
+    (tmp_path / "a").mkdir()
+    run = train(data, tmp_path / "a", strategy="downpour", epochs=50, target=target)
+    assert len(validations(run)) < 10
+    (tmp_path / "b").mkdir()
+    run = train(data, tmp_path / "b", strategy="easgd", epochs=50, steps=7)
+    told = run.last("workers")
+    assert told is not None and told["step"] == 7
+    end = run.end()
+    assert end is not None and end["message"] == "7 steps are done"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"strategy": "diloco", "central": {"overlap": True}}, "overlap goes with downpour and easgd"),
+        ({"strategy": "backup", "central": {"groups": 1}}, "groups goes with downpour, easgd and gem"),
+        ({"strategy": "gem", "central": {"staleness": 1}}, "staleness goes with"),
+        ({"strategy": "easgd", "workers": 2, "central": {"masters": 0}}, "masters 0 is for one worker alone"),
+        ({"strategy": "easgd", "ema": 0.9}, "ema cannot be used with easgd"),
+        ({"strategy": "allreduce", "central": {"masters": 2}}, "central is for downpour"),
+        ({"strategy": "allreduce", "validation": "thread"}, "validation thread goes with"),
+        ({"strategy": "downpour", "workers": 0}, "workers 0 needs central.listen"),
+    ],
+)
+def test_settings_that_do_not_go_together(settings: dict[str, Any], told: str, data: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=told):
+        train(data, tmp_path, **settings)

@@ -1,0 +1,197 @@
+"""What steers a training: when it ends, how fast it learns, what it keeps, and what it does with a bad batch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import clew
+from clew import Dataset, Run, Table
+from clew.errors import ConfigError, DataError, StoppedError
+from clew.training.api import resume
+from clew.training.config import TrainConfig
+from clew.training.control import Schedule, Verdict
+from tests.training import RECIPES, losses, recipe, validations, weights
+
+STILL = {"lr": 1e-12}
+"""A rate at which nothing is learned."""
+
+
+def train(data: Dataset, output: Path, name: str = "line", **settings: Any) -> Run:
+    return clew.train(recipe(name), data, output=output, **{"threads": 1, "log_every": 1, "batch_size": 32, **settings})
+
+
+def ending(run: Run) -> str:
+    end = run.last("end")
+    assert end is not None and end["status"] == "finished"
+    return str(end["message"])
+
+
+@pytest.mark.parametrize("steps", [1, 8, 11])
+def test_a_number_of_steps_ends_a_training(flat: Dataset, tmp_path: Path, steps: int) -> None:
+    run = train(flat, tmp_path / "run", epochs=50, steps=steps)
+    assert len(losses(run)) == steps
+    assert ending(run) == f"{steps} steps are done"
+    assert len(validations(run)) == -(-steps // -(-flat.splits["train"] // 32))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_minutes_end_a_training(flat: Dataset, tmp_path: Path, workers: int) -> None:
+    run = train(flat, tmp_path / "run", epochs=100_000, minutes=0.01, workers=workers)
+    assert ending(run) == "0.01 minutes are over"
+    assert validations(run) and run.checkpoint("best").exists()
+
+
+def test_patience_ends_a_training_that_does_not_get_better(flat: Dataset, tmp_path: Path) -> None:
+    run = train(flat, tmp_path / "run", epochs=50, optimizer=STILL, early_stopping={"patience": 3, "min_delta": 1e-6})
+    assert len(validations(run)) == 4
+    assert ending(run) == "loss has not got better in 3 validations"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_target_ends_a_training(flat: Dataset, tmp_path: Path, workers: int) -> None:
+    run = train(
+        flat,
+        tmp_path / "run",
+        epochs=200,
+        workers=workers,
+        optimizer={"lr": 0.02},
+        target={"metric": "near", "value": 0.9},
+    )
+    found = [each["near"] for each in validations(run)]
+    assert found[-1] >= 0.9 > max(found[:-1])
+    assert ending(run).endswith(", the target was 0.9")
+
+
+@pytest.mark.parametrize(
+    ("settings", "setting"),
+    [
+        ({"best": {"metric": "nere"}}, r"train\.best\.metric"),
+        ({"target": {"metric": "nere", "value": 1}}, r"train\.target\.metric"),
+        ({"early_stopping": {"metric": "nere"}}, r"train\.early_stopping\.metric"),
+    ],
+)
+def test_a_metric_that_is_not_there_is_told_before_the_first_step(
+    settings: dict[str, Any], setting: str, flat: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"{setting} 'nere' is not among loss, near, high"):
+        train(flat, tmp_path / "run", **settings)
+    assert not losses(Run.open(tmp_path / "run"))
+
+
+def test_early_stopping_counts_on_through_a_resume(flat: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(StoppedError):
+        train(
+            flat,
+            tmp_path / "run",
+            epochs=50,
+            optimizer=STILL,
+            early_stopping={"patience": 6, "min_delta": 1e-6},
+            time_limit_minutes=0.0005,
+        )
+    before = len(validations(Run.open(tmp_path / "run")))
+    run = resume(tmp_path / "run", time_limit_minutes=10)
+    assert len(validations(run)) == 7 > before
+
+
+def test_a_plateau_cuts_the_rate() -> None:
+    config = TrainConfig.model_validate({"schedule": {"name": "plateau", "epochs": 2, "factor": 0.1}})
+    schedule = Schedule(config, 100, 10)
+    verdict = Verdict(config, schedule)
+    rates = []
+    for loss in (1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.1):
+        verdict.see({"loss": loss})
+        rates.append(schedule.at(0))
+    assert rates == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01])
+
+
+def test_a_batch_that_is_not_finite_is_saved_and_its_column_named(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32)
+    Table({"x": x, "y": x[:, 0]}).save(tmp_path / "events.h5")
+    source = {"train": [str(tmp_path / "events.h5")]}
+    x[60, 1] = 1e30  # finite, but its square is not
+    Table({"x": x[50:], "y": x[50:, 0]}).save(tmp_path / "val.h5")
+    data = clew.prepare(
+        recipe("line"), input={"train": str(tmp_path / "val.h5"), "val": source["train"]}, output=str(tmp_path / "set")
+    )
+    with pytest.raises(clew.errors.ClewError, match=r"loss is inf at step \d+; .*its samples are in ") as caught:
+        train(data, tmp_path / "run", epochs=1, log_every=4, batch_size=10, optimizer={"lr": 1e-3})
+    saved = Table.load(str(caught.value).rpartition(" in ")[2])
+    assert len(saved) == 10
+    assert saved.fixed("x").max() == pytest.approx(1e30)
+
+
+def test_an_average_of_weights_is_what_is_validated_and_kept(flat: Dataset, tmp_path: Path) -> None:
+    plain = train(flat, tmp_path / "plain", epochs=2, optimizer={"lr": 0.05})
+    run = train(flat, tmp_path / "run", epochs=2, optimizer={"lr": 0.05}, ema=0.95)
+    assert losses(run) == losses(plain)
+    assert weights(run)["0.weight"].sub(weights(plain)["0.weight"]).abs().max() > 1e-3
+    again = clew.evaluate(run, split="val", weights="last")
+    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"precision": "fp16"}, {"compile": True}])
+def test_precision_and_compilation_change_little(settings: dict[str, Any], flat: Dataset, tmp_path: Path) -> None:
+    plain = train(flat, tmp_path / "plain", epochs=1)
+    run = train(flat, tmp_path / "run", epochs=1, **settings)
+    assert run.state == "finished"
+    for mine, theirs in zip(losses(run), losses(plain), strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=0.05)
+    exact = losses(run) == losses(plain)
+    assert exact == (settings == {"compile": True} and exact)
+
+
+def test_the_state_of_everything_goes_on_bit_for_bit(flat: Dataset, tmp_path: Path) -> None:
+    """Scheduler, scaler, moving average, early stopping and accumulation in one run that is stopped half-way."""
+    settings: dict[str, Any] = {
+        "epochs": 4,
+        "precision": "fp16",
+        "ema": 0.9,
+        "accumulate": 2,
+        "schedule": {"name": "plateau", "epochs": 1},
+        "early_stopping": {"patience": 50},
+        "checkpoint_minutes": 1e-5,
+    }
+    whole = train(flat, tmp_path / "whole", **settings)
+    with pytest.raises(StoppedError):
+        train(flat, tmp_path / "run", **settings, time_limit_minutes=0.001)
+    run = resume(tmp_path / "run", time_limit_minutes=10)
+    assert all(torch.equal(tensor, weights(whole)[name]) for name, tensor in weights(run).items())
+
+
+def test_two_runs_cannot_have_one_folder(flat: Dataset, tmp_path: Path) -> None:
+    train(flat, tmp_path / "run", epochs=1)
+    with pytest.raises(clew.errors.RunError, match="exists already; name another folder with --output"):
+        train(flat, tmp_path / "run", epochs=1)
+
+
+def test_a_disk_that_takes_no_more_is_told_and_what_was_there_stays(flat: Dataset, tmp_path: Path) -> None:
+    command = [
+        str(Path(sys.executable).parent / "clew"),
+        "train",
+        str(RECIPES / "line.py"),
+        "--dataset",
+        str(flat.path),
+    ]
+    more = ["--epochs", "1", "--set", "wide=4000", "--set", "train.threads=1", "--output", str(tmp_path / "run")]
+    limited = ["bash", "-c", 'ulimit -f 64 && exec "$@"', "bash", *command, *more]  # no file above 64 kB
+    done = subprocess.run(limited, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2, done.stderr
+    assert "last.safetensors: cannot be written" in done.stderr
+    run = Run.open(tmp_path / "run")
+    assert run.state == "failed"
+    assert not run.states()
+
+
+def test_a_column_to_bucket_by_must_be_ragged(flat: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="'x' is no ragged column"):
+        train(flat, tmp_path / "run", loading={"bucket": "x"})
+    with pytest.raises(ConfigError, match="max_items needs bucket"):
+        train(flat, tmp_path / "other", loading={"max_items": 5})

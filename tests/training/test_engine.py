@@ -1,0 +1,153 @@
+"""One step: optimisers by name, their rates, and how far a gradient may go."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from clew import Dataset
+from clew.data.dataset.batch import to_batch
+from clew.errors import ConfigError, RecipeError
+from clew.recipe import Loss
+from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
+from clew.training.control import Schedule
+from clew.training.engine import Engine, as_loss, make_optimizer
+from clew.training.strategies import Strategy
+from tests.training import recipe
+
+
+def engine(**settings: Any) -> Engine:
+    torch.manual_seed(0)
+    line = recipe("line")
+    return Engine(line, line.model(), TrainConfig.model_validate(settings), Strategy(), torch.device("cpu"))
+
+
+def moved_by_a_step(data: Dataset, **settings: Any) -> float:
+    """How far all parameters together go in one step."""
+    made = engine(**settings)
+    before = torch.cat([p.detach().flatten().clone() for p in made.model.parameters()])
+    made.step([to_batch(data.read("train"))])
+    after = torch.cat([p.detach().flatten() for p in made.model.parameters()])
+    return float((after - before).norm())
+
+
+def optimizer(**settings: Any) -> torch.optim.Optimizer:
+    config = TrainConfig.model_validate({"optimizer": settings})
+    return make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
+
+
+def rates(steps: int, *, of: int | None = None, each: int = 1, **settings: Any) -> list[float]:
+    made = Schedule(TrainConfig.model_validate({"schedule": settings}), of or steps, each)
+    return [made.at(step) for step in range(steps)]
+
+
+def test_a_constant_rate_stays() -> None:
+    assert {rates(10, name="constant")[step] for step in range(10)} == {1.0}
+
+
+def test_a_cosine_falls_from_one_to_a_hundredth() -> None:
+    found = rates(101, of=100, name="cosine")
+    assert [found[0], found[50], found[100]] == pytest.approx([1.0, 0.505, 0.01])
+    assert found[25] == pytest.approx(0.01 + 0.99 * (1 + math.sqrt(0.5)) / 2)
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_warm_up_comes_before_any_schedule() -> None:
+    found = rates(100, name="linear", warmup=0.1, floor=0.0)
+    assert found[:10] == pytest.approx([k / 10 for k in range(1, 11)])
+    assert found[10:] == pytest.approx([1 - k / 90 for k in range(90)])
+
+
+def test_steps_of_a_staircase_are_epochs() -> None:
+    assert rates(8, name="step", factor=0.1, epochs=2, each=2) == pytest.approx([1] * 4 + [0.1] * 4)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
+def test_optimisers_have_the_settings_they_were_given(name: str, kind: str) -> None:
+    made = optimizer(name=name, lr=0.3, weight_decay=0.02)
+    assert type(made).__name__ == kind
+    assert (made.param_groups[0]["lr"], made.param_groups[0]["weight_decay"]) == (0.3, 0.02)
+
+
+def test_parameters_of_an_optimiser_are_torchs() -> None:
+    assert optimizer(name="sgd", parameters={"momentum": 0.9}).param_groups[0]["momentum"] == 0.9
+    assert optimizer(name="adam", parameters={"betas": [0.8, 0.9]}).param_groups[0]["betas"] == (0.8, 0.9)
+    with pytest.raises(ConfigError, match=r"adam has no 'beta'; did you mean 'betas'\?"):
+        optimizer(name="adam", parameters={"beta": 0.9})
+    with pytest.raises(ConfigError, match="adam does not take these settings"):
+        optimizer(name="adam", parameters={"betas": [2, 3]})
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimiser_by_name_makes_a_step(name: str, flat: Dataset) -> None:
+    assert moved_by_a_step(flat, optimizer={"name": name, "lr": 0.1}) > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "rate"),
+    [
+        ({"name": "sgd"}, 4.0),
+        ({"name": "adam"}, 2.0),
+        ({"name": "adam", "lr_rule": "linear"}, 4.0),
+        ({"name": "sgd", "lr_rule": "none"}, 1.0),
+    ],
+)
+def test_the_rate_follows_the_batch_by_a_stated_rule(settings: dict[str, Any], rate: float) -> None:
+    config = TrainConfig.model_validate({"batch_size": 256, "optimizer": {"lr": 1.0, "lr_batch": 64, **settings}})
+    made = make_optimizer([torch.nn.Parameter(torch.ones(2))], config)
+    assert made.param_groups[0]["lr"] == pytest.approx(rate)
+    assert (Schedule(config, 100, 10).at(0) < 1) == (rate == 4.0)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "lion"}, {"lr": 0}, {"weight_decay": -1}, {"momentum": 0.9}])
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        OptimizerConfig.model_validate(wrong)
+
+
+def test_clipping_limits_the_norm_of_the_step(flat: Dataset) -> None:
+    plain = {"name": "sgd", "lr": 1.0}
+    free = moved_by_a_step(flat, optimizer=plain)
+    assert free > 0.2
+    assert moved_by_a_step(flat, optimizer=plain, clip=0.1) == pytest.approx(0.1, rel=1e-4)
+    assert moved_by_a_step(flat, optimizer=plain, clip=2 * free) == pytest.approx(free, rel=1e-6)
+
+
+def test_the_rate_scales_the_step(flat: Dataset) -> None:
+    made = engine(optimizer={"name": "sgd", "lr": 0.5})
+    made.rate(0.1)
+    assert made.optimizers["loss"].param_groups[0]["lr"] == pytest.approx(0.05)
+    made.rate(1.0)
+    assert made.optimizers["loss"].param_groups[0]["lr"] == 0.5
+
+
+def test_a_step_returns_the_sum_and_the_weight(flat: Dataset) -> None:
+    samples = flat.read("train")
+    ((name, (total, weight)),) = engine().step([to_batch(samples)]).items()
+    assert name == "loss"
+    assert weight == len(samples)
+    line = recipe("line")
+    torch.manual_seed(0)
+    each = line.loss(line.forward(line.model(), to_batch(samples)), to_batch(samples))
+    assert isinstance(each, torch.Tensor)
+    assert float(total) == pytest.approx(float(each.detach().sum()), rel=1e-6)
+
+
+def test_a_loss_of_another_shape_is_refused(flat: Dataset) -> None:
+    batch = to_batch(flat.read("train").slice(0, 4))
+    with pytest.raises(RecipeError, match=r"loss\(\) returned shape \(4, 1\) for 4 events"):
+        as_loss(torch.ones(4, 1), batch)
+    assert as_loss(Loss(torch.tensor(2.0), 7.0), batch).weight == 7
+    assert as_loss(torch.tensor(2.0), batch).total == 8
+
+
+def test_a_borrowed_batch_weighs_nothing(flat: Dataset) -> None:
+    batch = to_batch(flat.read("train").slice(0, 1))
+    batch.counts = False
+    for loss in (torch.ones(1), torch.tensor(3.0), Loss(torch.tensor(2.0), 7.0)):
+        total, weight = as_loss(loss, batch)
+        assert (float(total), weight) == (0, 0)

@@ -1,0 +1,166 @@
+"""Steps that are recorded and replayed; where there is no NVIDIA GPU, what can be told without one."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+
+import clew
+from clew import Dataset, Ragged, Recipe, Table
+from clew.data.dataset.batch import Batch, to_batch
+from clew.errors import RecipeError
+from clew.recipes.lartpc import LArTPC
+from clew.recipes.lartpc.settings import Image, Settings
+from clew.recipes.particleflow import ParticleFlow
+from clew.recipes.particleflow.binning import owners
+from clew.recipes.particleflow.settings import Network
+from clew.training.config import TrainConfig
+from clew.training.engine import Engine
+from clew.training.graph_recorder import Recorder, recordable
+from clew.training.strategies import Strategy, Sum
+from tests.recipes.lartpc.events import SIDE, particles
+from tests.recipes.particleflow import flow_events
+from tests.training import recipe, weights
+
+CPU = torch.device("cpu")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
+
+
+def ragged_batch(lengths: list[int]) -> Batch:
+    values = np.arange(1, sum(lengths) + 1, dtype=np.float32)
+    table = Table({"x": Ragged.from_lengths(values, np.array(lengths)), "y": np.arange(len(lengths))})
+    batch = to_batch(table)
+    batch.room = {"x": Batch.room_for(sum(lengths), bits=3)}
+    return batch
+
+
+@given(some.integers(0, 1 << 40), some.integers(2, 8))
+def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
+    found = Batch.room_for(items, bits=bits)
+    assert items <= found <= items * (1 + 2.0 ** (1 - bits))
+    assert Batch.room_for(found, bits=bits) == found
+
+
+def test_a_batch_in_room_is_itself_and_zeros() -> None:
+    first, second = ragged_batch([3, 0, 6]), ragged_batch([4, 1, 5])
+    assert first.room == second.room == {"x": 10}
+    roomy = first.in_room()
+    for batch in (second, first):  # the longer one first: what it leaves behind must go
+        roomy.fill(batch)
+        items = len(batch["x"])
+        assert torch.equal(roomy["x"][:items], batch["x"]) and not roomy["x"][items:].any()
+        assert torch.equal(roomy.ragged("x").offsets, batch.ragged("x").offsets)
+        assert torch.equal(roomy["y"], batch["y"])
+    assert roomy.roomy and not first.roomy
+
+
+@given(some.lists(some.integers(0, 5), min_size=1, max_size=9), some.integers(0, 7))
+def test_items_behind_the_last_offset_belong_to_no_event(lengths: list[int], more: int) -> None:
+    found = owners(torch.tensor([0, *np.cumsum(lengths)]), sum(lengths) + more)
+    assert found.tolist() == [*np.repeat(np.arange(len(lengths)), lengths), *[len(lengths)] * more]
+
+
+def test_a_ragged_column_without_room_is_told() -> None:
+    batch = ragged_batch([1, 2])
+    batch.room = {}
+    with pytest.raises(RecipeError, match=r"room\(\) names no room for the ragged column 'x'"):
+        batch.in_room()
+
+
+def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("here it can be recorded")
+    line = recipe("line")
+
+    def trained(*, recorded: bool) -> tuple[list[float], list[Any]]:
+        torch.manual_seed(0)
+        engine = Engine(line, line.model(), TrainConfig(), Strategy(), CPU)
+        if recorded:
+            engine._recorder = Recorder(engine._descend, list(engine.model.parameters()))
+        losses, batch = [], to_batch(flat.read("train"))
+        batch.room = {}
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            for _ in range(4):
+                losses.append(float(engine.step([batch])["loss"].total))
+        return losses, heard
+
+    plain, recorded = trained(recorded=False), trained(recorded=True)
+    assert recorded[0] == plain[0] and plain[0][3] < plain[0][0]
+    assert not plain[1]
+    assert [str(each.message).split(" (")[0] for each in recorded[1]] == ["steps cannot be recorded"]
+
+
+def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
+    rooms = []
+
+    def learn(batch: Batch) -> dict[str, Sum]:
+        rooms.append(len(batch["x"]))
+        return {}
+
+    def learned(lengths: list[int]) -> int:
+        batch = ragged_batch(lengths)
+        batch.room = {"x": sum(lengths)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
+            recorder.learn(batch)
+        return rooms[-1]
+
+    recorder = Recorder(learn, [])
+    assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
+    assert [key[1] for key in recorder._tapes] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
+    assert learned([3, 4]) == 7 and len(recorder._tapes) == 8  # of another size: plain
+    assert learned([10]) == 29
+
+
+def test_only_a_single_gpu_records() -> None:
+    cuda, config = torch.device("cuda"), TrainConfig()
+    assert recordable(config, Strategy(), cuda)
+    assert not recordable(config, Strategy(), CPU)
+    assert not recordable(TrainConfig(record=False), Strategy(), cuda)
+    assert not recordable(TrainConfig(accumulate=2), Strategy(), cuda)
+    assert not recordable(TrainConfig(precision="fp16"), Strategy(), cuda)
+
+
+class Fixed(type(recipe("line"))):  # type: ignore[misc]
+    """The line, recorded."""
+
+    def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
+        return {}
+
+
+def _fixed(folder: Path) -> tuple[Recipe, Table]:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(200, 3)).astype(np.float32)
+    return Fixed(), Table({"x": x, "y": x.sum(1), "weight": rng.random(200)})
+
+
+def _flow(folder: Path) -> tuple[Recipe, Table]:
+    small = Network(width=32, distance=16, bin_size=64, codes=6, identity_width=32, momentum_width=32)
+    return ParticleFlow(ParticleFlow.Config(model=small)), flow_events(120)
+
+
+def _images(folder: Path) -> tuple[Recipe, Table]:
+    return LArTPC(Settings(image=Image(rows=SIDE, columns=SIDE))), particles(120)
+
+
+@on_gpu
+@pytest.mark.parametrize("made", [_fixed, _flow, _images])
+def test_a_replayed_training_is_the_plain_one(tmp_path: Path, made: Any) -> None:
+    chosen, events = made(tmp_path)
+    events.save(tmp_path / "events.h5")
+    data = clew.prepare(chosen, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
+    settings = {"epochs": 3, "batch_size": 8, "precision": "bf16", "log_every": 1}
+    runs = [clew.train(chosen, data, output=tmp_path / f"{r}", record=r, **settings) for r in (False, True)]  # type: ignore[arg-type]
+    plain, replayed = ([each["loss"]["loss"] for each in run.records(kind="step")] for run in runs)
+    np.testing.assert_allclose(replayed, plain, rtol=0.02)
+    one, other = (torch.cat([each.flatten() for each in weights(run).values()]) for run in runs)
+    assert float((one - other).norm() / one.norm()) < 0.01

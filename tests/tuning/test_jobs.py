@@ -1,0 +1,302 @@
+"""Trials as runs, in real processes: what they leave, and what becomes of those that go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from clew import Dataset, Run
+from clew.core.config import to_yaml
+from clew.errors import ConfigError
+from clew.settings import Settings, load_settings
+from clew.tuning.api import tune
+from clew.tuning.resource_slots import slots
+from clew.tuning.study import Outcome, Study
+from tests.tuning import LR, template
+
+CLEW = str(Path(sys.executable).parent / "clew")
+pytestmark = pytest.mark.timeout(180)
+
+
+def run(given: Settings, path: Path) -> Study:
+    return tune(given, path, oversubscribe=True)
+
+
+def only(study: Study) -> Outcome:
+    (found,) = study.outcomes()
+    return found
+
+
+def attempts(study: Study) -> int:
+    return len([path for path in study.folder.jobs.iterdir() if path.is_dir()])
+
+
+def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None:
+    names = {"train.optimizer.lr": {"log": [1e-3, 1e-1]}, "wide": {"choice": [3, 5]}}
+    study = run(template(flat, tune={"space": names, "objective": "val/near", "direction": "maximize"}), tmp_path / "s")
+    assert study.count()["complete"] == 3
+    for each in study.outcomes():
+        trained = Run.open(study.folder.trials / each.name)
+        data = trained.config().data
+        assert (data["train"]["optimizer"]["lr"], data["wide"]) == tuple(each.settings.values())
+        assert data["train"]["best"] == {"metric": "near", "direction": "maximize"}
+        judged = [record["metrics"]["near"] for record in trained.records(kind="validation")]
+        assert each.values == (max(judged),)
+        assert each.reports == dict(enumerate(judged, start=1))
+        assert each.seconds > 0 and each.cpu > 0
+        assert "tune" not in data
+    for leftover in (study.folder.leases, study.folder.handed, study.folder.coordinators):
+        assert not list(leftover.iterdir())
+
+
+def test_a_combination_that_cannot_be_fails_its_trial_alone(flat: Dataset, tmp_path: Path) -> None:
+    names = {"wide": {"choice": [3, 4]}, "after": {"choice": [98, 99]}, "fault": {"choice": ["none", "impossible"]}}
+    study = run(template(flat, tune={"space": names, "trials": 8, "sampler": "grid"}), tmp_path / "s")
+    told = {json.dumps(each.settings): each.reason for each in study.outcomes() if each.state == "failed"}
+    assert len(told) == 5 and study.count()["complete"] == 3
+    assert sum("wide 3 and after 99 do not go together" in reason for reason in told.values()) == 2
+    assert sum("there can be no such model" in reason for reason in told.values()) == 3
+
+
+@pytest.mark.parametrize(("fault", "ranks"), [("kill", 1), ("hang", 1), ("kill", 2)])
+def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
+    flat: Dataset, tmp_path: Path, fault: str, ranks: int
+) -> None:
+    given = template(
+        flat,
+        tune={"trials": 1, "lease_seconds": 5, "ranks": ranks},
+        fault=fault,
+        once=str(tmp_path / "once"),
+        after=5,
+        rank=ranks - 1,
+        pause=0.05,
+    )
+    study = run(given, tmp_path / "s")
+    found, trained = only(study), Run(study.folder.trials / "trial-0000")
+    assert (found.state, found.attempts, attempts(study)) == ("complete", 2, 2)
+    assert len(list(trained.records(kind="resume"))) == 1
+    assert [record["epoch"] for record in trained.history() if record["kind"] == "validation"] == [0, 1, 2]
+    assert trained.state == "finished" and len(trained.streams()) == ranks
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "tries"),
+    [
+        ("nan", "loss is nan", 1),
+        ("raise", "boom on purpose", 1),
+        ("full", "too large", 2),
+        ("kill", "given up after 2", 2),
+    ],
+)
+def test_one_that_goes_wrong_fails_with_its_reason(
+    flat: Dataset, tmp_path: Path, fault: str, told: str, tries: int
+) -> None:
+    study = run(template(flat, tune={"trials": 1, "retries": 1}, fault=fault, after=1), tmp_path / "s")
+    found = only(study)
+    assert (found.state, attempts(study)) == ("failed", tries)
+    assert told in found.reason.lower()
+
+
+def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Path) -> None:
+    names = {"pause": {"choice": [0.0, 0.02]}, "train.optimizer.lr": {"choice": [0.05, 1e-6], "when": {}}}
+    tuned = {
+        "space": names,
+        "trials": 4,
+        "ranks": 2,
+        "parallel": 1,
+        "sampler": "grid",
+        "pruner": {"name": "median", "startup": 1},
+    }
+    study = run(template(flat, tune=tuned, train={"epochs": 40}), tmp_path / "s")
+    pruned = [each for each in study.outcomes() if each.state == "pruned"]
+    assert pruned
+    for each in pruned:
+        trained = Run(study.folder.trials / each.name)
+        steps = {(trained.last("step", stream) or {})["step"] for stream in trained.streams()}
+        assert len(trained.streams()) == 2 and len(steps) == 1
+        assert trained.state == "stopped" and max(each.reports) < 40
+        assert each.reason.startswith("pruned:")
+
+
+def test_being_stopped_is_no_death(flat: Dataset, tmp_path: Path) -> None:
+    """With no retries at all, a trial that is stopped from outside goes on."""
+    given = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
+    stopped = threading.Event()
+
+    def stop() -> None:
+        trained = Run(tmp_path / "s" / "trials" / "trial-0000")
+        until(lambda: trained.last("step") is not None)
+        os.kill((trained.last("start") or {})["pid"], signal.SIGTERM)
+        stopped.set()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    study = run(given, tmp_path / "s")
+    thread.join()
+    assert stopped.is_set() and (only(study).state, attempts(study)) == ("complete", 2)
+
+
+def slow(flat: Dataset, path: Path, *, pause: float = 0.05, **tuned: Any) -> Path:
+    """Settings of a study whose trials take a while."""
+    given = template(flat, tune={"parallel": 2, **tuned}, pause=pause)
+    path.write_text(to_yaml(given.data))
+    return path
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[str]:
+    words = [CLEW, "tune", "run", *map(str, arguments), "--oversubscribe"]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def until(true: Callable[[], bool], process: subprocess.Popen[str] | None = None) -> None:
+    end = time.monotonic() + 90
+    while time.monotonic() < end and not true() and (process is None or process.poll() is None):
+        time.sleep(0.02)
+
+
+def ended(path: Path) -> int:
+    """Trials of a study that have ended, without opening it."""
+    journal = path / "journal.log"
+    return journal.read_text().count('"op_code":6') if journal.exists() else 0
+
+
+@pytest.mark.timeout(400)
+def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: Dataset, tmp_path: Path) -> None:
+    """A coordinator is killed soon after it came, or with trials under way; some of these live on, some die with it."""
+    path, rng = tmp_path / "s", random.Random(3)
+    yaml = slow(flat, tmp_path / "my.yaml", pause=0.1, trials=16, lease_seconds=20)
+    first: list[str | Path] = [yaml, "--output", path]
+    for kill in range(10):
+        begun = len(list(path.glob("jobs/*/job.json")))
+        process = start(*(first if not (path / "config.yaml").exists() else ["--resume", path]))
+        if kill % 2:
+            until(lambda before=begun: len(list(path.glob("jobs/*/job.json"))) > before, process)  # type: ignore[misc]
+        else:
+            until(lambda: any(path.glob("coordinators/*")), process)
+        time.sleep(rng.uniform(0.0, 0.8))
+        assert process.poll() is None, process.communicate()[0]
+        family = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate()
+        for member in family if kill % 3 == 0 else ():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+    assert ended(path) < 16
+    process = start("--resume", path)
+    told = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, told
+    study = Study.open(path)
+    assert study.count() == {"waiting": 0, "running": 0, "complete": 16, "pruned": 0, "failed": 0}
+    assert len(list(study.folder.trials.glob("trial-*"))) == 16
+    for each in study.outcomes():
+        trained = Run(study.folder.trials / each.name)
+        epochs = [record["epoch"] for record in trained.history() if record["kind"] == "validation"]
+        assert trained.state == "finished" and epochs == [0, 1, 2]
+    assert not list(study.folder.handed.iterdir())
+
+
+def test_a_second_coordinator_says_so_or_helps(flat: Dataset, tmp_path: Path) -> None:
+    yaml, path = slow(flat, tmp_path / "my.yaml", pause=0.4, trials=5, parallel=1), tmp_path / "s"
+    first = start(yaml, "--output", path)
+    until(lambda: any((path / "trials").glob("trial-*")), first)
+    second = start("--resume", path)
+    told = second.communicate(timeout=60)[0]
+    assert second.returncode == 2 and f"pid {first.pid} on" in told and "--join" in told
+    helper = start("--resume", path, "--join")
+    words = [each.communicate(timeout=90)[0] for each in (helper, first)]
+    assert (helper.returncode, first.returncode) == (0, 0), words
+    study = Study.open(path)
+    assert study.count()["complete"] == 5
+    begun = [json.loads(file.read_text()) for file in study.folder.jobs.glob("*/job.json")]
+    assert len(begun) == 5
+
+
+def test_a_signal_stops_all_trials_ready_to_go_on(flat: Dataset, tmp_path: Path) -> None:
+    yaml, path = slow(flat, tmp_path / "my.yaml", trials=3), tmp_path / "s"
+    process = start(yaml, "--output", path)
+    until(lambda: any(Run(each).last("step") for each in (path / "trials").glob("trial-*")), process)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate(timeout=60)[0]
+    assert process.returncode == 75 and "--resume" in told, told
+    states = {Run(each).state for each in (path / "trials").glob("trial-*")}
+    assert "stopped" in states and states <= {"created", "stopped", "finished"}  # one may have been about to begin
+    again = start("--resume", path)
+    again.communicate(timeout=90)
+    assert again.returncode == 0
+    study = Study.open(path)
+    assert study.count()["complete"] == 3
+
+
+def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Dataset, tmp_path: Path) -> None:
+    mpiexec = shutil.which("mpiexec") or shutil.which("mpiexec", path=str(Path(sys.executable).parent))
+    if mpiexec is None:
+        pytest.skip("no mpiexec")
+    yaml, path = slow(flat, tmp_path / "my.yaml", trials=2, ranks=2), tmp_path / "s"
+    words = [mpiexec, "-n", "3", CLEW, "tune", "run", str(yaml), "--output", str(path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    study = Study.open(path)
+    assert study.count()["complete"] == 2
+    assert [len(Run(each).streams()) for each in sorted(study.folder.trials.glob("trial-*"))] == [2, 2]
+    few = [mpiexec, "-n", "2", CLEW, "tune", "run", str(yaml), "--output", str(tmp_path / "few")]
+    refused = subprocess.run(few, capture_output=True, text=True, timeout=60)
+    assert "one that coordinates and 2 a trial" in refused.stderr
+
+
+def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clew.tuning.resource_slots.cores_here", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
+    monkeypatch.setattr("clew.tuning.resource_slots.devices_here", lambda: 0)
+    assert [room.cores for room in slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
+    assert len(slots(None, 2)) == 4
+    with pytest.raises(ConfigError, match="4 trials of 3 ranks do not fit on 8 cores"):
+        slots(4, 3)
+    assert len(slots(4, 3, oversubscribe=True)) == 4
+    monkeypatch.setattr("clew.tuning.resource_slots.devices_here", lambda: 4)
+    assert [room.devices for room in slots(None, 2)] == [(0, 1), (2, 3)]
+    with pytest.raises(ConfigError, match="8 cores and 4 devices"):
+        slots(4, 2)
+
+
+def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown key 'wyde'"):
+        run(template(flat, tune={"space": {"wyde": {"choice": [1]}}}), tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
+    told = "tune.objective 'val/nera' is no metric of these trainings; did you mean 'val/near'?"
+    with pytest.raises(ConfigError) as caught:
+        run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
+    assert str(caught.value) == told
+    assert only(Study.open(tmp_path / "s")).reason == told
+
+
+def test_a_trial_gives_the_bits_of_a_training_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+    """The third in a process that did two others, with rates and a batch size of their own."""
+    settings = {"train.dataset": str(dataset.path), "train.epochs": 2, "train.threads": 1, "model.hidden": 8}
+    tuned = {"space": {**LR, "train.batch_size": {"choice": [16, 32]}}, "trials": 3, "parallel": 1, "sampler": "random"}
+    study = run(load_settings("tracking").changed({**settings, "tune": tuned}, "here"), tmp_path / "s")
+    trials = [Run(study.folder.trials / f"trial-000{number}") for number in range(3)]
+    assert len({(trial.last("start") or {})["pid"] for trial in trials}) == 1
+    own = tmp_path / "own"
+    yaml = study.folder.jobs / "trial-0002.yaml"
+    done = subprocess.run([CLEW, "train", str(yaml), "--output", str(own)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    for name in ("last", "best"):
+        assert trials[2].checkpoint(name).read_bytes() == Run(own).checkpoint(name).read_bytes()
+    alone, reused = ([each["metrics"] for each in trial.records(kind="validation")] for trial in (Run(own), trials[2]))
+    assert alone == reused

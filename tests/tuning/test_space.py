@@ -1,0 +1,115 @@
+"""What can be searched, and what is refused before the first trial."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optuna
+import pytest
+
+from clew import Dataset
+from clew.errors import ConfigError
+from clew.tuning import space
+from clew.tuning.config import Parameter, TuneConfig
+from tests.tuning import template
+
+
+def config(**tune: Any) -> TuneConfig:
+    return TuneConfig.model_validate({"space": {"train.epochs": {"choice": [1, 2]}}, **tune})
+
+
+def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
+    found = config(
+        sampler="gp", pruner="asha", folds=3, space={"a": {"log": ["1e-5", "1e-1"]}, "b": {"choice": ["1e-3"]}}
+    )
+    assert (found.sampler.name, found.pruner.name, found.folds and found.folds.count) == ("gp", "asha", 3)
+    assert found.space["a"].log == (1e-5, 1e-1)
+    assert found.space["b"].choice == (1e-3,)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"space": {"a": {}}}, "give one of uniform, log, choice"),
+        ({"space": {"a": {"log": [0, 1]}}}, "above 0"),
+        ({"space": {"a": {"uniform": [2, 1]}}}, "below the highest"),
+        ({"space": {"a": {"uniform": [0.5, 3], "integer": True}}}, "whole numbers"),
+        ({"space": {"a": {"choice": [1], "step": 2}}}, "do not go with choice"),
+        ({"space": {"a": {"choice": [1], "when": {"b": 1}}}}, "'b' is not in the space"),
+        ({"objective": "loss"}, "write val/METRIC"),
+        ({"objective": "run/size"}, "choose from parameters"),
+        ({"objective": "run/seconds", "pruner": "median"}, "known while a trial runs"),
+        ({"objective": [{"metric": "val/a"}, {"metric": "val/b"}], "pruner": "asha"}, "pruning needs one objective"),
+        ({"sampler": "grid", "space": {"a": {"log": [1, 2]}}}, "a grid needs choices"),
+        ({"sampler": "tpee"}, "sampler"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        config(**given)
+
+
+def test_conditions_come_before_what_depends_on_them() -> None:
+    names = {
+        "momentum": Parameter(uniform=(0, 1), when={"name": "sgd"}),
+        "name": Parameter(choice=("adam", "sgd"), when={"deep": [True]}),
+        "deep": Parameter(choice=(True, False)),
+    }
+    assert space.ordered(names) == ["deep", "name", "momentum"]
+    with pytest.raises(ConfigError, match="circle"):
+        space.ordered({**names, "deep": Parameter(choice=(True,), when={"momentum": 0})})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"name": "sgd", "momentum": 0.5}, {"name": "sgd", "momentum": 0.5}),
+        ({"name": "adam"}, {"name": "adam"}),
+    ],
+)
+def test_a_parameter_is_asked_for_where_its_condition_holds(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    names = {"momentum": Parameter(uniform=(0, 1), when={"name": "sgd"}), "name": Parameter(choice=("adam", "sgd"))}
+    assert space.suggest(optuna.trial.FixedTrial(given), names) == expected
+
+
+def test_choices_may_be_lists() -> None:
+    layers = Parameter(choice=([64, 64], [128], None, True))
+    assert layers.labels() == ["[64, 64]", "[128]", None, True]
+    assert [layers.value(each) for each in layers.labels()] == [[64, 64], [128], None, True]
+
+
+def test_a_grid_has_every_combination() -> None:
+    found = space.grid(
+        {"a": Parameter(uniform=(1, 5), integer=True, step=2), "b": Parameter(uniform=(0, 1), step=0.25)}
+    )
+    assert found == {"a": [1, 3, 5], "b": [0.0, 0.25, 0.5, 0.75, 1.0]}
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        ({"train.optimiser.lr": {"log": [1e-4, 1e-1]}}, "unknown key 'train.optimiser'; did you mean 'optimizer'"),
+        ({"train.optimizer.lr": {"uniform": [-1, 1]}}, "train.optimizer.lr: input should be greater than 0"),
+        ({"wide": {"uniform": [2, 8]}}, "add `integer: true`"),
+        ({"wide": {"choice": [2, "many"]}}, r"wide: .* \(given: 'many'\)"),
+        ({"train.epochs.more": {"choice": [1]}}, "train.epochs is a single value"),
+        ({"prepare.seed": {"choice": [1, 2]}}, "a trial only trains"),
+        ({}, "tune.space is empty"),
+    ],
+)
+def test_a_space_that_the_settings_cannot_take_is_told(flat: Dataset, names: dict[str, Any], told: str) -> None:
+    given = template(flat, tune={"space": names})
+    with pytest.raises(ConfigError, match=told):
+        space.check(given, given.tune or TuneConfig(), {})
+
+
+def test_what_the_data_was_prepared_with_cannot_be_searched(flat: Dataset) -> None:
+    given = template(flat, tune={"space": {"wide": {"choice": [2, 4]}}})
+    with pytest.raises(ConfigError, match="the dataset was prepared with it"):
+        space.check(given, given.tune or TuneConfig(), {"wide": 4})
+
+
+def test_a_value_is_tried_under_its_condition(flat: Dataset) -> None:
+    names = {"after": {"choice": [2, 99]}, "wide": {"choice": [3], "when": {"after": 2}}}
+    given = template(flat, tune={"space": names}, wide=4)
+    space.check(given, given.tune or TuneConfig(), {})

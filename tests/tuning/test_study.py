@@ -1,0 +1,281 @@
+"""Asking and telling: one suite over every place where trials are kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.core.config import to_data
+from clew.core.file_lock import FileLock
+from clew.errors import ConfigError, RunError
+from clew.tuning.api import prepared, tune
+from clew.tuning.config import PRUNERS, SAMPLERS, TuneConfig
+from clew.tuning.study import Study
+from tests.server import postgres
+from tests.tuning import study
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    if postgres.why_not():
+        pytest.skip(postgres.why_not())
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture(params=["journal", "sqlite", "postgresql"])
+def made(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
+    place = request.getfixturevalue("database") if request.param == "postgresql" else request.param
+    return study(tmp_path / "study", storage=place)
+
+
+def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
+    for number in range(3):
+        asked = made.ask("me")
+        assert asked is not None and asked.number == number
+        assert made.tell(number, asked.values["x"], seconds=2.0)
+    again = Study.open(made.folder.path)
+    assert [each.values for each in again.outcomes()] == [each.values for each in made.outcomes()]
+    assert again.outcomes()[2].seconds == 2.0
+    assert again.best()[0].values[0] == min(each.values[0] for each in made.outcomes())
+    assert again.count() == {"waiting": 9, "running": 0, "complete": 3, "pruned": 0, "failed": 0}
+
+
+def test_no_more_is_asked_for_than_was_wanted(made: Study) -> None:
+    assert [made.ask("me") is not None for _ in range(14)] == [True] * 12 + [False] * 2
+
+
+def test_who_goes_on_or_helps_does_not_propose_the_same_again(made: Study) -> None:
+    """The sampler has a seed: one that begins anew with it would."""
+    first = [made.ask("me") for _ in range(3)]
+    helper = Study.open(made.folder.path)
+    others = [helper.ask("helper"), Study.open(made.folder.path).ask("me again"), helper.ask("helper"), made.ask("me")]
+    values = [each.values["x"] for each in (*first, *others) if each is not None]
+    assert len(set(values)) == len(values) == 7
+
+
+def test_telling_twice_changes_nothing(made: Study) -> None:
+    made.ask("me")
+    assert made.tell(0, 1.0)
+    assert not made.tell(0, 2.0)
+    assert made.outcomes()[0].values == (1.0,)
+
+
+def test_a_value_that_is_no_number_is_a_failure(made: Study) -> None:
+    made.ask("me")
+    made.tell(0, math.nan)
+    assert (made.outcomes()[0].state, made.outcomes()[0].reason) == ("failed", "its objective is nan")
+
+
+def test_reports_are_kept_once(made: Study) -> None:
+    made.ask("me")
+    for value in (3.0, 4.0):
+        assert not made.report(0, 1, value)
+    made.tell(0, state="pruned", reason="hopeless")
+    (found,) = made.outcomes()
+    assert (found.state, found.reports, found.reason) == ("pruned", {1: 3.0}, "hopeless")
+    with pytest.raises(RunError, match="has ended"):
+        made.report(0, 2, 1.0)
+
+
+def test_trials_of_a_dead_owner_change_hands_once(made: Study) -> None:
+    first, second = made.ask("dead"), made.ask("alive")
+    assert made.take_over("heir", lambda owner: owner == "alive") == [first]
+    assert made.take_over("heir", lambda owner: owner in ("alive", "heir")) == []
+    assert second is not None and made.owner(second.number) == "alive"
+
+
+def test_one_whose_asker_was_killed_half_way_is_asked_for_again(made: Study) -> None:
+    made._optuna.ask()  # killed here: no value, no owner
+    (found,) = made.take_over("heir", lambda owner: True)
+    assert set(found.values) == {"x", "n"}
+    assert made.tell(0, found.values["x"])
+    assert made.outcomes()[0].settings == found.values
+
+
+def test_from_outside_a_late_trial_goes_to_the_next_who_asks(made: Study) -> None:
+    first = made.ask("outside-1", within=0.01)
+    time.sleep(0.02)
+    assert made.ask("outside-2", within=60) == first
+    with pytest.raises(RunError, match="the lease outside-1 is gone"):
+        made.check_lease(0, "outside-1")
+    made.check_lease(0, "outside-2")
+
+
+def test_wrong_numbers_are_told(made: Study) -> None:
+    with pytest.raises(RunError, match="no trial 3; 0 were asked for"):
+        made.tell(3, 1.0)
+    made.ask("me")
+    with pytest.raises(RunError, match="2 values for 1 objectives"):
+        made.tell(0, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_searches(tmp_path: Path, name: str) -> None:
+    names = {"x": {"uniform": [0, 1], "step": 0.125}, "n": {"choice": [1, 2, 3]}}
+    made = study(tmp_path / "study", sampler={"name": name, "seed": 1, "startup": 4}, space=names, trials=14)
+    tune(made.config, made, function=lambda values: (values["x"] - 0.25) ** 2 + values["n"])
+    assert made.count()["complete"] == 14
+    assert len({json.dumps(each.settings) for each in made.outcomes()}) > 5
+
+
+def test_a_grid_ends_with_its_last_point(tmp_path: Path) -> None:
+    names = {"x": {"uniform": [0, 1], "step": 0.5}, "n": {"choice": [1, 2]}}
+    made = study(tmp_path / "study", sampler="grid", space=names, trials=100)
+    tune(made.config, made, function=lambda values: values["x"])
+    assert len(made.outcomes()) == 6
+
+
+@pytest.mark.parametrize("name", [each for each in PRUNERS if each != "none"])
+def test_every_pruner_stops_what_is_hopeless(tmp_path: Path, name: str) -> None:
+    made = study(tmp_path / "study", trials=30, pruner={"name": name, "startup": 3, "reduction": 2, "warmup": 1})
+
+    def steps(values: Mapping[str, Any]) -> Iterator[float]:
+        for number in range(8):
+            yield values["n"] + 0.3 * values["x"] + 1 / (1 + number)
+
+    tune(made.config, made, function=steps)
+    counts = made.count()
+    assert counts["pruned"] > 0 and counts["complete"] > 0 and counts["pruned"] + counts["complete"] == 30
+    assert made.best()[0].settings["n"] == 1
+
+
+def test_several_objectives_have_a_front(tmp_path: Path) -> None:
+    goals = [{"metric": "val/a"}, {"metric": "val/b", "direction": "maximize"}]
+    made = study(tmp_path / "study", objective=goals, sampler={"name": "nsga2", "population": 5}, trials=20)
+    tune(made.config, made, function=lambda values: [values["x"] + 10 * values["n"], values["x"] - 10 * values["n"]])
+    front = made.best()
+    assert {each.settings["n"] for each in front} == {1}
+    assert all(each.settings["n"] > 1 for each in made.outcomes() if each not in front)
+
+
+def test_a_function_that_fails_fails_its_trial(tmp_path: Path) -> None:
+    made = study(tmp_path / "study", failures=12)
+
+    def sometimes(values: Mapping[str, Any]) -> float:
+        return float(1 / (values["n"] - 2))
+
+    tune(made.config, made, function=sometimes)
+    failed = [each for each in made.outcomes() if each.state == "failed"]
+    assert {each.settings["n"] for each in failed} == {2}
+    assert "ZeroDivisionError" in failed[0].reason
+
+
+def test_one_failure_after_the_other_ends_the_study(tmp_path: Path) -> None:
+    made = study(tmp_path / "study", failures=3)
+    with pytest.raises(RunError, match="3 trials failed one after the other; the last: KeyError"):
+        tune(made.config, made, function=lambda values: values["y"])
+    assert made.count()["failed"] == 3
+
+
+def test_a_study_goes_on_with_more_trials_and_refuses_another_space(tmp_path: Path) -> None:
+    made = study(tmp_path / "study", trials=2)
+    config = made.config.model_copy(update={"trials": 5})
+    tune(config, tmp_path / "study", function=lambda values: values["x"])
+    assert Study.open(tmp_path / "study").count()["complete"] == 5
+    other = TuneConfig.model_validate({**to_data(config), "space": {"x": {"uniform": [0, 2]}}})
+    with pytest.raises(ConfigError, match=r"tune\.space is not what it was"):
+        prepared(other, tmp_path / "study")
+
+
+def test_importances_find_what_matters(tmp_path: Path) -> None:
+    made = study(tmp_path / "study", trials=40)
+    assert made.importances() == {}
+    tune(made.config, made, function=lambda values: (values["x"] - 0.3) ** 2)
+    assert next(iter(made.importances())) == "x"
+
+
+def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clew.tuning.presence._BEAT", 0.1)
+    monkeypatch.setattr("clew.tuning.coordinator._LOOK", 0.1)
+    made = study(tmp_path / "study", trials=2)
+    (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
+    assert made.ask("gone") is not None
+    tune(made.config.model_copy(update={"lease_seconds": 0.5}), made, function=lambda values: 1.0)
+    assert made.count()["complete"] == 2
+
+
+def asker(body: str) -> Callable[[Path], subprocess.Popen[str]]:
+    """A process that opens a study as `made` and does something with it."""
+    code = "import sys\nfrom clew.tuning.study import Study\nmade = Study.open(sys.argv[1])\n" + textwrap.dedent(body)
+
+    def start(path: Path) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+
+    return start
+
+
+def test_askers_side_by_side_never_ask_for_too_many(tmp_path: Path) -> None:
+    made = study(tmp_path / "study", trials=40)
+    start = asker(
+        """
+        while (asked := made.ask("me")) is not None:
+            print(asked.number)
+            made.tell(asked.number, asked.values["x"])
+        """
+    )
+    each = [start(made.folder.path) for _ in range(3)]
+    numbers = [int(word) for process in each for word in process.communicate(timeout=60)[0].split()]
+    assert sorted(numbers) == list(range(40))
+    assert Study.open(made.folder.path).count()["complete"] == 40
+
+
+def test_a_torn_line_does_not_spoil_the_journal(tmp_path: Path) -> None:
+    made = study(tmp_path / "study")
+    made.ask("me")
+    with (made.folder.path / "journal.log").open("ab") as file:
+        file.write(b'{"op_code": 5, "wor')
+    again = Study.open(made.folder.path)
+    again.tell(0, 1.0)
+    assert Study.open(made.folder.path).count()["complete"] == 1
+
+
+def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
+    made = study(tmp_path / "study")
+    start = asker(
+        """
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        size = (made.folder.path / "journal.log").stat().st_size + 1500
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        try:
+            while True:
+                asked = made.ask("me")
+                made.tell(asked.number, 0.5)
+                print(asked.number, flush=True)
+        except OSError as error:
+            print("full:", error.strerror)
+        """
+    )
+    *told, last = start(made.folder.path).communicate(timeout=60)[0].splitlines()
+    assert last in ("full: File too large", "full: No space left on device")
+    again = Study.open(made.folder.path)
+    assert again.count()["complete"] == len(told) >= 1
+    for asked in again.take_over("heir", lambda owner: False):
+        again.tell(asked.number, 0.5)
+    while (more := again.ask("me")) is not None:
+        again.tell(more.number, 0.5)
+    assert Study.open(made.folder.path).count()["complete"] == 12
+
+
+def test_a_lock_of_a_dead_process_is_free_at_once(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock")
+    code = (
+        "import pathlib, sys; from clew.core.file_lock import FileLock; FileLock(pathlib.Path(sys.argv[1])).acquire()"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "lock")], check=True)
+    assert (tmp_path / "lock").exists()
+    with lock.held():
+        pass
+    assert not (tmp_path / "lock").exists()
