@@ -88,7 +88,7 @@ class JobError(ClewError):
 
 
 class StoppedError(ClewError):
-    """A run was stopped by a signal or a time limit and can be resumed. Exit code 75 asks batch systems to try again."""
+    """A run was stopped by a signal or a time limit and can be resumed. Exit code 75 asks batch systems to retry."""
 
     exit_code = 75
 

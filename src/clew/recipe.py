@@ -43,7 +43,7 @@ TYPED_IN = "other processes cannot load it: save it in a file, or use one worker
 class Loss(NamedTuple):
     """A loss that averages exactly for any split of a batch.
 
-    The gradient of a step is the gradient of `total`, summed over all ranks, divided by `weight`, summed over all ranks.
+    The gradient of a step is the gradient of `total` summed over ranks, divided by `weight` summed over ranks.
 
     Args:
         total: Sum of the loss over its terms (a scalar tensor with a gradient).
