@@ -278,12 +278,12 @@ def storage(site: Site) -> Finding:
     if site.storage is None:
         return Finding("storage", "good", "none in the profile")
     do = "check the address and your credentials; s3://, root:// and rucio: need the extras s3, xrootd and rucio"
-    named = stores.masked(site.storage)
+    named = stores.mask_secrets(site.storage)
     try:
         found = stores.expand(site.storage)
     except DataError as error:
         return Finding("storage", "bad", str(error), do)
-    if found or (not stores.is_url(site.storage) and stores.local(site.storage).exists()):
+    if found or (not stores.is_url(site.storage) and stores.local_path(site.storage).exists()):
         return Finding("storage", "good", f"{named} can be read")
     if stores.is_url(site.storage):
         return Finding("storage", "note", f"{named} answers, and has no file right there", do)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from clew.core.config import Section
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
 
 Positive = Annotated[float, Field(gt=0)]
@@ -228,7 +228,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> TrainConfig:
-        if masked(self.dataset) != self.dataset:
+        if mask_secrets(self.dataset) != self.dataset:
             raise ValueError(
                 "dataset has a password or token in it, and settings are written down; use the environment"
             )

@@ -279,7 +279,7 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
     from clew.runs.folder import next_name
 
     named = resume or output or str(next_name(Path("runs"), Path(what).stem))
-    run = Run(Path("runs", storage.last(named)) if storage.is_url(named) else Path(named))
+    run = Run(Path("runs", storage.base_name(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
         arguments += ["--output", str(run.path)]
@@ -316,4 +316,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(models.opened(name), begun=begun, lease=lease, again=again, **given)
+    return resume(models.open_run(name), begun=begun, lease=lease, again=again, **given)
