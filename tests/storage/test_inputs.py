@@ -81,8 +81,8 @@ def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
 def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path) -> None:
     location = made(tmp_path, "a")
     code = (
-        "import sys; from pathlib import Path; from clew.storage import Inputs\n"
-        "with Inputs(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "import sys; from pathlib import Path; from clew.storage import InputCache\n"
+        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
         "    print(path, flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]
@@ -99,8 +99,8 @@ def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path)
 def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
     location = made(tmp_path, "a", 3_000_000)
     code = (
-        "import sys; from pathlib import Path; from clew.storage import Inputs\n"
-        "with Inputs(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "import sys; from pathlib import Path; from clew.storage import InputCache\n"
+        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
         "    print(path.stat().st_mtime_ns, len(path.read_bytes()))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]

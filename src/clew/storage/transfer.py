@@ -25,7 +25,7 @@ from typing import IO, Any, TypeVar
 from clew.errors import DataError
 from clew.storage import store as stores
 from clew.storage.checksums import DownloadChecksums, check_download, file_checksums, local_file, needed_checksums
-from clew.storage.locations import base_name, is_url, local_path, mask_secrets
+from clew.storage.locations import base_name, is_url, local_path, mask_secrets, scheme
 from clew.storage.store import LocalFile, Store, StoredFile
 from clew.storage.store_errors import ChecksumMismatchError, StoreUnavailableError, one_line_errors
 from clew.storage.transfer_state import TransferState, cache_folder
@@ -380,7 +380,7 @@ def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
 
 
 def _nothing(location: str) -> str:
-    return "no such DID" if locations.scheme(location) == "rucio" else "nothing there"
+    return "no such DID" if scheme(location) == "rucio" else "nothing there"
 
 
 def _made(folder: Path) -> Path:
