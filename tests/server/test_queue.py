@@ -39,7 +39,7 @@ def waiting(number: int, *, owner: int = 1, priority: int = 0, created: float | 
 
 def order(jobs: list[Waiting], **options: Any) -> list[int]:
     given: dict[str, Any] = {"slots": SLOTS, "free": SLOTS, "share": {}, "room": {}, "now": NOW, **options}
-    return [each.id for each in chosen(actions, **given)]
+    return [each.id for each in chosen(jobs, **given)]
 
 
 def test_priority_then_share_then_age() -> None:
