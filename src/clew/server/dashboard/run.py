@@ -14,7 +14,7 @@ from fastapi import Request, Response
 from clew.client.job import JobDetail
 from clew.core.config import to_yaml
 from clew.figure import COLOURS
-from clew.recipe import SHIPPED
+from clew.recipe import shipped
 from clew.runs.comparison import flat, text
 from clew.runs.failure import words
 from clew.server.accounts.callers import Caller
@@ -228,7 +228,7 @@ def _settings(sight: _Sight) -> dict[str, Any]:
     return {
         "yaml": to_yaml(config) if config else "",
         "may_submit": "submit" in sight.viewer.scopes,
-        "recipe_known": sight.row.recipe in SHIPPED,
+        "recipe_known": sight.row.recipe in shipped(),
     }
 
 
