@@ -291,11 +291,11 @@ def _work(
 ) -> None:
     import torch
 
-    from clew.training.strategies import runner
+    from clew.training.strategies import entry_point
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
     with _reproducible() if config.deterministic else contextlib.nullcontext():
-        runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+        entry_point(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
 
 
 @contextlib.contextmanager
