@@ -13,10 +13,11 @@ import clew
 from clew import Client
 from clew.client.trial import NewStudy
 from clew.errors import ServerError
-from clew.server.accounts.callers import Caller, add_user
+from clew.server.accounts.caller import Caller
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
 from clew.server.service import Service
-from clew.server.studies.open_studies import Studies
+from clew.server.studies.open_studies import OpenStudies
 from clew.tuning.config import TuneConfig
 from tests.server.conftest import Live
 
@@ -148,13 +149,13 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
 def test_every_job_has_a_study_of_its_own(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "service"))
     try:
-        user = service.write(lambda change: add_user(change, "ada"))
+        user = service.write(lambda transaction: add_user(transaction, "ada"))
         ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
-        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), elsewhere=True)
+        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
         callers = [replace(ada, job=job) for job in (1, 2, None)]
-        made = [[Studies(service).make(each, given) for _ in range(2)] for each in callers]
+        made = [[OpenStudies(service).make(each, given) for _ in range(2)] for each in callers]
         assert made == [[1, 1], [2, 2], [3, 3]]
         for caller, (number, _) in zip(callers, made, strict=True):
-            Studies(service).push(caller, number, ())
+            OpenStudies(service).push(caller, number, ())
     finally:
         service.close()

@@ -10,12 +10,12 @@ import signal
 import sys
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.agent.setup import make
 
 
-def code(order: Order, root: AgentFolder) -> tuple[str, ...]:
+def code(order: JobOrder, root: AgentFolder) -> tuple[str, ...]:
     return (sys.executable, "-c", order.spec["code"])
 
 

@@ -113,7 +113,7 @@ def submit(
         priority=priority,
         group=group,
         requeue=requeue,
-        plain=plain,
+        model=plain,
     )
     with Client(server) as client:
         if on is not None:

@@ -12,9 +12,17 @@ from pathlib import Path
 
 import psutil
 
-from clew.client.agent_messages import Answer, Introduction, Kept, Known, Load, Poll, Size
-from clew.client.connection import Link
-from clew.client.job import Result
+from clew.client.agent_messages import (
+    AgentRegistration,
+    LogSize,
+    MachineLoad,
+    Poll,
+    PollAnswer,
+    RegisteredAgent,
+    ResultReceipt,
+)
+from clew.client.connection import Connection
+from clew.client.job import JobResult
 from clew.errors import ServerError
 from clew.jobs.agent import commands
 from clew.jobs.agent.completion import finish
@@ -54,9 +62,9 @@ class _Told:
 class Agent:
     """One agent, on one machine, for one server."""
 
-    link: Link
+    link: Connection
     folder: AgentFolder
-    introduction: Introduction
+    introduction: AgentRegistration
     runner: Runner = field(default_factory=Local)
     command: Command = commands.command
     """What is run for a job."""
@@ -109,7 +117,7 @@ class Agent:
     def _introduce(self) -> None:
         def work() -> None:
             told = self.link.call("POST", "/agents", body=self.introduction.model_dump(mode="json"))
-            self._number = Known.model_validate(told).id
+            self._number = RegisteredAgent.model_validate(told).id
             self.tell(f"agent {self.introduction.name} serves {self.link.server}")
 
         self._patiently(work)
@@ -142,7 +150,7 @@ class Agent:
     def _poll(self) -> None:
         with self._lock:
             held = tuple(self._work.held())
-        load = Load(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
+        load = MachineLoad(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
         body = Poll(held=held, load=load, wait=_WAIT).model_dump(mode="json")
         try:
             told = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=_WAIT + 20)
@@ -150,10 +158,10 @@ class Agent:
             if error.status == 404:  # a server that has forgotten us
                 return self._introduce()
             raise
-        self._obey(Answer.model_validate(told))
+        self._obey(PollAnswer.model_validate(told))
         return None
 
-    def _obey(self, answer: Answer) -> None:
+    def _obey(self, answer: PollAnswer) -> None:
         with self._lock:
             for job in answer.drop:  # before the orders: one may be for the next attempt at it
                 self._drop(job)
@@ -180,7 +188,7 @@ class Agent:
             with contextlib.suppress(ServerError):
                 self._tell_of(working, result)
 
-    def _tell_of(self, working: AgentJob, result: Result) -> None:
+    def _tell_of(self, working: AgentJob, result: JobResult) -> None:
         job, attempt = working.order.job, working.order.attempt
         known = self._told.setdefault((job, attempt), _Told())
         try:
@@ -220,10 +228,10 @@ class Agent:
             self.tell(f"job {working.order.job}: {known.missing}")
         known.finished = True
 
-    def _report(self, job: int, result: Result) -> bool:
+    def _report(self, job: int, result: JobResult) -> bool:
         """Whether it was heard; a job that is no longer ours is dropped."""
         told = self.link.call("POST", f"/agents/{self._number}/jobs/{job}", body=result.model_dump(mode="json"))
-        if Kept.model_validate(told).kept:
+        if ResultReceipt.model_validate(told).accepted:
             return True
         self._drop(job, result.attempt)
         return False
@@ -234,7 +242,7 @@ class Agent:
         while known.log is None or known.log < size:
             data = _read(working.log, known.log or 0)
             asked = {"attempt": working.order.attempt, "offset": known.log or 0}
-            told = Size.model_validate(self.link.call("POST", path, content=data, params=asked)).size
+            told = LogSize.model_validate(self.link.call("POST", path, content=data, params=asked)).size
             if told == known.log:
                 return  # it takes no more
             known.log = told
@@ -248,7 +256,7 @@ def _read(log: Path, begin: int) -> bytes:
         return stream.read(_PIECE)
 
 
-def _words(result: Result) -> str:
+def _words(result: JobResult) -> str:
     if result.state == "lost":
         return result.reason
     return "done" if result.code == 0 else f"exit code {result.code}{': ' + result.reason if result.reason else ''}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.core.config import to_yaml
 from clew.core.files import write_text
 from clew.errors import RunError
@@ -47,13 +47,13 @@ class JobFolder:
         """The run, study or dataset."""
         return self.path / "output" / name
 
-    def order(self) -> Order | None:
+    def order(self) -> JobOrder | None:
         """The newest, or None where none was written whole."""
         if not self.order_file.exists():
             return None
-        return Order.model_validate_json(self.order_file.read_text())
+        return JobOrder.model_validate_json(self.order_file.read_text())
 
-    def accept(self, order: Order) -> None:
+    def accept(self, order: JobOrder) -> None:
         """Write down what is to be done; for the owner alone, as a token is in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
@@ -83,7 +83,7 @@ class AgentFolder:
         """That of a job; it may not be there yet."""
         return JobFolder(self.jobs / job)
 
-    def known(self) -> Iterator[tuple[JobFolder, Order]]:
+    def known(self) -> Iterator[tuple[JobFolder, JobOrder]]:
         """Jobs whose newest attempt the server has not heard the end of."""
         for path in sorted(self.jobs.glob("*")):
             folder = JobFolder(path)

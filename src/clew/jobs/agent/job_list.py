@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.client.job import Held, Order, Result, Slots
+from clew.client.job import HeldJob, JobOrder, JobResult, Slots
 from clew.errors import ClewError
 from clew.jobs import supervisor
 from clew.jobs.agent import commands
@@ -18,7 +18,7 @@ from clew.jobs.launchers.launcher import Slot
 from clew.jobs.launchers.local import visible
 from clew.jobs.supervisor import GRACE, ProcessSpec
 
-Command = Callable[[Order, AgentFolder], tuple[str, ...]]
+Command = Callable[[JobOrder, AgentFolder], tuple[str, ...]]
 _FAULTS = (ClewError, OSError, ValueError, RecursionError)
 """What a job may meet when it is to begin: it fails, and the agent goes on."""
 _PATIENCE = 60.0
@@ -30,7 +30,7 @@ class AgentJob:
     """A job that the server has not heard the end of."""
 
     folder: JobFolder
-    order: Order
+    order: JobOrder
     handle: str = ""
     """Empty where it could not be started."""
     reason: str = ""
@@ -64,13 +64,13 @@ class JobList:
         self._environment = dict(environment or {})
         self._jobs: dict[int, AgentJob] = {}
 
-    def adopt(self) -> list[Order]:
+    def adopt(self) -> list[JobOrder]:
         """Take up what an earlier process of this agent left: those that run, and those it lived only to accept."""
         for folder, order in self._root.known():
             self._begin(AgentJob(folder, order))
         return [each.order for each in self._jobs.values()]
 
-    def take(self, order: Order) -> None:
+    def take(self, order: JobOrder) -> None:
         """Start a job. An order that it has changes nothing; one whose end the server has forgotten is lost."""
         known = self._jobs.get(order.job)
         if known is not None and known.order.attempt >= order.attempt:
@@ -88,9 +88,9 @@ class JobList:
         else:
             self._begin(working)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldJob]:
         """What it has, for the server to compare."""
-        return [Held(job=each.order.job, attempt=each.order.attempt) for each in self._jobs.values()]
+        return [HeldJob(job=each.order.job, attempt=each.order.attempt) for each in self._jobs.values()]
 
     def cancel(self, job: int) -> None:
         """Ask a job to end; to be asked again until it has, as who would hear it may not be there yet."""
@@ -114,7 +114,7 @@ class JobList:
         if working is not None and working.order.attempt == attempt:
             self._forget(working)
 
-    def look(self) -> Iterator[tuple[AgentJob, Result]]:
+    def look(self) -> Iterator[tuple[AgentJob, JobResult]]:
         """How every job is now."""
         for working in list(self._jobs.values()):
             result = self._result(working)
@@ -154,17 +154,17 @@ class JobList:
             ranks=commands.ranks(order),
         )
 
-    def _result(self, working: AgentJob) -> Result | None:
+    def _result(self, working: AgentJob) -> JobResult | None:
         attempt = working.order.attempt
         if working.lost:
-            return Result(attempt=attempt, state="lost", reason=working.reason)
+            return JobResult(attempt=attempt, state="lost", reason=working.reason)
         if not working.handle:
-            return Result(attempt=attempt, state="ended", code=2, reason=working.reason[:1000])
+            return JobResult(attempt=attempt, state="ended", code=2, reason=working.reason[:1000])
         status = self._runner.poll(working.handle)
         if status.end is not None:
             end = status.end
             reason = end.reason or ("" if end.code in (0, 75) else last_words(working.log))
-            return Result(
+            return JobResult(
                 attempt=attempt,
                 state="ended",
                 code=end.code,
@@ -175,16 +175,16 @@ class JobList:
             )
         if status.state == "lost":
             self._runner.kill(working.handle)
-            return Result(attempt=attempt, state="lost", reason=status.reason or "its keeper was killed")
+            return JobResult(attempt=attempt, state="lost", reason=status.reason or "its keeper was killed")
         if status.state == "queued":
-            return Result(attempt=attempt, state="queued", reason=status.reason[:1000])
+            return JobResult(attempt=attempt, state="queued", reason=status.reason[:1000])
         if status.state == "waiting":
             if time.monotonic() - working.since > _PATIENCE:
-                return Result(
+                return JobResult(
                     attempt=attempt, state="lost", reason=f"it did not begin: {last_words(working.log)}"[:1000]
                 )
             return None
-        return Result(attempt=attempt, state="running")
+        return JobResult(attempt=attempt, state="running")
 
     def _forget(self, working: AgentJob) -> None:
         del self._jobs[working.order.job]

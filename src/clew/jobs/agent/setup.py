@@ -10,9 +10,9 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from clew.client.agent_messages import Introduction
+from clew.client.agent_messages import AgentRegistration
 from clew.client.client import credentials
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.client.job import Slots
 from clew.core.files import write_text
 from clew.errors import ConfigError
@@ -57,9 +57,9 @@ def make(
     place = AgentFolder((folder or default_folder(slots.site)).absolute())
     host = socket.gethostname()
     return Agent(
-        Link(address, token, patience=0),
+        Connection(address, token, retry_seconds=0),
         place,
-        Introduction(
+        AgentRegistration(
             name=name or re.sub(r"[^A-Za-z0-9_.-]", "-", slots.site or host)[:80].lstrip("_.-") or "agent",
             uid=_uid(place),
             slots=slots,
