@@ -78,7 +78,7 @@ def _drawn(service: Service, window: CurveWindow) -> Curve:
 def test_bins_are_what_is_in_them(
     service: Service, monkeypatch: pytest.MonkeyPatch, fine: int, axis: str, part: tuple[float, float]
 ) -> None:
-    monkeypatch.setattr(curves, "_FINE", fine)
+    monkeypatch.setattr(curves, "_POINTS_PER_ROW", fine)
     kept = _kept(_records())
     place = [each[axis] for each in kept]
     begin, end = (place[0] + share * (place[-1] - place[0]) for share in part)

@@ -97,7 +97,7 @@ _jobs = st.builds(
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
 def test_no_more_is_given_than_there_is(given: list[WaitingJob], taken: int) -> None:
     free = remaining_slots(SLOTS, [Resources()] * taken)
-    found = choose_jobs(given, SLOTS, free, {}, {}, now=NOW)
+    found = choose_jobs(given, SLOTS, free, Usage(), now=NOW)
     assert len({each.id for each in found}) == len(found)
     assert sum(each.resources.cpus for each in found) <= free.cpus
     assert sum(each.resources.gpus for each in found) <= free.gpus
@@ -108,7 +108,7 @@ def test_no_more_is_given_than_there_is(given: list[WaitingJob], taken: int) -> 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
 def test_whose_turn_it_is_is_judged_after_every_pick(given: list[WaitingJob], share: dict[int, int]) -> None:
-    found = choose_jobs(given, SLOTS, SLOTS, share, {}, now=NOW)
+    found = choose_jobs(given, SLOTS, SLOTS, Usage(share), now=NOW)
     rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
     for each in found:
         able = [other for other in rest if other.resources.fits(free)]

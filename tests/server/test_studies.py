@@ -142,7 +142,7 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
     told = list(ada.studies.trials(number))
     assert [each.values for each in told] == [each.values for each in done.outcomes()]
     assert ada.studies.best(number)[0].number == done.best()[0].number
-    with pytest.raises(ServerError, match="goes on elsewhere"):
+    with pytest.raises(ServerError, match="proposed elsewhere"):
         ada.studies.ask(number)
 
 

@@ -40,7 +40,7 @@ def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
     found = submit_form.make_form("tracking", "train")
     found.fill({"train.central.masters": "2"})
     assert found.check() is None
-    assert "central is for" in found.error
+    assert found.error.startswith("train: central")
 
 
 def test_an_emptied_field_is_null_where_that_is_allowed() -> None:
@@ -61,7 +61,7 @@ def test_an_earlier_document_fills_the_form() -> None:
 
 def test_help_is_what_stands_under_the_setting() -> None:
     fields = submit_form.make_form("tracking", "train").fields()
-    assert fields["train.clip"].help == "Largest norm of the gradient."
+    assert "gradient" in fields["train.clip"].help
     assert fields["train.strategy"].kind == "choice" and "downpour" in fields["train.strategy"].options
 
 
