@@ -47,7 +47,7 @@ def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(somebody: Som
 def test_the_front_is_of_trials_with_all_values(person: Any) -> None:
     ada = person("ada")
     goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "val/b", "direction": "maximize"}]
-    body = {"name": "front", "tune": {"space": SPACE, "trials": 9, "objective": goals}, "elsewhere": True}
+    body = {"name": "front", "tune": {"space": SPACE, "trials": 9, "objective": goals}, "external": True}
     study = ada.post("/api/v1/studies", json=body).json()["id"]
     pairs: list[list[float]] = [[1, 1], [3], [2, 2], [2, 1], [1, 1], [], [1, 0], [4, 5], [0, 9, 1]]
     rows = [{"number": n, "state": "complete", "settings": {"x": 1.0}, "values": v} for n, v in enumerate(pairs)]
@@ -109,7 +109,7 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     ("tune", "told"),
     [
         ({"space": {}}, "name a space"),
-        ({"space": SPACE, "storage": "postgresql://db/x"}, "neither storage nor folds"),
+        ({"space": SPACE, "storage": "postgresql://db/x"}, "no storage and no folds"),
         ({"space": {"x": {"uniform": [1, 0]}}}, "lowest value must be below"),
         ({"space": SPACE, "sampler": "guess"}, "Input should be"),
         ({"space": SPACE, "nonsense": 1}, "Extra inputs"),

@@ -247,7 +247,7 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
 
 def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx.Client) -> None:
     space = {"a": {"choice": [1, 2]}, "b": {"uniform": [0, 1], "when": {"a": 1}}}
-    body = {"name": "odd", "tune": {"space": space, "trials": 3}, "elsewhere": True}
+    body = {"name": "odd", "tune": {"space": space, "trials": 3}, "external": True}
     study = client.post("/api/v1/studies", json=body).json()["id"]
     told = [{"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))]
     text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "begun": 1e12}]})
