@@ -18,7 +18,7 @@ import clew
 from clew.errors import ConfigError, StoppedError
 from clew.models import keras, loading
 from clew.training.api import resume
-from clew.training.config import CENTRAL
+from clew.training.strategy_table import ASYNCHRONOUS
 from tests.models.keras_models import cnn, images, saved
 from tests.training import validations, weights
 
@@ -162,12 +162,12 @@ def test_every_strategy_trains_a_cnn_as_well_as_one_process(
             torch.testing.assert_close(found[key], tensor, rtol=0.1, atol=0.05)
 
 
-@pytest.mark.parametrize("strategy", CENTRAL)
+@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_every_strategy_with_a_master_trains_a_cnn(
     strategy: str, folder: Path, alone: clew.Run, tmp_path: Path
 ) -> None:
     """Two workers do half of the updates each, or average them: a few epochs more, the same quality."""
-    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, central={"sync_every": 1})
+    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, asynchronous={"sync_every": 1})
     assert weights(run).keys() == weights(alone).keys()
     best = max(each["accuracy"] for each in validations(run))
     assert best >= validations(alone)[-1]["accuracy"] - 0.03

@@ -13,11 +13,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli.bench import bench, strategies
+from clew.cli.bench import bench
 from clew.cli.data import cache, data, prepare
 from clew.cli.inference import evaluate, export, model, predict
 from clew.cli.jobs import agent, doctor, jobs, logs, site, submit
-from clew.cli.runs import runs, trace
+from clew.cli.runs import compare, runs, trace
 from clew.cli.server import login, serve, token
 from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
@@ -53,13 +53,13 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
+app.command()(compare.compare)
 app.command()(serve.serve)
 app.command()(login.login)
 app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(token.app, name="token")
-app.add_typer(strategies.app, name="compare")
 app.add_typer(bench.app, name="bench")
 app.add_typer(site.app, name="site")
 app.command()(doctor.doctor)

@@ -23,7 +23,7 @@ from typing import Literal
 from clew import storage as stores
 from clew.errors import DataError
 from clew.jobs import rank_info
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.jobs.sites import Site
 
 Verdict = Literal["good", "note", "bad"]
@@ -126,7 +126,7 @@ def _mpi(site: Site | None) -> Finding:
     version, _, paths = done.stdout.strip().partition("\n")
     version = " ".join(version.partition(", package")[0].split())
     path = paths.split()[0] if paths else "a library that could not be traced"
-    together = _together(rank_info.find()) if site is not None else None
+    together = _together(rank_info.current_rank()) if site is not None else None
     if together is not None and together.verdict != "good":
         return Finding("mpi", together.verdict, f"{version}, {path}: {together.told}", together.do)
     if not path.startswith(sys.prefix):
@@ -139,7 +139,7 @@ def _mpi(site: Site | None) -> Finding:
     return Finding("mpi", "note", told, do)
 
 
-def _together(here: Place) -> Finding | None:
+def _together(here: RankInfo) -> Finding | None:
     """Whether the ranks that srun started, of which this is one, are one world to MPI; None: it started none."""
     pmi = next((name for mark, name in _PMI.items() if mark in os.environ), None)
     if here.launcher != "srun":
@@ -265,9 +265,9 @@ def scheduler(site: Site | None) -> Finding:
         )
         return Finding("scheduler", "good", told)
     from clew.jobs.launchers import panda
-    from clew.jobs.sites import batch
+    from clew.jobs.sites import site_launcher
 
-    problems = panda.problems() if site.scheduler == "panda" else batch(site).problems()
+    problems = panda.problems() if site.scheduler == "panda" else site_launcher(site).problems()
     if problems:
         return Finding("scheduler", "bad", "; ".join(problems), f"mend the profile, or ask the people of {site.name}")
     return Finding("scheduler", "good", f"{site.scheduler} takes jobs for {site.name}")

@@ -18,7 +18,7 @@ from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import Place, meet_at
+from clew.jobs.rank_info import RankInfo, meet_at
 from clew.jobs.worker_process import check_not_inside
 from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
@@ -276,14 +276,14 @@ def _enter(
 ) -> None:
     """A worker of this machine."""
     store = meet_at(run.meeting_file, rank, ranks) if ranks > 1 else None
-    _work(run, recipe, config, Place(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
+    _work(run, recipe, config, RankInfo(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
 
 
 def _work(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: Place,
+    place: RankInfo,
     store: Any,
     *,
     resume: bool,
@@ -291,11 +291,11 @@ def _work(
 ) -> None:
     import torch
 
-    from clew.training.strategies import runner
+    from clew.training.strategies import entry_point
 
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
     with _reproducible() if config.deterministic else contextlib.nullcontext():
-        runner(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+        entry_point(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
 
 
 @contextlib.contextmanager

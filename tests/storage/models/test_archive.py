@@ -104,7 +104,7 @@ def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> No
 
 
 def test_secrets_do_not_get_into_settings() -> None:
-    with pytest.raises(ConfigError, match="has a password or token in it"):
+    with pytest.raises(ConfigError, match="password or token"):
         settings.load_settings("tracking", ["train.store.to=https://me:word@host/models"])
 
 

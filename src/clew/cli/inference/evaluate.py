@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.jobs.on_site import Asked, Work, on_site
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import bold, console, table
 from clew.cli.runs.follow import counting
 from clew.cli.transfer_progress import fetching, moving
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
 
 
-def _plan(asked: Asked, *, run: str, workers: int, **others: Any) -> Work:
+def _plan(asked: SiteOptions, *, run: str, workers: int, **others: Any) -> SiteWork:
     """What `--on SITE` hands in."""
     from clew.runs import Run
 
     if not asked.given["after"]:
         Run.open(run)
-    return Work("evaluate", Path(run), asked.ranks(workers))
+    return SiteWork("evaluate", Path(run), asked.ranks(workers))
 
 
 @on_site(_plan)

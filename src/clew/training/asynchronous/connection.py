@@ -7,14 +7,14 @@ import socket
 from typing import Any
 
 from clew.errors import ConfigError
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.training.asynchronous.layout import COORDINATOR, Roles
 from clew.training.asynchronous.messaging import Transport
 from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient
 from clew.training.config import TrainConfig
 
 
-def connect_rank(config: TrainConfig, place: Place, roles: Roles, store: Any) -> Transport:
+def connect_rank(config: TrainConfig, place: RankInfo, roles: Roles, store: Any) -> Transport:
     """Connect this rank to the others.
 
     Args:
@@ -49,7 +49,7 @@ def connect_rank(config: TrainConfig, place: Place, roles: Roles, store: Any) ->
     return client if server is None else TcpServerAndClient(server, client)
 
 
-def _uses_mpi(config: TrainConfig, place: Place) -> bool:
+def _uses_mpi(config: TrainConfig, place: RankInfo) -> bool:
     comm = config.asynchronous.comm
     if comm == "tcp":
         return False
@@ -64,11 +64,12 @@ def _uses_mpi(config: TrainConfig, place: Place) -> bool:
     connected = int(MPI.COMM_WORLD.size)
     if comm == "mpi" and connected != place.ranks:
         hint = "start them with mpiexec, or with srun and the PMI of the site (`mpi` in its profile)"
-        raise ConfigError(f"train.asynchronous.comm is mpi, but MPI connects {connected} of {place.ranks} ranks; {hint}")
+        count = f"{connected} of {place.ranks} ranks"
+        raise ConfigError(f"train.asynchronous.comm is mpi, but MPI connects {count}; {hint}")
     return connected == place.ranks
 
 
-def _started_with_mpi(place: Place) -> bool:
+def _started_with_mpi(place: RankInfo) -> bool:
     """Return whether the launcher prepared MPI. Without that, some MPI libraries end the process."""
     if place.launcher == "srun":
         return any(name in os.environ for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))

@@ -142,9 +142,7 @@ class Coordinator:
             self._request_states()
         elif self._save_deadline is None and self.records.save_due():
             self._request_states()
-        if self._save_deadline is not None and (
-            self._last_tick > self._save_deadline or self.workers.all_states_sent
-        ):
+        if self._save_deadline is not None and (self._last_tick > self._save_deadline or self.workers.all_states_sent):
             self._save()
         self._end_if_done()
 

@@ -34,7 +34,7 @@ class CoordinatorRecords:
         self.run, self.recipe, self.config, self.writer, self.model = run, recipe, config, writer, model
         self.path, self.batches = run.path, sampler.steps
         self.heartbeat_timeout = HEARTBEAT_TIMEOUT if config.asynchronous.listen else 12 * HEARTBEAT_TIMEOUT
-        """Seconds without a heartbeat after which a worker is lost. The launcher also watches the workers it started."""
+        """Seconds without a heartbeat after which a worker is lost. A launcher also watches the workers it started."""
         steps = sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
         self.verdict = Verdict(config, self.schedule)

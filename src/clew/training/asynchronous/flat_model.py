@@ -37,9 +37,7 @@ class FlatModel:
         """Numbers that travel: parameters and buffers."""
         ((dtype, device),) = kinds
         on_cpu = device.type == "cpu"
-        self.memory = (
-            allocate((dtype, self.length)) if on_cpu else torch.empty(self.length, dtype=dtype, device=device)
-        )
+        self.memory = allocate((dtype, self.length)) if on_cpu else torch.empty(self.length, dtype=dtype, device=device)
         """Memory for parameters and buffers, of which `weights` is the first part."""
         self.weights = self.memory[: self.parameter_count]
         torch.cat([parameter.detach().reshape(-1) for parameter in self.parameters], out=self.weights)

@@ -89,7 +89,7 @@ class MasterWeights:
 
 
 def update_is_finite(update: Tensor, fields: Mapping[str, Any]) -> bool:
-    """Return whether an update is finite. Workers check this in parallel and send the result; else it is checked here."""
+    """Return whether an update is finite. Workers check this and send the result; if it is missing, check here."""
     checked = fields.get("finite")
     return is_finite(update) if checked is None else bool(checked)
 

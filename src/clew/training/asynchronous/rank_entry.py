@@ -12,7 +12,7 @@ import torch
 from clew.data.dataset import Dataset
 from clew.errors import LostPeerError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
 from clew.runs import Run, Writer
 from clew.training import batch_size_search
@@ -49,7 +49,7 @@ def run_rank(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: Place,
+    place: RankInfo,
     *,
     store: Any = None,
     resume: bool = False,
@@ -77,7 +77,7 @@ def run_rank(
 
 
 def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer
 ) -> TrainConfig:
     """Return the settings with a batch size; if none is set, the coordinator searches one and shares it."""
     if isinstance(config.batch_size, int):
@@ -96,7 +96,7 @@ def _with_batch_size(
     return config.model_copy(update={"batch_size": size})
 
 
-def _play_role(training: AsynchronousTraining, place: Place, store: Any) -> str:
+def _play_role(training: AsynchronousTraining, place: RankInfo, store: Any) -> str:
     """Do this rank's part; return why the training ended before its last epoch, or ''."""
     config, recipe = training.config, training.recipe
     if config.asynchronous.listen:

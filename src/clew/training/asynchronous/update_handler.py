@@ -88,7 +88,7 @@ class UpdateHandler:
         for message in updates.values():
             self._master.staleness[self._master.version - int(message.fields["version"])] += 1
         self._master.apply_mean([m.tensor for m in updates.values() if m.tensor is not None], shares)
-        for peer, message in updates.items():
+        for message in updates.values():
             coordinator.count_report(message)
             self._answer_with_weights(message)
 

@@ -1,8 +1,8 @@
 """A transport over MPI: a header, then the tensor directly from its memory. Nothing is pickled.
 
-Between ranks of one host that share memory, a tensor is not sent if the sender allocated it with `allocate` and sends it
-as stable: the receiver reads it in place. It is also not sent if the receiver has a receive buffer that it allocated with
-`allocate`: the sender writes into that buffer. The header describes which case applies.
+Between ranks of one host that share memory, a tensor is not sent if the sender allocated it with `allocate` and sends
+it as stable: the receiver reads it in place. It is also not sent if the receiver has a receive buffer that it allocated
+with `allocate`: the sender writes into that buffer. The header describes which case applies.
 
 The MPI library is the one that mpi4py was built with: the one of the site, or the mpich of PyPI on a laptop.
 """

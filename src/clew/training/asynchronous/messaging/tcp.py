@@ -1,8 +1,8 @@
 """A transport over TCP, with ZeroMQ: masters listen, workers connect and disconnect.
 
 A client must know the token to connect. If the address can be reached from other machines, the key in the token also
-encrypts all messages (CURVE). A thread of each client sends a heartbeat once per second and gets an answer. So each side
-notices when the other is gone, and a worker also notices when its master was restarted.
+encrypts all messages (CURVE). A thread of each client sends a heartbeat once per second and gets an answer. So each
+side notices when the other is gone, and a worker also notices when its master was restarted.
 """
 
 from __future__ import annotations
@@ -328,8 +328,8 @@ class _Heartbeat:
 def keep_freed_memory() -> None:
     """Make glibc keep freed memory.
 
-    ZeroMQ allocates memory for every tensor anew. If the system has taken freed memory back in between, touching it again
-    takes about as long as receiving the tensor.
+    ZeroMQ allocates memory for every tensor anew. If the system has taken freed memory back in between, touching it
+    again takes about as long as receiving the tensor.
     """
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

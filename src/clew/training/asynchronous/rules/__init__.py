@@ -1,8 +1,8 @@
 """The rules of asynchronous training: what a worker sends, and how the master changes the central weights with it.
 
-Each rule is one file here, a subclass of `Rule` (`base.py`). It holds everything about the rule: the settings it accepts
-and their defaults, the worker side (what is sent and what is made of the answer), and the master side (how an update
-changes the central weights). Read `base.py`, `worker_side.py`, then any rule; `easgd.py` is the shortest.
+Each rule is one file here, a subclass of `Rule` (`base.py`). It holds everything about the rule: the settings it
+accepts and their defaults, the worker side (what is sent and what is made of the answer), and the master side (how an
+update changes the central weights). Read `base.py`, `worker_side.py`, then any rule; `downpour.py` is the shortest.
 
 To add a rule, write its file and add one line to `RULES`. If the rule has settings of its own, declare them as a
 `Section` in its file and add that class to the bases of `AsynchronousConfig` (`clew.training.config`).
@@ -28,8 +28,8 @@ RULES = {
 }
 """The values of `train.strategy` that train asynchronously, and the class of each as `module:class`.
 
-`clew.training.strategy_table` makes the traits of the strategies from these classes, so the check of the settings and the
-training read the same table.
+`clew.training.strategy_table` makes the traits of the strategies from these classes, so the check of the settings and
+the training read the same table.
 """
 
 

@@ -20,7 +20,7 @@ class BackupSettings(Section):
     """Settings of backup."""
 
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """backup: the share of workers whose updates the master waits for."""
+    """backup: fraction of the workers whose updates are awaited."""
 
 
 class Backup(Rule):

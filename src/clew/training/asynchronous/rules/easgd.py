@@ -23,11 +23,12 @@ class EasgdSettings(Section):
     """Settings of easgd."""
 
     elasticity: Annotated[float, Field(gt=0)] = 0.9
-    """easgd: how strongly all workers together pull at the central weights."""
+    """easgd: strength of the coupling between all workers together and the central weights."""
 
 
 class Easgd(Rule):
-    """A worker sends its weights x. Both sides move by alpha (x - c): the centre c towards x, and x towards c.
+    """A worker sends its weights x. The centre c moves towards x by alpha (x - c), and is sent back. Then x moves
+    towards the new c by alpha (x - c).
 
     alpha is `elasticity` divided by the number of workers, at most 0.5.
     """

@@ -31,7 +31,7 @@ class GemSettings(Section):
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     """gem: the momentum of the steps whose energy is matched."""
     kappa: Annotated[float, Field(gt=0)] = 1.0
-    """gem: the energy that all workers together may have, relative to one worker with momentum."""
+    """gem: energy that the steps of all workers together may have, relative to one worker with momentum."""
 
 
 class Gem(Rule):
