@@ -23,8 +23,8 @@ from clew.core.config import Section
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.runs import Run
-from clew.runs.async_workers import together
-from clew.runs.async_workers import workers as workers_of
+from clew.runs.async_workers import load_workers as workers_of
+from clew.runs.async_workers import sum_workers
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.config import Count, Direction, Positive
@@ -221,7 +221,7 @@ def _read(trial: Trial, output: Path, goal: Goal, workers: int) -> None:
     if any(r["kind"] == "end" for r in records):
         summary, found = summarize(run), workers_of(run)
         trial.samples_per_second = round(summary.samples_per_second, 1)
-        shares = together(found.all).shares if found else summary.shares
+        shares = sum_workers(found.workers).shares if found else summary.shares
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 
