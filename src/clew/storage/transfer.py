@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from clew.core.file_lock import hold_lock
 from clew.errors import DataError
 from clew.storage import locations
 from clew.storage import store as stores
@@ -336,15 +336,12 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
 @contextlib.contextmanager
 def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
     """The file of parts, held against others who get the same."""
-    with path.open("a+b") as stream:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(hold_lock(path, timeout=0, required=False))
         except BlockingIOError:
             raise DataError(f"{locations.masked(location)}: another process is getting it to the same place") from None
-        except OSError:  # a file system without locks
-            pass
-        with path.open("r+b") as both:
-            yield both
+        yield stack.enter_context(path.open("r+b"))
 
 
 def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
