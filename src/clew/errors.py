@@ -1,20 +1,20 @@
-"""Every exception clew raises on purpose.
+"""Every exception that clew raises on purpose.
 
-    ClewError                 the root: catch this to catch them all
-    ├── UserError             a mistake the user can put right: one line, exit code 2
-    │   ├── ConfigError       a setting: which file, line and key, what is allowed
+    ClewError                 the root: catch this to catch all of them
+    ├── UserError             a mistake that the user can correct: one line, exit code 2
+    │   ├── ConfigError       a setting; the message names file, line, key and allowed values
     │   ├── DataError         an input file, a table or a dataset
-    │   ├── RecipeError       a recipe that cannot be found, loaded, or breaks the contract
-    │   ├── RunError          a run folder that is missing, taken or half-written
-    │   └── ServerError       a server that cannot be reached, or says no
-    ├── WorkerError           a process of ours failed: exit code 1
-    │   ├── LostWorkerError   it died without a word: killed, or out of memory
-    │   └── LostPeerError     another process of an asynchronous training is gone
-    ├── JobError              a job at a site did not end well: exit code of the job
-    └── StoppedError          told to stop before the end, ready to go on: exit code 75
-        └── LeaseError        the work was taken back and given to another
+    │   ├── RecipeError       a recipe that cannot be found or loaded, or breaks the contract
+    │   ├── RunError          a run folder that is missing, in use or incomplete
+    │   └── ServerError       a server that cannot be reached or refuses a request
+    ├── WorkerError           a process that clew started failed: exit code 1
+    │   ├── LostWorkerError   it died without a message: killed, or out of memory
+    │   └── LostPeerError     another process of an asynchronous training disappeared
+    ├── JobError              a submitted job failed: exit code of the job
+    └── StoppedError          stopped before the end, can be resumed: exit code 75
+        └── LeaseError        the work was assigned to another process
 
-A message says what was given, what is allowed and what to do, in one line.
+A message says in one line what was given, what is allowed and what to do.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from collections.abc import Iterable
 
 
 class ClewError(Exception):
-    """Root of the tree. `exit_code` is what the command line ends with."""
+    """Root of the tree. `exit_code` is the exit code of the command line."""
 
     exit_code = 1
 
 
 class UserError(ClewError):
-    """A mistake the user can put right; whatever went into the message, it comes out as one line."""
+    """A mistake that the user can correct. The message is always one line."""
 
     exit_code = 2
 
@@ -55,7 +55,12 @@ class RunError(UserError):
 
 
 class ServerError(UserError):
-    """A server cannot be reached, or does not do what it was asked; `status` is HTTP's, 0 where it did not answer."""
+    """A server cannot be reached or refuses a request.
+
+    Args:
+        message: What happened and what to do.
+        status: The HTTP status, or 0 if the server did not answer.
+    """
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -63,19 +68,19 @@ class ServerError(UserError):
 
 
 class WorkerError(ClewError):
-    """A worker process failed; the message carries its rank and its own words."""
+    """A worker process failed. The message contains its rank and its own error message."""
 
 
 class LostWorkerError(WorkerError):
-    """A worker process died without a word; trying again may help."""
+    """A worker process died without a message. A second try may succeed."""
 
 
 class LostPeerError(WorkerError):
-    """A process that takes part in an asynchronous training cannot be reached."""
+    """A process of an asynchronous training cannot be reached."""
 
 
 class JobError(ClewError):
-    """A job that was handed in elsewhere failed, was cancelled or got lost."""
+    """A submitted job failed, was cancelled or disappeared."""
 
     def __init__(self, message: str, exit_code: int = 1) -> None:
         super().__init__(message)
@@ -83,19 +88,24 @@ class JobError(ClewError):
 
 
 class StoppedError(ClewError):
-    """A run was told to stop, by a signal or a deadline, and can be resumed. 75 tells batch systems to try again."""
+    """A run was stopped by a signal or a time limit and can be resumed. Exit code 75 asks batch systems to retry."""
 
     exit_code = 75
 
 
 class LeaseError(StoppedError):
-    """What this process works on was taken back, as it gave no sign of life; another goes on with it."""
+    """This process lost its lease because it did not renew it in time. Another process does the work now."""
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """The end of an error line: ` (did you mean 'x'?)`, or the choices, or nothing."""
-    known = sorted(choices)
-    close = difflib.get_close_matches(name, known, n=1)
+    """The end of an error message: a suggestion if a choice is similar to `name`, else the choices, else nothing.
+
+    Example:
+        >>> nearest("epoch", ["epochs", "seed"])
+        "; did you mean 'epochs'?"
+    """
+    names = sorted(choices)
+    close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"; did you mean '{close[0]}'?"
-    return f"; choose from {', '.join(known)}" if known else ""
+    return f"; choose from {', '.join(names)}" if names else ""

@@ -1,6 +1,6 @@
-"""Plots as plain data: plotly's JSON, made without importing plotly, drawn by its JavaScript in a report.
+"""Plots as plain data: plotly's JSON format, built without importing plotly. Its JavaScript draws them in reports.
 
-One look for all of clew: built here, used everywhere.
+All plots of clew are built here, so that they share one style.
 """
 
 from __future__ import annotations
@@ -14,15 +14,28 @@ from numpy.typing import ArrayLike
 
 Figure: TypeAlias = dict[str, Any]
 
-# Okabe and Ito's palette: told apart with every kind of colour vision.
+# Okabe and Ito's palette: people with any kind of colour vision can tell the colours apart.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#f0e442")
 
-_BELOW = {"xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
-"""Of a legend: at the bottom, where it takes its room from the axes instead of covering their titles."""
+_LEGEND_BELOW = {"xref": "container", "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
+"""Position of a legend: at the bottom, where it does not cover the titles of the axes."""
 
 
 def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str = "", **layout: Any) -> Figure:
-    """A figure from plotly traces, with clew's axes and a title; `layout` is merged in last."""
+    """A figure from plotly traces, with a title and the axes of clew's style.
+
+    Args:
+        data: Plotly traces, as `line`, `points` and `steps` return them.
+        title: Title of the figure.
+        x: Title of the x axis, with the unit.
+        y: Title of the y axis, with the unit.
+        **layout: More of plotly's layout. It overrides the default layout.
+
+    Example:
+        >>> curve = line([0, 1], [0.5, 0.25], "loss")
+        >>> figure([curve], title="Loss", x="epoch")["layout"]["title"]["text"]
+        'Loss'
+    """
     axis = {"showline": True, "mirror": True, "ticks": "inside", "zeroline": False, "automargin": True}
     base: dict[str, Any] = {
         "title": {"text": title, "x": 0.02, "xanchor": "left"},
@@ -30,7 +43,7 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
         "yaxis": {**axis, "title": {"text": y}},
         "colorway": list(COLOURS),
         "margin": {"l": 64, "r": 20, "t": 44, "b": 64},
-        "legend": {"orientation": "h", "x": 0, "font": {"size": 12}, **_BELOW},
+        "legend": {"orientation": "h", "x": 0, "font": {"size": 12}, **_LEGEND_BELOW},
     }
     for key in ("xaxis", "yaxis"):
         if layout.get(key, {}).get("type") == "log":
@@ -41,13 +54,13 @@ def figure(data: Sequence[Mapping[str, Any]], *, title: str, x: str = "", y: str
 
 
 def _decades(data: Sequence[Mapping[str, Any]], axis: str) -> float:
-    """Powers of ten that the values along an axis span."""
+    """Number of powers of ten between the smallest and the largest positive value along an axis."""
     values = np.array([value for trace in data for value in trace.get(axis, ()) if value is not None and value > 0])
     return float(np.log10(values.max() / values.min())) if values.size else 0.0
 
 
 def _ticks(decades: float) -> dict[str, Any]:
-    """Of a logarithmic axis: powers of ten alone would leave a short one without a single number."""
+    """Tick settings of a logarithmic axis. A short axis also labels 2 and 5: it may contain no power of ten."""
     if decades > 3:
         return {"exponentformat": "power", "dtick": 1}
     return {"dtick": "D2"} if decades > 0.7 else {}
@@ -60,7 +73,7 @@ def line(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, mode: str = 
 
 
 def points(x: ArrayLike, y: ArrayLike, name: str, *, colour: int = 0, **more: Any) -> dict[str, Any]:
-    """Markers, to which `error_x` and `error_y` may be added."""
+    """Markers. `error_x` and `error_y` may be passed as plotly's error bars."""
     trace = {"type": "scatter", "mode": "markers", "x": plain(x), "y": plain(y), "name": name}
     return {**trace, "marker": {"color": COLOURS[colour], "size": 7}, **more}
 
@@ -73,7 +86,7 @@ def steps(edges: ArrayLike, counts: ArrayLike, name: str, *, colour: int = 0, **
 
 
 def picture(svg: str, *, title: str) -> Figure:
-    """A drawing made elsewhere (by matplotlib, say), as large as its place and as sharp as its printer."""
+    """A figure that shows an SVG image, for example one drawn by matplotlib."""
     source = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
     hidden = {"visible": False, "fixedrange": True, "range": [0, 1]}
     image = {"source": source, "xref": "paper", "yref": "paper", "x": 0.5, "y": 1, "sizex": 1, "sizey": 1}
@@ -83,7 +96,7 @@ def picture(svg: str, *, title: str) -> Figure:
 
 
 def plain(values: ArrayLike) -> list[Any]:
-    """Numbers as JSON can hold them: NaN and infinity become null (a gap in the curve)."""
+    """Numbers as JSON can hold them. NaN and infinity become null, which is a gap in the curve."""
     array = np.asarray(values)
     if array.dtype.kind != "f":
         return list(array.tolist())

@@ -1,8 +1,15 @@
-"""Metrics that add up.
+"""Metrics that can be added over batches and ranks.
 
-A metric of a batch is a *tally*: sums and counts, never an average. Tallies of two batches, or of two ranks,
-are added, and only the end result is divided; so a metric is exact under any split of the data, and padding or
-empty batches cannot touch it.
+A `Metric` holds sums and counts, never an average. The metrics of two batches, or of two ranks, are added; only the
+final result is divided. A metric is therefore exact for any split of the data, and padding or empty batches do not
+change it.
+
+Example:
+    >>> from clew import metrics
+    >>> first = metrics.Ratio.of([True, False])
+    >>> second = metrics.Ratio.of([True, True])
+    >>> (first + second).value
+    0.75
 """
 
 from __future__ import annotations
@@ -23,15 +30,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Metric:
-    """Base: numbers and arrays add, labels (strings and edges) must agree."""
+    """Base class of all metrics.
+
+    Adding two metrics adds their numbers and arrays. Their labels (names, bin edges) must be equal.
+    """
 
     scalar: ClassVar[bool] = True
-    """Whether the value belongs in tables and curves, or the tally is there for its plot."""
+    """True if the value is shown in tables and curves; False if the metric is only a plot."""
 
     @property
     def value(self) -> float:
-        """The metric; NaN where nothing was counted."""
-        raise AssertionError("a tally defines its value")
+        """The value of the metric; NaN if nothing was counted."""
+        raise NotImplementedError(f"{type(self).__name__} must define value")
 
     @property
     def error(self) -> float:
@@ -39,7 +49,7 @@ class Metric:
         return math.nan
 
     def figure(self, title: str) -> figure.Figure | None:
-        """A plot, for tallies that are one."""
+        """A plot of the metric, or None if it has none."""
         return None
 
     def __add__(self: T, other: T) -> T:
@@ -47,18 +57,23 @@ class Metric:
             raise TypeError(f"cannot add {type(other).__name__} to {type(self).__name__}")
         added: dict[str, Any] = {}
         for part in fields(self):
-            mine, theirs = getattr(self, part.name), getattr(other, part.name)
-            if part.metadata.get("label") or isinstance(mine, str):
-                assert np.array_equal(mine, theirs), f"{part.name} differs: {mine} and {theirs}"
-                added[part.name] = mine
+            left, right = getattr(self, part.name), getattr(other, part.name)
+            if part.metadata.get("label") or isinstance(left, str):
+                assert np.array_equal(left, right), f"{part.name} differs: {left} and {right}"
+                added[part.name] = left
             else:
-                added[part.name] = mine + theirs
+                added[part.name] = left + right
         return type(self)(**added)
 
 
 @dataclass(frozen=True)
 class Mean(Metric):
-    """A weighted mean: losses, for example."""
+    """A weighted mean, such as a loss.
+
+    Args:
+        total: Sum of weight times value.
+        weight: Sum of weights.
+    """
 
     total: float
     weight: float
@@ -70,7 +85,13 @@ class Mean(Metric):
 
 @dataclass(frozen=True)
 class Ratio(Metric):
-    """Passed out of all. `squares` is the sum of squared weights of all; leave it out where every weight is 1."""
+    """A fraction: how many passed out of all.
+
+    Args:
+        passed: Sum of the weights of those that passed.
+        total: Sum of all weights.
+        squares: Sum of all squared weights. The default is right if every weight is 1.
+    """
 
     passed: float
     total: float
@@ -82,7 +103,12 @@ class Ratio(Metric):
 
     @classmethod
     def of(cls, passed: ArrayLike, weights: ArrayLike | None = None) -> Ratio:
-        """Count a boolean array, weighted if weights are given."""
+        """Count the true elements of a boolean array.
+
+        Args:
+            passed: Boolean array.
+            weights: One weight per element; 1 by default.
+        """
         mask = np.asarray(passed, dtype=bool)
         if weights is None:
             return cls(float(mask.sum()), float(mask.size))
@@ -100,7 +126,13 @@ class Ratio(Metric):
 
 @dataclass(frozen=True)
 class F1(Metric):
-    """Harmonic mean of precision and recall, from true and false positives and false negatives."""
+    """The F1 score: the harmonic mean of precision and recall.
+
+    Args:
+        hits: Weighted number of true positives.
+        false: Weighted number of false positives.
+        missed: Weighted number of false negatives.
+    """
 
     hits: float
     false: float
@@ -108,31 +140,38 @@ class F1(Metric):
 
     @classmethod
     def of(cls, predicted: ArrayLike, truth: ArrayLike, weights: ArrayLike | None = None) -> F1:
-        """Count two boolean arrays."""
-        said, true = np.asarray(predicted, dtype=bool), np.asarray(truth, dtype=bool)
-        weight = np.ones(said.shape) if weights is None else np.asarray(weights, dtype=np.float64)
+        """Count two boolean arrays of equal length, with one weight per element if `weights` is set."""
+        positive, true = np.asarray(predicted, dtype=bool), np.asarray(truth, dtype=bool)
+        weight = np.ones(positive.shape) if weights is None else np.asarray(weights, dtype=np.float64)
         return cls(
-            float(weight[said & true].sum()),
-            float(weight[said & ~true].sum()),
-            float(weight[~said & true].sum()),
+            float(weight[positive & true].sum()),
+            float(weight[positive & ~true].sum()),
+            float(weight[~positive & true].sum()),
         )
 
     @property
     def value(self) -> float:
-        below = 2 * self.hits + self.false + self.missed
-        return 2 * self.hits / below if below else math.nan
+        denominator = 2 * self.hits + self.false + self.missed
+        return 2 * self.hits / denominator if denominator else math.nan
 
     @property
     def error(self) -> float:
-        """First order, with Poisson counts."""
-        a, b = self.hits, self.false + self.missed
-        below = 2 * a + b
-        return math.sqrt(max(4 * a * b * (a + b), 0.0)) / below**2 if below else math.nan
+        """First-order propagation of Poisson counts."""
+        right, wrong = self.hits, self.false + self.missed
+        denominator = 2 * right + wrong
+        return math.sqrt(max(4 * right * wrong * (right + wrong), 0.0)) / denominator**2 if denominator else math.nan
 
 
 @dataclass(frozen=True)
 class Binned(Metric):
-    """A ratio in bins of something: efficiency against pT. `axis` names it, unit included; `squares` as in Ratio."""
+    """A fraction in bins of a variable, such as an efficiency against pT.
+
+    Args:
+        edges: Bin edges, shape (bins + 1,).
+        passed, total, squares: As in `Ratio`, one number per bin.
+        axis: Name of the variable with its unit, as in `pT [GeV]`.
+        label: Name of the fraction.
+    """
 
     scalar: ClassVar[bool] = False
 
@@ -154,12 +193,12 @@ class Binned(Metric):
         label: str,
         weights: ArrayLike | None = None,
     ) -> Binned:
-        """Fill from values and booleans; values outside the edges are not counted."""
+        """Fill from values `x` and booleans `passed` of equal length. Values outside `edges` are ignored."""
         values, mask, bins = np.asarray(x, float), np.asarray(passed, bool), np.asarray(edges, float)
         weight = np.ones(values.shape) if weights is None else np.asarray(weights, float)
 
-        def fill(each: Floats) -> Floats:
-            return np.histogram(values, bins, weights=each)[0].astype(np.float64)
+        def fill(amounts: Floats) -> Floats:
+            return np.histogram(values, bins, weights=amounts)[0].astype(np.float64)
 
         return cls(bins, fill(weight * mask), fill(weight), fill(weight**2), axis, label)
 
@@ -176,12 +215,12 @@ class Binned(Metric):
             "array": figure.plain(wilson(self.passed, self.total, self.squares)),
             "thickness": 1.5,
         }
-        across = {"type": "data", "array": figure.plain(half), "thickness": 1, "width": 0}
-        share = self.total / max(self.total.max(), 1) if len(self.total) else self.total
+        widths = {"type": "data", "array": figure.plain(half), "thickness": 1, "width": 0}
+        shape = self.total / max(self.total.max(), 1) if len(self.total) else self.total
         return figure.figure(
             [
-                figure.steps(self.edges, share, "sample (shape)", colour=6, fill="tozeroy", opacity=0.35),
-                figure.points(centre, ratio, self.label, error_y=bars, error_x=across, text=figure.plain(self.total)),
+                figure.steps(self.edges, shape, "sample (shape)", colour=6, fill="tozeroy", opacity=0.35),
+                figure.points(centre, ratio, self.label, error_y=bars, error_x=widths, text=figure.plain(self.total)),
             ],
             title=f"{self.label.capitalize()} against {self.axis.partition(' [')[0]}",
             x=self.axis,
@@ -192,9 +231,10 @@ class Binned(Metric):
 
 @dataclass(frozen=True)
 class Roc(Metric):
-    """Scores in [0, 1] of two classes, kept as histograms; the value is the area under the ROC curve.
+    """The ROC curve of a two-class score in [0, 1]. The value is the area under the curve.
 
-    Bins are even in the logit of the score, so that a sharp classifier's .9999 and .9992 stay apart.
+    Scores are stored as histograms with bins of equal width in the logit of the score, so that scores near 0 and 1
+    (0.9992 and 0.9999) stay apart.
     """
 
     signal: Floats
@@ -205,7 +245,7 @@ class Roc(Metric):
 
     @classmethod
     def of(cls, scores: ArrayLike, truth: ArrayLike, weights: ArrayLike | None = None) -> Roc:
-        """Fill from scores and booleans."""
+        """Fill from scores in [0, 1] and booleans (True for signal) of equal length."""
         score, true = np.clip(np.asarray(scores, float), 0.0, 1.0), np.asarray(truth, bool)
         weight = np.ones(score.shape) if weights is None else np.asarray(weights, float)
         with np.errstate(divide="ignore"):
@@ -246,7 +286,12 @@ class Roc(Metric):
 
 @dataclass(frozen=True)
 class Confusion(Metric):
-    """How often each true class was taken for each; the value is the share that was right. `names`: of the classes."""
+    """A confusion matrix. The value is the fraction of correct predictions.
+
+    Args:
+        counts: Weighted counts, shape (true class, predicted class).
+        names: Names of the classes.
+    """
 
     scalar: ClassVar[bool] = False
 
@@ -258,11 +303,11 @@ class Confusion(Metric):
     def of(
         cls, predicted: ArrayLike, truth: ArrayLike, names: Iterable[str], weights: ArrayLike | None = None
     ) -> Confusion:
-        """Fill from two arrays of class numbers; true classes without a name are not counted."""
-        classes, said, true = tuple(names), np.asarray(predicted, np.int64), np.asarray(truth, np.int64)
+        """Fill from two arrays of class numbers. Elements whose true class has no name are ignored."""
+        classes, chosen, true = tuple(names), np.asarray(predicted, np.int64), np.asarray(truth, np.int64)
         weight = np.ones(true.shape) if weights is None else np.asarray(weights, float)
-        size, known = len(classes), (true >= 0) & (true < len(classes))
-        flat = np.bincount((true * size + said)[known], weights=weight[known], minlength=size**2)
+        size, named = len(classes), (true >= 0) & (true < len(classes))
+        flat = np.bincount((true * size + chosen)[named], weights=weight[named], minlength=size**2)
         return cls(flat.reshape(size, size).astype(np.float64), classes)
 
     @property
@@ -285,7 +330,7 @@ class Confusion(Metric):
 
 
 def wilson(passed: Any, total: Any, squares: Any) -> Any:
-    """Half-width of the 68% Wilson interval of passed/total; NaN where total is not positive."""
+    """Half-width of the 68% Wilson interval of `passed / total`; NaN where `total` is not positive."""
     passed, total, squares = (np.asarray(item, dtype=np.float64) for item in (passed, total, squares))
     with np.errstate(invalid="ignore", divide="ignore"):
         count = total**2 / squares
@@ -294,27 +339,27 @@ def wilson(passed: Any, total: Any, squares: Any) -> Any:
     return np.where((total > 0) & (squares > 0), half, np.nan)
 
 
-def add_metrics(tallies: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
-    """Add tallies name by name; a name missing from some counts as zero there."""
+def add_metrics(batches: Iterable[Mapping[str, Metric]]) -> dict[str, Metric]:
+    """Add the metrics of several batches name by name. A name missing from a batch counts as zero there."""
     total: dict[str, Metric] = {}
-    for batch in tallies:
-        for name, tally in batch.items():
-            total[name] = total[name] + tally if name in total else tally
+    for batch in batches:
+        for name, metric in batch.items():
+            total[name] = total[name] + metric if name in total else metric
     return total
 
 
-def metric_values(tallies: Mapping[str, Metric]) -> dict[str, float]:
-    """The numbers for tables and curves."""
-    return {name: tally.value for name, tally in tallies.items() if tally.scalar}
+def metric_values(metrics: Mapping[str, Metric]) -> dict[str, float]:
+    """The values of the scalar metrics, for tables and curves."""
+    return {name: metric.value for name, metric in metrics.items() if metric.scalar}
 
 
-def metric_to_data(tally: Metric) -> dict[str, Any]:
-    """What of a tally adds up, as plain numbers and lists."""
-    found = {part.name: getattr(tally, part.name) for part in fields(tally) if not part.metadata.get("label")}
-    return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in found.items() if not isinstance(v, str)}
+def metric_to_data(metric: Metric) -> dict[str, Any]:
+    """The sums and counts of a metric (not its labels) as plain numbers and lists."""
+    parts = {part.name: getattr(metric, part.name) for part in fields(metric) if not part.metadata.get("label")}
+    return {n: v.tolist() if isinstance(v, np.ndarray) else v for n, v in parts.items() if not isinstance(v, str)}
 
 
 def metric_from_data(data: Mapping[str, Any], like: T) -> T:
-    """A tally of the same kind, with the same labels, from what `metric_to_data` gave."""
-    given = {name: np.asarray(value, float) if isinstance(value, list) else value for name, value in data.items()}
-    return replace(like, **given)
+    """The metric that `metric_to_data` wrote. `like` gives its class and its labels."""
+    parts = {name: np.asarray(value, float) if isinstance(value, list) else value for name, value in data.items()}
+    return replace(like, **parts)

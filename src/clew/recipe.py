@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from clew.core import entry_points
 from clew.core.config import Section, to_data
 from clew.errors import ClewError, RecipeError, nearest
 
@@ -25,25 +25,18 @@ if TYPE_CHECKING:
     from clew.figure import Figure
     from clew.metrics import Metric
 
-SHIPPED: dict[str, str] = {
-    "columns": "clew.models.columns:Columns",
-    "tracking": "clew.recipes.tracking:Tracking",
-    "hitgraph": "clew.recipes.tracking:HitGraph",
-    "tracknet": "clew.recipes.tracking:TrackNet",
-    "jets": "clew.recipes.jets:Jets",
-    "jetimages": "clew.recipes.jets:JetImages",
-    "jetfeatures": "clew.recipes.jets:JetFeatures",
-    "lartpc": "clew.recipes.lartpc:LArTPC",
-    "particleflow": "clew.recipes.particleflow:ParticleFlow",
-}
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
 
 class Loss(NamedTuple):
-    """A loss that averages exactly over any split of a batch: the sum over its terms, and how many there are.
+    """A loss that averages exactly for any split of a batch.
 
-    Gradients are those of `total` summed over all ranks, divided by `weight` summed over all ranks.
+    The gradient of a step is the gradient of `total` summed over ranks, divided by `weight` summed over ranks.
+
+    Args:
+        total: Sum of the loss over its terms (a scalar tensor with a gradient).
+        weight: Number of terms.
     """
 
     total: Tensor
@@ -51,150 +44,203 @@ class Loss(NamedTuple):
 
 
 class Recipe:
-    """Everything about one physics task. Subclass it; only `prepare` and `model` must be written.
+    """Everything about one physics task. Write a subclass; only `prepare` and `model` are required.
 
-    The data half (`read`, `transforms`, `prepare`, `look`, `reconstruct`, `metrics`, `display`) works on NumPy tables
-    and must not import torch at module level: `clew prepare` never loads it. The model half gets torch tensors.
-    A recipe is built in every process that needs it, so it holds its settings and nothing else.
+    The data methods (`read`, `transforms`, `prepare`, `reconstruct`, `metrics`, `sample_plots`, `display`) work on
+    NumPy tables. The file must not import torch at module level for them: `clew prepare` never loads torch. The model
+    methods get torch tensors. Every process builds the recipe anew, so it must hold nothing but its settings.
+
+    Example:
+        >>> import clew
+        >>> class Sum(clew.Recipe):
+        ...     def prepare(self, events):
+        ...         return events
+        ...     def model(self):
+        ...         from torch import nn
+        ...         return nn.Linear(2, 1)
+        >>> Sum().label_columns()
+        ()
     """
 
     Config: ClassVar[type[Section]] = Section
-    """The recipe's own settings, one field a YAML section; `self.config` is an instance."""
+    """Class of the recipe's own settings, one field per YAML section. `self.config` is an instance of it."""
 
     defaults: ClassVar[Mapping[str, Any]] = {}
-    """What the recipe would rather have in clew's sections: `{"train": {"batch_size": 64}}`."""
+    """Defaults for clew's own sections: `{"train": {"batch_size": 64}}`."""
 
     version: ClassVar[str] = "1"
-    """Raise it when the meaning of prepared data changes in a way its code does not show."""
+    """Change it when the meaning of prepared data changes and the code of the recipe does not show it."""
 
     columns: ClassVar[Sequence[str] | None] = None
-    """The columns that become tensors for the model and the loss; None takes all."""
+    """The columns that become tensors for the model and the loss; None means all."""
 
     events_per_file: ClassVar[int] = 256
-    """Of the files that `generate` writes, or a multiple."""
+    """Number of events per file that `generate` writes; files may hold a multiple of it."""
 
     inference_batch_size: ClassVar[int] = 256
-    """Samples that are judged or predicted at once where a run's own batches are smaller: nothing is learned from them,
-    so only speed decides. Fewer where one sample is large."""
+    """Smallest batch size for evaluation and prediction. Choose a smaller one if a single sample is large."""
 
     location: ClassVar[str] = ""
-    """Where `find` found the class: its name, or its file. Set by clew."""
+    """Name or file by which `find` found the class. Set by clew."""
 
     def __init__(self, config: Section | None = None) -> None:
         self.config: Any = self.Config() if config is None else config
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Travel between processes as a place and settings: a recipe from a file is loaded again over there."""
+        """Pickle as location and settings, so that a recipe from a file can be loaded in another process."""
         if vars(type(self)).get("location"):
             return _rebuild, (self.location, to_data(self.config))
         return type(self), (self.config,)
 
     def read(self, path: str) -> Iterable[Table]:
-        """The events of one input file (a path or a URL) as tables of bounded size.
+        """Read the events of one input file.
 
-        Yield them, or return a sequence that loads each when asked, as those of `clew.readers` do: its pieces are then
-        read in parallel. The default picks a reader by the file's ending.
+        Args:
+            path: A path or a URL.
+
+        Returns:
+            Tables of bounded size: a generator, or a lazy sequence such as `clew.readers.read` returns. The pieces of
+            a lazy sequence are read in parallel. By default the reader is chosen by the file's ending.
         """
         from clew import readers
 
         return readers.read(path)
 
     def transforms(self) -> Sequence[Transform]:
-        """What is done to events, in order, before `prepare`. The default does nothing."""
+        """The transforms applied to events, in order, before `prepare`. The default is none."""
         return ()
 
     def prepare(self, events: Table) -> Table:
-        """Events to samples, one sample an event; a pure function of the events and the settings.
+        """Turn events into samples, one sample per event.
 
-        It is never called without events.
+        It must depend on the events and the settings only. It is never called with an empty table.
         """
         raise RecipeError(f"recipe {type(self).__name__} must define prepare(events) -> Table")
 
     def label_columns(self) -> Sequence[str]:
         """The columns of raw events that only losses, metrics and event weights need, such as labels.
 
-        Events to be predicted may lack them: transforms that need them are then passed over, and `prepare` must do
-        without what those would have made. Anywhere else clew sees to it that they are there. The default names none.
+        Events to predict may lack these columns. Transforms that need them are then skipped, and `prepare` must work
+        without the columns that those transforms add. In all other cases clew checks that the columns are present.
         """
         return ()
 
     def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
-        """The columns of samples that `prepare` takes over from the events as they are, alone or several scalars side
-        by side: `{"features": ("pt", "eta")}`. An exported model scales those itself, as the transforms did. The
-        default names none.
+        """The sample columns that `prepare` copies from the events without a change.
+
+        Returns:
+            Names of event columns by sample column, for example `{"features": ("pt", "eta")}` for two scalars stored
+            side by side. An exported model applies the scaling transforms of these columns itself.
         """
         return {}
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
-        """Write synthetic raw events that `read` takes, in files under `folder`; yield each and its events.
+        """Write synthetic raw events that `read` can read.
 
-        File names say `synthetic`. The same seed gives the same events, and more events begin with the same ones:
-        event `first` and those after it do not depend on those before, so that processes can share the work. They are
-        dealt out in pieces of `events_per_file`.
+        The same seed must give the same events, and event number `first` must not depend on the events before it:
+        several processes share the work in pieces of `events_per_file`.
+
+        Args:
+            events: Number of events to write.
+            seed: Seed of the random numbers.
+            folder: Where to write the files. File names contain the word `synthetic`.
+            first: Number of the first event.
+
+        Yields:
+            The path of each file and its number of events.
         """
         raise RecipeError(f"recipe {type(self).__name__} has no generator of events")
 
     def model(self) -> nn.Module:
-        """A fresh network. Every process makes its own; rank 0's weights are handed to the others."""
+        """A new network. Every process builds one; rank 0 sends its weights to the others."""
         raise RecipeError(f"recipe {type(self).__name__} must define model() -> torch.nn.Module")
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
-        """The network's outputs for a batch: a tensor, or tensors by name.
+        """Apply the network to a batch.
 
-        The default hands over the whole batch; a network that takes a plain tensor gets `model(batch["x"])`.
+        Returns:
+            A tensor, or tensors by name. The default is `model(batch)`; for a network that takes a plain tensor write
+            `return model(batch["x"])`.
         """
         return model(batch)
 
     def loss(self, outputs: Any, batch: Batch) -> Tensor | Loss:
-        """The loss of a batch: one an event (event weights are then applied), a mean over events, or a `Loss`."""
+        """The loss of a batch.
+
+        Returns:
+            One value per event, shape (events,), to which event weights are applied; or a scalar mean over events; or a
+            `Loss`.
+        """
         raise RecipeError(f"recipe {type(self).__name__} must define loss(outputs, batch), or step(model, batch)")
 
     def step(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor | Loss] | Iterable[tuple[str, Tensor | Loss]]:
-        """The losses of one training step, by the name of the optimiser that follows each.
+        """The losses of one training step, by the name of the optimiser that uses each.
 
-        A mapping is computed at once, and then all optimisers step (the default: one, from `loss`). A generator
-        of (name, loss) pairs alternates: each optimiser has stepped before the next loss is asked for, which is
-        how adversarial training is written.
+        Returns:
+            A mapping: all losses are computed first, then all optimisers step. Or a generator of (name, loss) pairs:
+            each optimiser steps before the next loss is computed, as adversarial training needs it. The default is
+            one loss, from `loss`.
         """
         return {"loss": self.loss(self.forward(model, batch), batch)}
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
-        """How many items of each ragged column a step is recorded for, if it can be recorded: the default says no.
+        """Sizes of the buffers for ragged columns, if the training step can be recorded as a CUDA graph.
 
-        On an NVIDIA GPU `step` and its backward are then recorded once for all batches that need the same room, and
-        replayed: hundreds of launches become one. It must do the same for every batch of a size, ask the device for no
-        number, keep nothing of its own from step to step, and look at no item behind the last offset (those are zero).
-        A step of fixed columns needs no room: `{}`. `batch` is on the processor still; `precision` is that of `train`.
+        On an NVIDIA GPU, `step` and its backward pass are recorded once for all batches with the same capacities and
+        then replayed: one launch replaces hundreds. The step must do the same work for every batch of a size, must not
+        read a number from the device, must keep no state between steps, and must ignore items after the last offset
+        (they are zero).
+
+        Args:
+            batch: The batch, still in CPU memory.
+            precision: The setting `train.precision`.
+
+        Returns:
+            The number of items per ragged column (at least that of the batch); `{}` if there are only fixed columns;
+            None (the default) if the step cannot be recorded.
         """
         return None
 
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter] | Optimizer]:
-        """The named optimisers; the names are those `step` gives its losses.
+        """The optimisers by name. `step` uses the same names for its losses.
 
-        Parameters are given to an optimiser made from `train.optimizer`; an optimiser is taken as it is.
+        Returns:
+            For each name either parameters, for which an optimiser is built from `train.optimizer`, or an optimiser.
         """
         return {"loss": model.parameters()}
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """Physics objects from a batch of samples and the network's outputs (NumPy arrays by name), one row an event.
+        """Build physics objects, such as tracks, from a batch of samples and the outputs of the network.
 
-        What an event gets must not depend on the others of the batch: number objects from 0 in each event. The default
-        is the outputs themselves, where they have one row an event.
+        The result for an event must not depend on the other events of the batch: number objects from 0 in each event.
+
+        Args:
+            samples: The samples of the batch.
+            outputs: NumPy arrays by name.
+
+        Returns:
+            One row per event. The default is the outputs that have one row per event.
         """
         from clew.data.table import Table
 
         return Table({name: value for name, value in outputs.items() if len(value) == len(samples)})
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
-        """Tallies of a batch; they are added over batches and ranks. The loss is always there besides."""
+        """The metrics of a batch by name (see `clew.metrics`). Clew adds them over batches and ranks.
+
+        Args:
+            samples: The samples of the batch.
+            outputs: The outputs of the network, NumPy arrays by name.
+            objects: What `reconstruct` returned.
+        """
         return {}
 
     def sample_plots(self, samples: Table) -> Mapping[str, Figure]:
-        """Plots of single samples as they are, by title, for the page of `clew data inspect`; from the first few."""
+        """Plots of single samples by title, for the page of `clew data inspect`. Called with the first few samples."""
         return {}
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:
-        """Plots of single events for the report, from a few samples."""
+        """Event displays by title, for the report. Called with a few samples; the arguments are those of `metrics`."""
         return {}
 
 
@@ -208,7 +254,9 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     """
     if name.endswith(".py") or "/" in name:
         return _from_file((base or Path.cwd()) / Path(name).expanduser())
-    table = dict(SHIPPED) if name in SHIPPED else available()  # entry points are slow to list
+    table = shipped()
+    if name not in table:
+        table = available()
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
         table[name] = name
     if name not in table:
@@ -234,7 +282,7 @@ def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
 
 def _location(kind: type[Recipe]) -> str:
     """Where a class that was imported, not found, can be found: a shipped name, or `module:Class`; '' for nowhere."""
-    for name, place in SHIPPED.items():
+    for name, place in shipped().items():
         module, _, attribute = place.partition(":")
         if kind is getattr(sys.modules.get(module), attribute, None):
             return name
@@ -251,10 +299,14 @@ def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
     return found(found.Config.model_validate(config))
 
 
+def shipped() -> dict[str, str]:
+    """The recipes that come with clew: the `module:Class` of each name."""
+    return entry_points.shipped(ENTRY_POINTS)
+
+
 def available() -> dict[str, str]:
-    """Names and where they lead: those shipped, then third parties' entry points."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return {**{point.name: point.value for point in points}, **SHIPPED}
+    """All installed recipes, those of other packages included: the `module:Class` of each name."""
+    return entry_points.installed(ENTRY_POINTS)
 
 
 def load_code(place: str) -> Any:

@@ -120,7 +120,7 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     output = tmp_path / "study"
     words = ("--strategy", "allreduce,downpour", "--bandwidth", "200Mbit", "--target", "1.0", "--epochs", "2")
     small = ("--set", "train.batch_size=20", "--set", "train.optimizer.lr=0.05", "--set", "train.monitor_seconds=null")
-    outcome = clew("compare", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
+    outcome = clew("bench", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
     assert outcome.code == 0, outcome.err
     assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out
     found = json.loads((output / "study.json").read_text())
@@ -143,7 +143,7 @@ def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Data
 
 
 def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: Path) -> None:
-    command = [SCRIPT, "compare", "strategies", LINE, "--dataset", data.path, "--output", tmp_path / "study"]
+    command = [SCRIPT, "bench", "strategies", LINE, "--dataset", data.path, "--output", tmp_path / "study"]
     with subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, text=True) as process:
         while not (tmp_path / "study" / "logs").exists():
             assert process.poll() is None
@@ -157,6 +157,6 @@ def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: P
 
 def test_without_the_tools_the_command_says_so(data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.devnull)
-    outcome = clew("compare", "strategies", LINE, "--dataset", data.path, "--output", tmp_path / "study")
+    outcome = clew("bench", "strategies", LINE, "--dataset", data.path, "--output", tmp_path / "study")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert "install iproute2" in outcome.err

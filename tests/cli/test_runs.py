@@ -82,7 +82,7 @@ def test_columns_go_before_cells_are_cut() -> None:
 
 
 def test_runs_are_compared(runs: Path) -> None:
-    text = done("runs", "compare", runs / "a", runs / "b", runs / "c")
+    text = done("compare", runs / "a", runs / "b", runs / "c")
     for part in ("Runs", "Settings: all the same", "Quality", "Over samples", "Over time", "the loss is nan"):
         assert part in text
     assert "Over energy" not in text
@@ -90,13 +90,13 @@ def test_runs_are_compared(runs: Path) -> None:
 
 def test_a_comparison_is_written_as_a_page(runs: Path, tmp_path: Path) -> None:
     page = tmp_path / "pages" / "compare.html"
-    assert done("runs", "compare", runs / "a", runs / "c", "--html", page) == f"{page}\n"
+    assert done("compare", runs / "a", runs / "c", "--html", page) == f"{page}\n"
     assert "2 runs compared" in page.read_text()
 
 
 def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
-    assert "name two runs or more" in clew("runs", "compare", runs / "a").err
-    assert "no such run" in clew("runs", "compare", runs / "a", runs / "d").err
+    assert "name two runs or more" in clew("compare", runs / "a").err
+    assert "no such run" in clew("compare", runs / "a", runs / "d").err
 
 
 def test_a_killed_run_is_shown_with_what_is_known(runs: Path) -> None:

@@ -13,17 +13,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from clew.cli.bench import bench, strategies
+from clew.cli.bench import bench
 from clew.cli.data import cache, data, prepare
 from clew.cli.inference import evaluate, export, model, predict
 from clew.cli.jobs import agent, doctor, jobs, logs, site, submit
-from clew.cli.runs import runs, trace
+from clew.cli.runs import compare, runs, trace
 from clew.cli.server import login, serve, token
 from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
 from clew.cli.tuning import tune
 from clew.errors import ClewError, JobError
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 from clew.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -53,13 +53,13 @@ app.command()(evaluate.evaluate)
 app.command()(predict.predict)
 app.command()(export.export)
 app.command()(trace.trace)
+app.command()(compare.compare)
 app.command()(serve.serve)
 app.command()(login.login)
 app.command()(login.logout)
 app.add_typer(tune.app, name="tune")
 app.add_typer(runs.app, name="runs")
 app.add_typer(token.app, name="token")
-app.add_typer(strategies.app, name="compare")
 app.add_typer(bench.app, name="bench")
 app.add_typer(site.app, name="site")
 app.command()(doctor.doctor)
@@ -103,7 +103,7 @@ def run() -> None:
     except ClewError as error:
         if debug:
             raise
-        errors.print(f"[bold red]clew:[/] {escape(masked(str(error)))}")
+        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(str(error)))}")
         if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
@@ -122,6 +122,6 @@ def run() -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(masked(told))}")
+        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(told))}")
         errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
         sys.exit(1)

@@ -93,7 +93,7 @@ def compare(runs: Iterable[Run | str | Path]) -> Comparison:
     opened = [run if isinstance(run, Run) else Run.open(run) for run in runs]
     places = [run.path.resolve() for run in opened]
     if len(opened) < 2:
-        raise RunError("name two runs or more to compare: clew runs compare runs/a runs/b")
+        raise RunError("name two runs or more to compare: clew compare runs/a runs/b")
     for place, run in zip(places, opened, strict=True):
         if places.count(place) > 1:
             raise RunError(f"{run.path} is named twice; a run is not compared with itself")

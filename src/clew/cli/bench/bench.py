@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.bench import workload
+from clew.cli.bench.strategies import strategies
 from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
 from clew.cli.text_table import Column, room, write
 from clew.errors import ConfigError
@@ -126,6 +127,7 @@ def compare(
         console.print(f"[yellow]{escape(note)}[/]")
 
 
+app.command()(strategies)
 app.command()(workload.particleflow)
 app.command()(workload.node)
 app.command()(workload.score)

@@ -1,4 +1,4 @@
-"""`clew compare`."""
+"""`clew bench strategies`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ if TYPE_CHECKING:
     from clew.bench.strategies import Progress
     from clew.bench.strategies_result import Study
 
-app = typer.Typer(help="Measure things side by side: strategies.", no_args_is_help=True)
 
-
-@app.callback()
-def _group() -> None:
-    """Measure things side by side."""
-
-
-@app.command()
 def strategies(
     recipe: What,
     bandwidth: Annotated[
@@ -53,9 +45,9 @@ def strategies(
 
     \b
     Examples:
-      clew compare strategies tracking --dataset dataset
-      clew compare strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
-      clew compare strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
+      clew bench strategies tracking --dataset dataset
+      clew bench strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
+      clew bench strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
     """
     from clew.bench.strategies import StudyConfig, study
     from clew.core.config import Document, validate
@@ -74,7 +66,7 @@ def strategies(
         "minutes": seconds_in(limit, "--limit") / 60,
         "settings": list(settings or ()),
     }
-    config = validate(StudyConfig, Document(given, {}, "clew compare strategies"))
+    config = validate(StudyConfig, Document(given, {}, "clew bench strategies"))
     with progress() as bar:
         task = bar.add_task("compare", total=None, note="making hosts")
 

@@ -1,12 +1,15 @@
-"""`clew runs compare` in a terminal."""
+"""`clew compare`: runs side by side, in the terminal or as a page."""
 
 from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from clew.cli.options import console, table
+import typer
+
+from clew.cli.options import bold, console, table
 from clew.cli.runs.listing import length, number
 
 if TYPE_CHECKING:
@@ -14,6 +17,28 @@ if TYPE_CHECKING:
 
 _MARKS = 5
 """Places along an axis at which curves are told."""
+
+
+def compare(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="Folders of the runs.")],
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write an HTML page with curves instead.")] = None,
+) -> None:
+    """Compare runs: settings that differ, curves, final metrics with errors, speed.
+
+    \b
+    Examples:
+      clew compare runs/tracking-001 runs/tracking-002
+      clew compare runs/* --html compare.html
+    """
+    from clew.runs.comparison import compare as compare_runs
+
+    compared = compare_runs(runs)
+    if html is None:
+        show(compared)
+        return
+    from clew.runs.comparison_page import write_comparison
+
+    console.print(bold(write_comparison(compared, html)))
 
 
 def show(compared: Comparison) -> None:

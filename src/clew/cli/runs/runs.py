@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, compare, follow, stop, report, push.", no_args_is_help=True)
+app = typer.Typer(help="Look at runs: list, show, follow, stop, report, push.", no_args_is_help=True)
 _RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
 
 
@@ -87,31 +87,6 @@ def show(run: _RunFolder) -> None:
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
-
-
-@app.command()
-def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN RUN ...", help="The runs' folders.")],
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page with curves instead.")] = None,
-) -> None:
-    """Runs side by side: settings that differ, curves, final metrics with errors, speed.
-
-    \b
-    Examples:
-      clew runs compare runs/tracking-001 runs/tracking-002
-      clew runs compare runs/* --html compare.html
-    """
-    from clew.runs.comparison import compare as work
-
-    compared = work(runs)
-    if html is not None:
-        from clew.runs.comparison_page import write_comparison
-
-        console.print(bold(write_comparison(compared, html)))
-        return
-    from clew.cli.runs import compare as runs_compare
-
-    runs_compare.show(compared)
 
 
 @app.command()

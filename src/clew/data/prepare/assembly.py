@@ -28,7 +28,7 @@ from clew.data.transforms import Transform
 from clew.errors import DataError
 from clew.recipe import Recipe
 from clew.runs.environment import versions
-from clew.storage import masked
+from clew.storage import mask_secrets
 
 Rows = NDArray[np.int64]
 
@@ -70,7 +70,7 @@ class Assembly:
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
             Input(
-                name=masked(Path(s.location).name),
+                name=mask_secrets(Path(s.location).name),
                 bytes=s.bytes,
                 sha256=s.sha256,
                 events=sum(part.events for part in found),

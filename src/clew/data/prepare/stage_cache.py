@@ -22,7 +22,7 @@ from clew.core.files import atomic, write_text
 from clew.data.table import Table, hdf5
 from clew.data.table_cache import KIND
 from clew.errors import ClewError, DataError
-from clew.storage import Inputs
+from clew.storage import InputCache
 
 STAGES = ("read", "transforms", "prepare", KIND)
 INPUTS = "inputs"
@@ -120,7 +120,9 @@ class Cache:
 
     def entries(self) -> list[Entry]:
         """Everything cached, copies of inputs included, least recently used first."""
-        found = [Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in Inputs(self.folder).entries()]
+        found = [
+            Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in InputCache(self.folder).entries()
+        ]
         for stage in STAGES:
             for path in (self.folder / stage).glob("*/*.h5"):
                 with contextlib.suppress(FileNotFoundError):  # pruned by somebody else meanwhile
@@ -137,7 +139,7 @@ class Cache:
             if entry.used < limit or (keep is not None and total > keep):
                 if entry.stage != INPUTS:
                     entry.path.unlink(missing_ok=True)
-                elif not Inputs(self.folder).remove(entry.key):  # somebody reads it
+                elif not InputCache(self.folder).remove(entry.key):  # somebody reads it
                     continue
                 total -= entry.bytes
                 gone.append(entry)
