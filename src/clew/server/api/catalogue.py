@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from clew.client.datasets import DatasetInfo
-from clew.server.accounts import record
+from clew.server.accounts.callers import record
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -29,8 +29,8 @@ from clew.server.api.dependencies import (
     page,
 )
 from clew.server.database.tables import benchmarks, datasets, runs
+from clew.server.database.writer import Change
 from clew.server.problems import missing
-from clew.server.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
 
