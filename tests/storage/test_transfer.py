@@ -89,7 +89,7 @@ def test_no_file_lands_outside_its_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_something_else_is_not_overwritten_unasked(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("precious")
-    with pytest.raises(DataError, match="copy holds something else; use --replace"):
+    with pytest.raises(DataError, match="copy exists with other content; use --replace"):
         storage.copy(source, tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "precious"
     storage.copy(source, tmp_path / "copy", replace=True)

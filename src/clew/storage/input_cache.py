@@ -8,7 +8,6 @@ time of a copy have changed, its checksum is computed again.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,8 +16,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from clew.core.file_lock import hold_lock
 from clew.core.files import sha256, write_text
 from clew.errors import DataError
 from clew.storage import locations, store
@@ -99,13 +99,13 @@ class InputCache:
             return
         key = _key(location, files)
         while True:
-            with self._locked(key, fcntl.LOCK_SH):
+            with self._locked(key, shared=True):
                 if self._is_complete(key, files):
                     with contextlib.suppress(OSError):
                         os.utime(self._facts(key))
                     yield self._path(key, location)
                     return
-            with self._locked(key, fcntl.LOCK_EX):
+            with self._locked(key):
                 if not self._is_complete(key, files) and not self._fetch(key, location, files, size, watch):
                     yield None
                     return
@@ -154,7 +154,7 @@ class InputCache:
     def remove(self, key: str) -> bool:
         """Remove a copy. Returns False if it is in use."""
         try:
-            with self._locked(key, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with self._locked(key, timeout=0):
                 self._facts(key).unlink(missing_ok=True)  # first: without this file the copy is invalid
                 shutil.rmtree(self.folder / key, ignore_errors=True)
                 return True
@@ -216,14 +216,11 @@ class InputCache:
     def _path(self, key: str, location: str) -> Path:
         return self.folder / key / "data" / locations.base_name(location)
 
-    @contextlib.contextmanager
-    def _locked(self, key: str, how: int) -> Iterator[IO[str]]:
-        """The lock of a copy. The lock file is never removed: two processes could otherwise lock different files."""
-        path = self.folder / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as stream:
-            fcntl.flock(stream, how)
-            yield stream
+    def _locked(
+        self, key: str, *, shared: bool = False, timeout: float | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """The lock of one copy."""
+        return hold_lock(self.folder / "locks" / key, shared=shared, timeout=timeout)
 
 
 def _key(location: str, files: dict[str, StoredFile]) -> str:

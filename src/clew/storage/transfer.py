@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -23,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from clew.core.file_lock import hold_lock
 from clew.errors import DataError
 from clew.storage import store as stores
 from clew.storage.checksums import DownloadChecksums, check_download, file_checksums, local_file, needed_checksums
@@ -90,9 +90,9 @@ def copy(
         The final progress.
 
     Raises:
-        DataError: one line: nothing there, no permission, wrong credentials, no room, checksum mismatch, a target
-            that holds something else while `replace` is false.
-        GoneError: a server does not answer.
+        DataError: The source does not exist, permission is denied, the credentials are wrong, the disk is full, a
+            checksum is wrong, or the target has other content and `replace` is false.
+        StoreUnavailableError: A server does not answer.
     """
     source_text, target_text = str(source), str(target)
     if is_url(source_text) and is_url(target_text):
@@ -371,15 +371,12 @@ def _with_retries(call: Callable[[], _T], location: str, action: str = "read") -
 @contextlib.contextmanager
 def _open_exclusively(path: Path, location: str) -> Iterator[IO[bytes]]:
     """Open the partial file with a lock, so that no other process downloads to it."""
-    with path.open("a+b") as stream:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(hold_lock(path, timeout=0, required=False))
         except BlockingIOError:
             raise DataError(f"{mask_secrets(location)}: another process is downloading it to the same place") from None
-        except OSError:  # a file system without locks
-            pass
-        with path.open("r+b") as both:
-            yield both
+        yield stack.enter_context(path.open("r+b"))
 
 
 def _reserve(stream: IO[bytes], size: int, path: Path) -> None:

@@ -274,6 +274,7 @@ def _begun(path: Path) -> bool:
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
     from clew import storage
+    from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
     from clew.runs.folder import next_name
@@ -290,8 +291,7 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
     job = launcher.start(arguments, folder=folder)
     while len(list(run.records())) <= known:
         if launcher.state(job) in END_STATES:
-            last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
-            raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
+            raise RunError(f"the job did not begin: {last_message(job.log)} (see {job.log})")
         time.sleep(0.1)
     again = f"{program()} runs"
     console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")
