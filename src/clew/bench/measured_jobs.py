@@ -18,19 +18,19 @@ _HERE = ("local", "warm", "ranks")
 """Launchers whose jobs are named by the processes that lead their groups."""
 
 
-def watched(launcher: Launcher, start: Callable[[], Job], told: Callable[[float, str], None]) -> tuple[Job, str]:
+def run_job(launcher: Launcher, start: Callable[[], Job], told: Callable[[float, str], None]) -> tuple[Job, str]:
     """Start a job, and wait for how it ends; it is ended with the study."""
     job, begun = None, time.monotonic()
     try:
         with _later():
             job = start()
-        with guarded([job]):
+        with killed_with_parent([job]):
             while (state := launcher.state(job)) not in ENDS:
                 told(time.monotonic() - begun, state)
                 time.sleep(_PAUSE)
     except BaseException:
         if job is not None:
-            end(launcher, job)
+            stop_job(launcher, job)
         raise
     return job, state
 
@@ -52,7 +52,7 @@ def _later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(jobs: Sequence[Job]) -> Iterator[None]:
+def killed_with_parent(jobs: Sequence[Job]) -> Iterator[None]:
     """Jobs of this machine, which outlive who started them, end within the block also when this process is killed."""
     own = [name for job in jobs if job.launcher in _HERE for name in job.id.split(",")]
     groups = " ".join(f"-{name.partition(':')[0]}" for name in own)
@@ -64,7 +64,7 @@ def guarded(jobs: Sequence[Job]) -> Iterator[None]:
             guard.communicate(b"over\n")
 
 
-def end(launcher: Launcher, job: Job) -> None:
+def stop_job(launcher: Launcher, job: Job) -> None:
     """Ask a job to end, and make it after a while."""
     with contextlib.suppress(KeyboardInterrupt):
         launcher.stop(job)
@@ -74,12 +74,12 @@ def end(launcher: Launcher, job: Job) -> None:
     launcher.kill(job)
 
 
-def here(processes: int) -> Launcher:
+def local_launcher(processes: int) -> Launcher:
     """What starts jobs of so many processes on this machine."""
     return find("warm") if processes == 1 else Ranks(processes)
 
 
-def last_line(job: Job) -> str:
+def last_log_line(job: Job) -> str:
     """The last that a job said, of its first rank if it has several; an error before all else."""
     logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
     lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field, field_validator
 
-from clew.bench import scale_measurement
-from clew.bench.forecast import Forecast, forecast
-from clew.bench.measured_jobs import here, last_line, watched
-from clew.bench.scale_measurement import Trained
+from clew.bench.measured_jobs import last_log_line, local_launcher, run_job
+from clew.bench.scaling import measurement
+from clew.bench.scaling.forecast import Forecast, forecast
+from clew.bench.scaling.measurement import ScalingRun
 from clew.core.config import Section, to_data
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
@@ -76,12 +76,12 @@ class ScaleConfig(Section):
 
 
 @dataclass
-class Scaling:
+class ScalingResult:
     """All trainings of a study, and what follows from them."""
 
     config: dict[str, Any]
     conditions: dict[str, Any]
-    trainings: list[Trained] = field(default_factory=list)
+    trainings: list[ScalingRun] = field(default_factory=list)
     forecasts: dict[str, Forecast] = field(default_factory=dict)
     kind: str = KIND
     format: int = 1
@@ -100,7 +100,7 @@ class Scaling:
         """Of a strategy, those that were measured."""
         return sorted({each.workers for each in self.trainings if each.strategy == strategy and each.blocks})
 
-    def of(self, strategy: str, workers: int) -> list[Trained]:
+    def of(self, strategy: str, workers: int) -> list[ScalingRun]:
         """The trainings of one kind that went well."""
         return [t for t in self.trainings if (t.strategy, t.workers) == (strategy, workers) and t.blocks]
 
@@ -151,7 +151,7 @@ class Scaling:
             "filling_seconds": self.filling(name, workers),
             "loading_seconds_per_1000_events": self.mean(name, workers, "loading", "mean"),
             "loss": self.loss(name, workers),
-            "shares": {part: self.mean(name, workers, "shares", part) for part in scale_measurement.PARTS},
+            "shares": {part: self.mean(name, workers, "shares", part) for part in measurement.PARTS},
         }
 
     def save(self, path: Path) -> None:
@@ -159,7 +159,7 @@ class Scaling:
         write_text(path, json.dumps({**asdict(self), "sizes": self.rows()}, indent=1) + "\n")
 
     @classmethod
-    def load(cls, path: Path) -> Scaling:
+    def load(cls, path: Path) -> ScalingResult:
         """What `save` wrote.
 
         Raises:
@@ -169,7 +169,9 @@ class Scaling:
             data = json.loads(path.read_text())
             if data["kind"] != KIND or data["format"] != 1:
                 raise ValueError(f"kind {data['kind']}, format {data['format']}")
-            trainings = [Trained(**{**each, "blocks": list(map(tuple, each["blocks"]))}) for each in data["trainings"]]
+            trainings = [
+                ScalingRun(**{**each, "blocks": list(map(tuple, each["blocks"]))}) for each in data["trainings"]
+            ]
             forecasts = {name: Forecast(**each) for name, each in data["forecasts"].items()}
             return cls(data["config"], data["conditions"], trainings, forecasts)
         except (ValueError, KeyError, TypeError) as error:
@@ -177,21 +179,21 @@ class Scaling:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ScalingProgress:
     """How far a study is: trainings done, of all, and the one under way."""
 
     done: int
     total: int
-    trained: Trained
+    trained: ScalingRun
     spent: float = 0.0
     over: bool = False
     state: str = ""
 
 
-Told = Callable[[Progress], None]
+Told = Callable[[ScalingProgress], None]
 
 
-def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None) -> Scaling:
+def measure_scaling(config: ScaleConfig, output: Path, told: Told = lambda progress: None) -> ScalingResult:
     """Train at every size, one after the other, into `output`: runs, and anew after every training `scale.json` and
     `scale.html`. What an interrupted study has measured is kept: the same call goes on, also with more sizes.
 
@@ -200,7 +202,7 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
         RunError: the folder holds something else, or a study of other settings.
         WorkerError: no training went well.
     """
-    from clew.bench.scale_page import write
+    from clew.bench.scaling.page import write
 
     given = load_settings(config.recipe, config.settings)
     data = Dataset(config.dataset or given.train.dataset)
@@ -215,10 +217,10 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
     for number, (strategy, workers, seed) in enumerate(wanted):
         if any((t.strategy, t.workers, t.seed) == (strategy, workers, seed) and t.blocks for t in made.trainings):
             continue
-        trained = Trained(strategy, workers, f"runs/{strategy}-{workers}-{seed}", seed, threads=_threads(config))
+        trained = ScalingRun(strategy, workers, f"runs/{strategy}-{workers}-{seed}", seed, threads=_threads(config))
         made.trainings = [t for t in made.trainings if t.run != trained.run]
         at = _Place(config, output, site, size)
-        now = functools.partial(Progress, number, total, trained)
+        now = functools.partial(ScalingProgress, number, total, trained)
         at.train(trained, lambda spent, state, now=now: told(now(spent, state=state)))  # type: ignore[misc]
         made.trainings.append(trained)
         if site is not None and trained.blocks:
@@ -226,7 +228,7 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
         _conclude(made, config)
         made.save(output / "scale.json")
         write(made, output / "scale.html")
-        told(Progress(number + 1, total, trained, over=True))
+        told(ScalingProgress(number + 1, total, trained, over=True))
     if not any(each.blocks for each in made.trainings):
         raise WorkerError(f"no training went well: {made.trainings[0].message}")
     _conclude(made, config)
@@ -235,17 +237,17 @@ def study(config: ScaleConfig, output: Path, told: Told = lambda progress: None)
     return made
 
 
-def _conclude(made: Scaling, config: ScaleConfig) -> None:
+def _conclude(made: ScalingResult, config: ScaleConfig) -> None:
     for name in made.strategies:
         own = [each for each in made.trainings if each.strategy == name]
         made.forecasts[name] = forecast(own, config.wanted, weak=config.weak or name in CENTRAL)
 
 
-def _taken_up(config: ScaleConfig, output: Path, data: Dataset) -> Scaling:
+def _taken_up(config: ScaleConfig, output: Path, data: Dataset) -> ScalingResult:
     """The study so far, or a new one."""
     now, file = to_data(config), output / "scale.json"
     if file.exists():
-        known = Scaling.load(file)
+        known = ScalingResult.load(file)
         differ = [key for key in now if key not in _MAY_GROW and known.config.get(key) != now[key]]
         if known.conditions["data"] != data.manifest.key:
             differ.append("the dataset's content")
@@ -256,7 +258,7 @@ def _taken_up(config: ScaleConfig, output: Path, data: Dataset) -> Scaling:
     begun = any((output / name).is_dir() for name in ("runs", "jobs"))
     if output.exists() and any(output.iterdir()) and not begun:
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
-    return Scaling(now, _conditions(config, data))
+    return ScalingResult(now, _conditions(config, data))
 
 
 def _conditions(config: ScaleConfig, data: Dataset) -> dict[str, Any]:
@@ -298,7 +300,7 @@ class _Place:
     site: Any
     batch_size: int
 
-    def train(self, trained: Trained, told: Callable[[float, str], None]) -> None:
+    def train(self, trained: ScalingRun, told: Callable[[float, str], None]) -> None:
         """Do one; its failure is part of the result."""
         run = Run((self.output / trained.run).absolute())
         jobs = self.output.absolute() / "jobs" / run.path.name
@@ -307,24 +309,24 @@ class _Place:
         chosen = load_settings(self.config.recipe, [*self.config.settings, *self._settings(trained)]).train
         trained.processes, trained.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(trained)
-        job, state = watched(launcher, lambda: launcher.start(self._command(trained, run), folder=jobs), told)
+        job, state = run_job(launcher, lambda: launcher.start(self._command(trained, run), folder=jobs), told)
         trained.oversubscribed = self._oversubscribed(trained)
         end = run.end() if run.path.exists() else None
         if state != "finished":
-            trained.message = str(end["message"]) if end else last_line(job) or state
+            trained.message = str(end["message"]) if end else last_log_line(job) or state
             return
         try:
-            scale_measurement.read(trained, run)
+            measurement.read_measurement(trained, run)
         except RunError as error:
             trained.message = str(error)
         trained.oversubscribed = self._oversubscribed(trained)
 
-    def _launcher(self, trained: Trained) -> Launcher:
+    def _launcher(self, trained: ScalingRun) -> Launcher:
         if self.site is None:
-            return here(trained.processes)
+            return local_launcher(trained.processes)
         return batch(self.site, Needs(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads))
 
-    def _settings(self, trained: Trained) -> list[str]:
+    def _settings(self, trained: ScalingRun) -> list[str]:
         shared = not self.config.weak or trained.strategy in CENTRAL
         times = trained.workers if self.config.weak else 1
         values = {
@@ -341,12 +343,12 @@ class _Place:
         }
         return [f"train.{name}={json.dumps(value)}" for name, value in values.items()]
 
-    def _command(self, trained: Trained, run: Run) -> list[str]:
+    def _command(self, trained: ScalingRun, run: Run) -> list[str]:
         named = [] if self.config.dataset is None else ["--dataset", str(Path(self.config.dataset).absolute())]
         sets = [word for each in (*self.config.settings, *self._settings(trained)) for word in ("--set", each)]
         return ["train", self.config.recipe, *named, "--output", str(run.path), *sets]
 
-    def _oversubscribed(self, trained: Trained) -> bool:
+    def _oversubscribed(self, trained: ScalingRun) -> bool:
         if self.site is not None:
             return False  # a scheduler gives each rank its own
         if trained.device not in ("", "cpu"):

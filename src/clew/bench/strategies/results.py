@@ -16,7 +16,7 @@ UNLIMITED = "unlimited"
 
 
 @dataclass(frozen=True)
-class Goal:
+class StrategyGoal:
     """What is to be reached."""
 
     metric: str
@@ -35,7 +35,7 @@ class Goal:
 
 
 @dataclass
-class Trial:
+class StrategyRun:
     """One training."""
 
     strategy: str
@@ -58,13 +58,13 @@ class Trial:
 
 
 @dataclass
-class Study:
+class StrategyStudy:
     """All trials, and what they were done with."""
 
-    goal: Goal
+    goal: StrategyGoal
     conditions: dict[str, Any]
-    reference: Trial | None = None
-    trials: list[Trial] = field(default_factory=list)
+    reference: StrategyRun | None = None
+    trials: list[StrategyRun] = field(default_factory=list)
     lines: dict[str, float] = field(default_factory=dict)
     """Bits a second that a connection was measured to carry, by bandwidth."""
 
@@ -73,7 +73,7 @@ class Study:
         """Those compared, in order."""
         return list(dict.fromkeys(trial.strategy for trial in self.trials))
 
-    def of(self, strategy: str, bandwidth: str) -> list[Trial]:
+    def of(self, strategy: str, bandwidth: str) -> list[StrategyRun]:
         """The trainings of one kind."""
         return [t for t in self.trials if (t.strategy, t.bandwidth) == (strategy, bandwidth)]
 

@@ -24,7 +24,7 @@ _POINTS = 200
 
 
 @dataclass
-class Trained:
+class ScalingRun:
     """One training at one size."""
 
     strategy: str
@@ -62,7 +62,7 @@ class Trained:
         return sum(block[0] for block in self.blocks) / seconds if seconds else 0.0
 
 
-def read(trained: Trained, run: Run) -> None:
+def read_measurement(trained: ScalingRun, run: Run) -> None:
     """Fill in what a run left.
 
     Raises:
@@ -121,10 +121,10 @@ def _shares(run: Run, first: int) -> dict[str, float]:
             "communicate": each["communicate"],
         }
     ranks = {rank: spans[spans["step"] >= first] for rank, spans in timeline.traces(run).items()}
-    return merged({rank: spans for rank, spans in ranks.items() if len(spans)})
+    return time_shares({rank: spans for rank, spans in ranks.items() if len(spans)})
 
 
-def merged(ranks: Mapping[int, NDArray[Any]]) -> dict[str, float]:
+def time_shares(ranks: Mapping[int, NDArray[Any]]) -> dict[str, float]:
     """Shares of the time of all ranks while they train (validation and checkpoints do not count), on one clock.
 
     A sum over ranks ends only after the last has come to it: what passes until then is waiting, the rest is

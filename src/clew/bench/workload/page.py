@@ -6,17 +6,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.environment import others
-from clew.bench.result import Result, comparable, figures, fitting
-from clew.bench.workload_config import ACCURACY, PADDED, WorkloadConfig
+from clew.bench.workload.config import ACCURACY, PADDED, WorkloadConfig
+from clew.bench.workload.environment import load_warnings
+from clew.bench.workload.results import WorkloadResult, comparability_note, fit_message, key_figures
 from clew.figure import COLOURS, Figure, figure, line
 from clew.runs.html_page import Page, table
 
 
-def write(result: Result, path: Path) -> Path:
+def write(result: WorkloadResult, path: Path) -> Path:
     """The page, in the look of a run's report."""
     config = WorkloadConfig(**result.config)
-    found = figures(result)
+    found = key_figures(result)
     page = Page(f"Workload {config.name}")
     seen = result.environment
     facts = [
@@ -41,16 +41,20 @@ def write(result: Result, path: Path) -> Path:
     return page.write(path)
 
 
-def notes(result: Result, config: WorkloadConfig) -> list[str]:
+def notes(result: WorkloadResult, config: WorkloadConfig) -> list[str]:
     """What a reader must know first."""
     found = [escape(f"seed {a.seed}, copy {a.copy}: {a.message}") for a in result.attempts if a.message]
     if result.fits is not None:
-        found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fitting(result.fits)}.")
+        found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fit_message(result.fits)}.")
     seen = result.environment
-    return [*others(seen.get("load_before"), seen.get("cores_allowed")), *found, escape(comparable(config))]
+    return [
+        *load_warnings(seen.get("load_before"), seen.get("cores_allowed")),
+        *found,
+        escape(comparability_note(config)),
+    ]
 
 
-def headline(result: Result, config: WorkloadConfig, found: dict[str, Any]) -> str:
+def headline(result: WorkloadResult, config: WorkloadConfig, found: dict[str, Any]) -> str:
     """The figures that count."""
     left = "first epoch left out" if found["first_epoch_left_out"] else "one epoch alone, which warms up"
     speeds = result.speeds
@@ -107,7 +111,7 @@ def _bytes(value: float | None) -> str:
     return "–" if value is None else f"{value / 2**30:.2f} GiB"
 
 
-def drawn(result: Result) -> list[Figure]:
+def drawn(result: WorkloadResult) -> list[Figure]:
     """Speed and accuracy by epoch."""
     if not result.good:
         return []
@@ -151,7 +155,7 @@ def drawn(result: Result) -> list[Figure]:
     return made
 
 
-def epochs(result: Result) -> str:
+def epochs(result: WorkloadResult) -> str:
     """A row an epoch."""
     head = ("seed", "copy", "epoch", "seconds", "events/s", "validation loss", "accuracy", "padding counted", "")
     rows = [
@@ -171,7 +175,7 @@ def epochs(result: Result) -> str:
     return table(head, rows) if rows else ""
 
 
-def scan(result: Result) -> str:
+def scan(result: WorkloadResult) -> str:
     """A row a batch size."""
     head = ("batch a device", "devices", "events/s", "accuracy", "")
     rows = [
@@ -191,7 +195,7 @@ def scan(result: Result) -> str:
     return table(head, rows) if rows else ""
 
 
-def scan_figures(result: Result) -> list[Figure]:
+def scan_figures(result: WorkloadResult) -> list[Figure]:
     """Speed and accuracy against batch size, a line a number of devices."""
     known = sorted((r for r in result.scan if r["events_per_second"]), key=lambda r: int(r["batch_size_per_device"]))
     sizes = sorted({row["batch_size_per_device"] for row in known})
@@ -214,7 +218,7 @@ def scan_figures(result: Result) -> list[Figure]:
     return made
 
 
-def more(result: Result) -> str:
+def more(result: WorkloadResult) -> str:
     """What was measured besides."""
     rows = []
     if result.inference:

@@ -8,7 +8,7 @@ from clew.tuning.study import Study
 
 
 @dataclass(frozen=True)
-class Costs:
+class StudyCost:
     """Seconds of all trials together."""
 
     seconds: float
@@ -18,7 +18,7 @@ class Costs:
     """On the clock, by pruning: what the steps that were not done would have taken, at the speed of each trial."""
 
 
-def costs(study: Study) -> Costs:
+def study_cost(study: Study) -> StudyCost:
     """Added up over the trials that have ended."""
     found = study.outcomes()
     full = max((max(each.reports, default=0) for each in found), default=0)
@@ -29,4 +29,4 @@ def costs(study: Study) -> Costs:
         done = max(each.reports, default=0)
         if each.state == "pruned" and done:
             saved += each.seconds * max(full - done, 0) / done
-    return Costs(sum(each.seconds for each in found), sum(each.cpu for each in found), saved)
+    return StudyCost(sum(each.seconds for each in found), sum(each.cpu for each in found), saved)

@@ -8,10 +8,10 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.environment import others
-from clew.bench.forecast import Forecast
-from clew.bench.scale import Scaling
-from clew.bench.scale_measurement import PARTS
+from clew.bench.scaling.forecast import Forecast
+from clew.bench.scaling.measurement import PARTS
+from clew.bench.scaling.study import ScalingResult
+from clew.bench.workload.environment import load_warnings
 from clew.figure import COLOURS, Figure, figure, line
 from clew.runs.html_page import Page, table
 
@@ -26,7 +26,7 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star")
 _MARK = '<span title="more ranks than cores or devices">&#9888; oversubscribed</span>'
 
 
-def write(made: Scaling, path: Path) -> Path:
+def write(made: ScalingResult, path: Path) -> Path:
     """The page, in the look of a run's report."""
     told = made.conditions
     kind = "Weak" if made.weak else "Strong"
@@ -60,11 +60,11 @@ _SHARES = (
 )
 
 
-def _asked(made: Scaling) -> dict[str, Any]:
+def _asked(made: ScalingResult) -> dict[str, Any]:
     return {key: value for key, value in made.config.items() if value not in (None, [], ())}
 
 
-def _notes(made: Scaling) -> list[str]:
+def _notes(made: ScalingResult) -> list[str]:
     """What a reader must know before anything else."""
     over = sorted({(t.workers, t.processes) for t in made.trainings if t.oversubscribed})
     found = [f"{t.strategy} on {t.workers}: {escape(t.message)}" for t in made.trainings if t.message]
@@ -77,14 +77,14 @@ def _notes(made: Scaling) -> list[str]:
             "how the training scales; they are marked, and no prediction uses them.",
         )
     told = made.conditions
-    return [*(others(told.get("load_before"), told["cores"]) if told["where"] == "this machine" else ()), *found]
+    return [*(load_warnings(told.get("load_before"), told["cores"]) if told["where"] == "this machine" else ()), *found]
 
 
-def _on_cpu(made: Scaling) -> bool:
+def _on_cpu(made: ScalingResult) -> bool:
     return all(each.device in ("", "cpu") for each in made.trainings)
 
 
-def sizes(made: Scaling) -> str:
+def sizes(made: ScalingResult) -> str:
     """A row a size: how fast."""
     rows = [
         (
@@ -105,7 +105,7 @@ def _spread(each: list[float]) -> str:
     return f" <small>{min(each):,.1f} to {max(each):,.1f}</small>" if len(each) > 1 else ""
 
 
-def parts(made: Scaling) -> str:
+def parts(made: ScalingResult) -> str:
     """A row a size: what the time went into."""
     head = (
         "strategy",
@@ -125,7 +125,7 @@ def parts(made: Scaling) -> str:
     return table(head, rows)
 
 
-def speedup(made: Scaling) -> Figure:
+def speedup(made: ScalingResult) -> Figure:
     """Against the smallest size, with the ideal and the prediction."""
     most = max(p for name in made.strategies for p in made.sizes(name))
     grey = {"color": "#7f7f7f", "width": 1, "dash": "dot"}
@@ -145,18 +145,18 @@ def speedup(made: Scaling) -> Figure:
     )
 
 
-def _devices(made: Scaling) -> str:
+def _devices(made: ScalingResult) -> str:
     kinds = {each.device.split(":")[0] for each in made.trainings if each.device}
     return " and ".join(sorted("processors" if kind == "cpu" else kind for kind in kinds)) or "unknown device"
 
 
-def _reach(made: Scaling, most: int) -> list[float]:
+def _reach(made: ScalingResult, most: int) -> list[float]:
     """Of the axis of speed-ups: a band may go to nothing, the axis need not."""
     least = min(made.speedup(name, p) for name in made.strategies for p in made.sizes(name))
     return [math.log10(min(0.5, least / 2)), math.log10(1.2 * most)]
 
 
-def efficiency(made: Scaling) -> Figure:
+def efficiency(made: ScalingResult) -> Figure:
     """Speed-up for each worker."""
     traces = []
     for place, name in enumerate(made.strategies):
@@ -168,7 +168,7 @@ def efficiency(made: Scaling) -> Figure:
     )
 
 
-def speed(made: Scaling) -> Figure:
+def speed(made: ScalingResult) -> Figure:
     """Events a second."""
     traces = []
     for place, name in enumerate(made.strategies):
@@ -185,7 +185,7 @@ def _doubling() -> dict[str, Any]:
     return {"type": "log", "tickvals": ticks, "ticktext": [f"{t:g}" for t in ticks], "dtick": None}
 
 
-def _measured(made: Scaling, name: str, place: int, value: Any) -> list[dict[str, Any]]:
+def _measured(made: ScalingResult, name: str, place: int, value: Any) -> list[dict[str, Any]]:
     """A line through all sizes; those that are oversubscribed are hollow."""
     known = made.sizes(name)
     over = [made.oversubscribed(name, p) for p in known]
@@ -226,7 +226,7 @@ def _band(found: Forecast | None, place: int, what: str, name: str) -> list[dict
     ]
 
 
-def shares(made: Scaling, name: str) -> Figure:
+def shares(made: ScalingResult, name: str) -> Figure:
     """Stacked bars, one a size."""
     known = made.sizes(name)
     labels = [f"{p}{' (oversubscribed)' if made.oversubscribed(name, p) else ''}" for p in known]
@@ -252,7 +252,7 @@ def shares(made: Scaling, name: str) -> Figure:
     )
 
 
-def loading(made: Scaling) -> Figure:
+def loading(made: ScalingResult) -> Figure:
     """How long ranks wait for data."""
     traces = []
     for place, name in enumerate(made.strategies):
@@ -268,17 +268,17 @@ def loading(made: Scaling) -> Figure:
     )
 
 
-def filling(made: Scaling) -> Figure:
+def filling(made: ScalingResult) -> Figure:
     """How long it takes until every rank has its samples in memory."""
     return _against_workers(made, made.filling, "Taking samples into memory, the slowest rank", "seconds")
 
 
-def last_losses(made: Scaling) -> Figure:
+def last_losses(made: ScalingResult) -> Figure:
     """The loss that each size ends with."""
     return _against_workers(made, made.loss, "Loss at the end, validation", "loss")
 
 
-def _against_workers(made: Scaling, value: Callable[[str, int], float | None], title: str, y: str) -> Figure:
+def _against_workers(made: ScalingResult, value: Callable[[str, int], float | None], title: str, y: str) -> Figure:
     traces = []
     for place, name in enumerate(made.strategies):
         traces += _measured(made, name, place, value)
@@ -286,7 +286,7 @@ def _against_workers(made: Scaling, value: Callable[[str, int], float | None], t
     return figure(traces, title=title, x="workers", y=y, showlegend=True, xaxis=_doubling(), yaxis=down)
 
 
-def losses(made: Scaling, axis: int) -> Figure:
+def losses(made: ScalingResult, axis: int) -> Figure:
     """Training (thin) and validation (with markers) against time or samples, a colour a size."""
     kinds = list(dict.fromkeys((t.strategy, t.workers) for t in made.trainings if t.curve))
     traces = []
@@ -320,12 +320,12 @@ def losses(made: Scaling, axis: int) -> Figure:
     )
 
 
-def _losses_told(made: Scaling) -> str:
+def _losses_told(made: ScalingResult) -> str:
     sizes = "grows with the workers" if made.weak else "is the same at every size"
     return f"<p>Thin: training. With markers: validation. The batch {sizes}; with a master a batch is one worker's.</p>"
 
 
-def predicted(made: Scaling, name: str) -> str:
+def predicted(made: ScalingResult, name: str) -> str:
     """The model of a strategy and what it expects."""
     found = made.forecasts.get(name)
     if found is None or not found.workers:

@@ -96,32 +96,34 @@ class WorkloadConfig(Section):
         return (ACCURACY, known) if known else None
 
 
-def devices(config: WorkloadConfig) -> int:
+def devices_per_copy(config: WorkloadConfig) -> int:
     """Of each copy."""
-    return min(1, _there()) if config.gpus is None else config.gpus
+    return min(1, device_count()) if config.gpus is None else config.gpus
 
 
-def there(config: WorkloadConfig) -> None:
+def check_devices(config: WorkloadConfig) -> None:
     """Whether every copy can have its devices.
 
     Raises:
         ConfigError: there are too few; it would run on processors, and call them devices.
     """
-    needed, found = config.copies * devices(config), _there()
+    needed, found = config.copies * devices_per_copy(config), device_count()
     if needed > found:
-        each = f"--gpus {devices(config)}" + (f" for each of {config.copies} copies" if config.copies > 1 else "")
+        each = f"--gpus {devices_per_copy(config)}" + (
+            f" for each of {config.copies} copies" if config.copies > 1 else ""
+        )
         raise ConfigError(
             f"{each}: torch finds {found or 'no'} accelerator{'s' * (found > 1)} here; --gpus 0 is without"
         )
 
 
-def _there() -> int:
+def device_count() -> int:
     import torch
 
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
-def threads(config: WorkloadConfig) -> int:
+def threads_per_copy(config: WorkloadConfig) -> int:
     """Of each copy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return config.threads or max(1, cores // config.copies)

@@ -23,7 +23,7 @@ _FEWEST = 4
 
 
 @dataclass(frozen=True)
-class Material:
+class EventData:
     """A dataset and what identifies it."""
 
     dataset: Dataset
@@ -32,7 +32,7 @@ class Material:
     """SHA-256 over the content of all shards."""
 
 
-def material(
+def make_event_data(
     recipe: Recipe,
     *,
     events: int,
@@ -40,7 +40,7 @@ def material(
     data: Sequence[str] = (),
     output: Path,
     told: Callable[[str], None] = lambda note: None,
-) -> Material:
+) -> EventData:
     """The dataset for so many events to learn from and a tenth more to validate on, made, or the first of those in the
     files that `data` names.
 
@@ -49,13 +49,13 @@ def material(
     """
     if data:
         made = _given(recipe, events, data, output, told)
-        return Material(made, False, checksum(made))
+        return EventData(made, False, dataset_checksum(made))
     folder = cache_folder() / "bench" / _key(recipe, events, seed)
     dataset = folder / "dataset"
     if not (dataset / "manifest.json").exists():
         _make(recipe, events, seed, folder, told)
     found = Dataset(dataset)
-    return Material(found, True, checksum(found))
+    return EventData(found, True, dataset_checksum(found))
 
 
 def _held_out(events: int) -> int:
@@ -120,7 +120,7 @@ def _make(recipe: Recipe, events: int, seed: int, folder: Path, told: Callable[[
 
 def _key(recipe: Recipe, events: int, seed: int) -> str:
     """What the events depend on: how many, the seed, the recipe's settings and its code."""
-    told = [recipe.location, to_data(recipe.config), events, seed, code(_own(recipe))]
+    told = [recipe.location, to_data(recipe.config), events, seed, code_checksum(_own(recipe))]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -132,7 +132,7 @@ def _own(recipe: Recipe) -> Path:
     return file.parent if "recipes" in file.parts and "clew" in file.parts else file
 
 
-def code(place: Path) -> str:
+def code_checksum(place: Path) -> str:
     """SHA-256 over the Python files of a folder, or of one file."""
     digest = hashlib.sha256()
     files = [place] if place.is_file() else sorted(place.rglob("*.py"))
@@ -141,7 +141,7 @@ def code(place: Path) -> str:
     return digest.hexdigest()
 
 
-def checksum(dataset: Dataset) -> str:
+def dataset_checksum(dataset: Dataset) -> str:
     """SHA-256 over those of the shards."""
     digest = hashlib.sha256()
     for name, shards in sorted(dataset.manifest.splits.items()):

@@ -24,7 +24,7 @@ SCHEMA = Path(__file__).with_name("summary.schema.json")
 SUFFIX = "_summary.json"
 REPETITIONS = 3
 Count = Annotated[int, Field(ge=1)]
-Figure = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Open(BaseModel):
@@ -33,7 +33,7 @@ class _Open(BaseModel):
     model_config = ConfigDict(extra="allow", populate_by_name=True)
 
 
-class RunInfo(_Open):
+class SummaryRunInfo(_Open):
     """How it was run."""
 
     copies: Count
@@ -41,25 +41,25 @@ class RunInfo(_Open):
     events_per_thread: Count
 
 
-class Stats(_Open):
+class ScoreStats(_Open):
     """What a score is made of: one value a copy."""
 
     count: Annotated[int, Field(ge=0)]
-    min: Figure
-    max: Figure
-    avg: Figure
-    median: Figure
+    min: NonNegative
+    max: NonNegative
+    avg: NonNegative
+    median: NonNegative
 
 
-class Report(_Open):
+class SummaryReport(_Open):
     """Scores, of which a higher one is better; `log` is `ok`, or says what went wrong."""
 
-    wl_scores: Annotated[dict[str, Figure], Field(alias="wl-scores", min_length=1)]
-    wl_stats: Annotated[dict[str, Stats], Field(alias="wl-stats")] = {}
+    wl_scores: Annotated[dict[str, NonNegative], Field(alias="wl-scores", min_length=1)]
+    wl_stats: Annotated[dict[str, ScoreStats], Field(alias="wl-stats")] = {}
     log: str
 
 
-class App(_Open):
+class SummaryApp(_Open):
     """What was run."""
 
     version: str
@@ -70,21 +70,21 @@ class App(_Open):
     devices: list[str] = []
 
 
-class Summary(_Open):
+class WorkloadSummary(_Open):
     """`<name>_summary.json`."""
 
-    run_info: RunInfo
-    report: Report
-    app: App
+    run_info: SummaryRunInfo
+    report: SummaryReport
+    app: SummaryApp
 
 
-def schema() -> dict[str, Any]:
+def summary_schema() -> dict[str, Any]:
     """The form as a JSON schema."""
-    told = Summary.model_json_schema(by_alias=True)
+    told = WorkloadSummary.model_json_schema(by_alias=True)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **told}
 
 
-def stats(values: Sequence[float]) -> dict[str, float]:
+def score_stats(values: Sequence[float]) -> dict[str, float]:
     """Of one score over copies."""
     if not values:
         return {"count": 0, "min": 0.0, "max": 0.0, "avg": 0.0, "median": 0.0}
@@ -93,20 +93,20 @@ def stats(values: Sequence[float]) -> dict[str, float]:
     return {"count": len(values), "min": min(rounded), "max": max(rounded), **middle}
 
 
-def write(path: Path, summary: Mapping[str, Any]) -> None:
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
     """Check a summary and write it, whole or not at all."""
-    Summary.model_validate(summary)
+    WorkloadSummary.model_validate(summary)
     write_text(path, json.dumps(summary, indent=1, allow_nan=False) + "\n")
 
 
-def read(path: Path) -> Summary:
+def read_summary(path: Path) -> WorkloadSummary:
     """A summary from a file.
 
     Raises:
         ConfigError: it has not the form.
     """
     try:
-        return Summary.model_validate_json(path.read_text())
+        return WorkloadSummary.model_validate_json(path.read_text())
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValidationError as error:
@@ -137,7 +137,7 @@ PUBLISHED = Reference(
 
 
 @dataclass
-class Score:
+class NodeScore:
     """What comes of several summaries."""
 
     value: float
@@ -146,7 +146,7 @@ class Score:
     notes: list[str] = field(default_factory=list)
 
 
-def reference(path: Path | None) -> Reference:
+def load_reference(path: Path | None) -> Reference:
     """A reference machine from a YAML or JSON file, or from a summary measured on it.
 
     Raises:
@@ -155,13 +155,13 @@ def reference(path: Path | None) -> Reference:
     if path is None:
         return PUBLISHED
     if path.name.endswith(SUFFIX):
-        scores = read(path).report.wl_scores
+        scores = read_summary(path).report.wl_scores
         workload = ReferenceWorkload(ref_scores=scores)
         return Reference(name=str(path), benchmarks={path.name.removesuffix(SUFFIX): workload})
     return validate(Reference, read_document(path))
 
 
-def score(paths: Sequence[Path], against: Reference) -> Score:
+def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
     """As HEPscore does: each score over the reference's, their geometric mean, the median of the repetitions of a
     workload, and the weighted geometric mean of workloads times a scale.
 
@@ -177,7 +177,7 @@ def score(paths: Sequence[Path], against: Reference) -> Score:
     medians = {name: statistics.median(values) for name, values in runs.items()}
     weights = {name: against.benchmarks[name].weight for name in medians}
     total = sum(weights[name] * math.log(value) for name, value in medians.items()) / sum(weights.values())
-    found = Score(against.scaling * math.exp(total), against.name)
+    found = NodeScore(against.scaling * math.exp(total), against.name)
     for name, values in runs.items():
         found.workloads[name] = {"median": medians[name], "repetitions": values, "weight": weights[name]}
         if len(values) < REPETITIONS:
@@ -190,7 +190,7 @@ def score(paths: Sequence[Path], against: Reference) -> Score:
 
 def _relative(path: Path, name: str, against: Reference) -> float:
     """The geometric mean of a summary's scores, each over the reference's."""
-    summary = read(path)
+    summary = read_summary(path)
     if summary.report.log != "ok":
         raise ConfigError(f"{path}: that run did not go well ({summary.report.log}); leave it out or run it again")
     known = against.benchmarks.get(name)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from clew import settings
-from clew.bench.environment import environment
-from clew.bench.event_data import material
-from clew.bench.result import Result
-from clew.bench.training_run import Attempt
-from clew.bench.workload import Bench
-from clew.bench.workload_config import WorkloadConfig, devices, there
+from clew.bench.workload.config import WorkloadConfig, check_devices, devices_per_copy
+from clew.bench.workload.environment import environment
+from clew.bench.workload.event_data import make_event_data
+from clew.bench.workload.results import WorkloadResult
+from clew.bench.workload.runner import WorkloadRunner
+from clew.bench.workload.training_run import WorkloadRun
 from clew.core.config import to_data
 from clew.core.files import write_text
 from clew.errors import WorkerError
@@ -31,7 +31,7 @@ _BESIDES = 3.0
 
 
 @dataclass
-class Trial:
+class SettingRun:
     """One setting."""
 
     threads: int
@@ -51,10 +51,10 @@ class Trial:
 
 
 @dataclass
-class Node:
+class NodeScan:
     """What was tried, and the best of it."""
 
-    trials: list[Trial] = field(default_factory=list)
+    trials: list[SettingRun] = field(default_factory=list)
     environment: dict[str, Any] = field(default_factory=dict)
     price_per_hour: float | None = None
     untried: list[str] = field(default_factory=list)
@@ -63,7 +63,7 @@ class Node:
     format: int = 1
 
     @property
-    def best(self) -> Trial:
+    def best(self) -> SettingRun:
         """The fastest.
 
         Raises:
@@ -87,14 +87,14 @@ class Node:
         write_text(path, json.dumps(told, indent=1) + "\n")
 
 
-def scan(
+def scan_settings(
     config: WorkloadConfig,
     output: Path,
     *,
     seconds: float = 120.0,
     price_per_hour: float | None = None,
-    told: Callable[[str, Trial | None], None] = lambda note, trial: None,
-) -> Node:
+    told: Callable[[str, SettingRun | None], None] = lambda note, trial: None,
+) -> NodeScan:
     """Try threads a copy (as many copies as then fill the cores), then precisions, then batch sizes, each with the best
     of what was found before. About `seconds` in all, the making of data not counted.
 
@@ -102,13 +102,13 @@ def scan(
         ConfigError: there are no such devices.
         WorkerError: no setting ran.
     """
-    there(config)
+    check_devices(config)
     chosen = settings.load_settings(config.recipe, config.given)
-    found = material(
+    found = make_event_data(
         chosen.recipe, events=config.events, seed=config.seed, output=output, told=lambda note: told(note, None)
     )
-    node = Node(environment=environment(), price_per_hour=price_per_hour)
-    count = devices(config)
+    node = NodeScan(environment=environment(), price_per_hour=price_per_hour)
+    count = devices_per_copy(config)
     cores = allowed_cores()
     teams = [cores] if count else sorted({cores, *(t for t in (1, cores // 2) if t and cores % t == 0)}, reverse=True)
     sizes = [size for size in BATCHES if size <= config.events]
@@ -119,10 +119,10 @@ def scan(
         *({"precision": precision} for precision in PRECISIONS[1:]),
         *({"batch_size": size} for size in sizes if size != first["batch_size"]),
     ]
-    bench = Bench(config, output, found, Result({}, {}, {}, {}), lambda note: told(note, None))
+    bench = WorkloadRunner(config, output, found, WorkloadResult({}, {}, {}, {}), lambda note: told(note, None))
     begun, besides = time.monotonic(), _BESIDES
     for place, changes in enumerate(planned):
-        trial = Trial(**{**(_best(node) or first), **changes})
+        trial = SettingRun(**{**(_best(node) or first), **changes})
         if count == 0:
             trial.copies = max(1, cores // trial.threads)
         left, step = seconds - (time.monotonic() - begun), _step(node, trial)
@@ -145,27 +145,27 @@ def _first(cores: int, config: WorkloadConfig) -> dict[str, Any]:
     return {"threads": cores, "copies": 1, "batch_size": min(_BATCH, config.events), "precision": PRECISIONS[0]}
 
 
-def _best(node: Node) -> dict[str, Any]:
+def _best(node: NodeScan) -> dict[str, Any]:
     """So far, as a start for the next; nothing where none ran."""
     good = [trial for trial in node.trials if trial.events_per_second]
     best = max(good, key=lambda trial: trial.events_per_second, default=None)
     return {key: getattr(best, key) for key in ("threads", "copies", "batch_size", "precision")} if best else {}
 
 
-def _step(node: Node, trial: Trial) -> float:
+def _step(node: NodeScan, trial: SettingRun) -> float:
     """Seconds of one, about: at the speed of the fastest so far."""
     speeds = [known.events_per_second for known in node.trials if known.events_per_second]
     return trial.copies * trial.batch_size / max(speeds) if speeds else 0.0
 
 
-def _measure(trial: Trial, bench: Bench, seconds: float) -> float:
+def _measure(trial: SettingRun, bench: WorkloadRunner, seconds: float) -> float:
     """Fill in what a trial of so many seconds gave; how long it learned."""
     extra = ("train.epochs=1000", f"train.minutes={seconds / 60}", "train.log_every=1", "train.trace=false")
     changes = {"copies": trial.copies, "threads": trial.threads, "precision": trial.precision}
     own = WorkloadConfig(**{**to_data(bench.config), **changes, "settings": (*bench.config.settings, *extra)})
     title = f"{trial.threads}-{trial.batch_size}-{trial.precision}"
-    made = [Attempt(own.seed, copy, f"runs/{title}-{copy}") for copy in range(trial.copies)]
-    Bench(own, bench.output, bench.material, bench.result, bench.told).run(made, trial.batch_size, title)
+    made = [WorkloadRun(own.seed, copy, f"runs/{title}-{copy}") for copy in range(trial.copies)]
+    WorkloadRunner(own, bench.output, bench.material, bench.result, bench.told).run(made, trial.batch_size, title)
     trial.message = next((each.message for each in made if each.message), "")
     if trial.message:
         return 0.0

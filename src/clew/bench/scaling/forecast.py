@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.bench.scale_measurement import Trained
+from clew.bench.scaling.measurement import ScalingRun
 
 FORMS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "ring": lambda p: (p - 1) / p,
@@ -45,7 +45,7 @@ class Forecast:
     """Why there is none, or what to keep in mind."""
 
 
-def forecast(trainings: Sequence[Trained], wanted: Sequence[int], *, weak: bool, seed: int = 0) -> Forecast:
+def forecast(trainings: Sequence[ScalingRun], wanted: Sequence[int], *, weak: bool, seed: int = 0) -> Forecast:
     """What one strategy's trainings let expect at other sizes, one core or device a worker.
 
     The time of an event is what is computed (a + b/p where all share the work; a + b·log2 p where it grows with the
@@ -98,11 +98,11 @@ def _plain(values: NDArray[Any]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def _all(runs: Sequence[Trained]) -> list[tuple[int, float, float, float]]:
+def _all(runs: Sequence[ScalingRun]) -> list[tuple[int, float, float, float]]:
     return [block for each in runs for block in each.blocks]
 
 
-def _resampled(runs: Sequence[Trained], rng: np.random.Generator) -> list[tuple[int, float, float, float]]:
+def _resampled(runs: Sequence[ScalingRun], rng: np.random.Generator) -> list[tuple[int, float, float, float]]:
     """Trainings drawn with replacement, then records of each."""
     chosen = [runs[place] for place in rng.integers(len(runs), size=len(runs))]
     return [each.blocks[place] for each in chosen for place in rng.integers(len(each.blocks), size=len(each.blocks))]

@@ -13,14 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from clew import settings
-from clew.bench import hepscore
-from clew.bench import training_run as attempts
-from clew.bench.environment import data_facts, environment, hashes, power
-from clew.bench.event_data import Material, material
-from clew.bench.measured_jobs import end, guarded, here
-from clew.bench.result import Result, summary
-from clew.bench.training_run import Attempt
-from clew.bench.workload_config import ACCURACY, FIXED, WorkloadConfig, devices, there, threads
+from clew.bench.measured_jobs import killed_with_parent, local_launcher, stop_job
+from clew.bench.workload import hepscore
+from clew.bench.workload import training_run as attempts
+from clew.bench.workload.config import (
+    ACCURACY,
+    FIXED,
+    WorkloadConfig,
+    check_devices,
+    devices_per_copy,
+    threads_per_copy,
+)
+from clew.bench.workload.environment import data_facts, energy_source, environment, hashes
+from clew.bench.workload.event_data import EventData, make_event_data
+from clew.bench.workload.results import WorkloadResult, summary
+from clew.bench.workload.training_run import WorkloadRun
 from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
 from clew.jobs.launchers.launcher import ENDS, Job, Launcher, Room, portion
@@ -30,7 +37,7 @@ _PAUSE = 0.2
 Told = Callable[[str], None]
 
 
-def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) -> Result:
+def run_workload(config: WorkloadConfig, output: Path, told: Told = lambda note: None) -> WorkloadResult:
     """Run the workload into `output`: `<name>_summary.json`, `report.json`, `report.html`, and the runs.
 
     A training that fails is part of the result; what was measured before stays.
@@ -40,20 +47,26 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
         RunError: the folder holds a result already.
         WorkerError: no epoch was finished, for another reason than memory.
     """
-    there(config)
+    check_devices(config)
     chosen = settings.load_settings(config.recipe, config.given)
     if (output / f"{config.name}{hepscore.SUFFIX}").exists():
         raise RunError(f"{output} holds a result already; name another folder with --output")
-    found = material(chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told)
-    result = Result(to_data(config), environment(), hashes(config, found), data_facts(chosen, found), power=power())
-    bench = Bench(config, output, found, result, told)
+    found = make_event_data(
+        chosen.recipe, events=config.events, seed=config.seed, data=config.data, output=output, told=told
+    )
+    result = WorkloadResult(
+        to_data(config), environment(), hashes(config, found), data_facts(chosen, found), power=energy_source()
+    )
+    bench = WorkloadRunner(config, output, found, result, told)
     for number in range(config.seeds):
         if not bench.train(config.seed + number, config.batch_size) and result.attempts[-1].too_large:
             break
     if any(each.too_large for each in result.attempts):
         bench.find_fitting()
     if result.good:
-        for count, size in itertools.product(_counts(devices(config)) if config.batch_scan else (), config.batch_scan):
+        for count, size in itertools.product(
+            _counts(devices_per_copy(config)) if config.batch_scan else (), config.batch_scan
+        ):
             bench.scan(size, count)
         bench.ask()
     result.status = "finished" if result.good else "out of memory" if result.fits else "failed"
@@ -64,18 +77,18 @@ def run(config: WorkloadConfig, output: Path, told: Told = lambda note: None) ->
 
 
 @dataclass
-class Bench:
+class WorkloadRunner:
     """A workload under way."""
 
     config: WorkloadConfig
     output: Path
-    material: Material
-    result: Result
+    material: EventData
+    result: WorkloadResult
     told: Told
 
     def train(self, seed: int, batch_size: int) -> bool:
         """All copies of one seed; whether all went well."""
-        made = [Attempt(seed, copy, f"runs/seed-{seed}-copy-{copy}") for copy in range(self.config.copies)]
+        made = [WorkloadRun(seed, copy, f"runs/seed-{seed}-copy-{copy}") for copy in range(self.config.copies)]
         self.result.attempts += made
         self.run(made, batch_size, f"seed {seed}", publish=True)
         return all(not each.message for each in made)
@@ -83,9 +96,9 @@ class Bench:
     def scan(self, batch_size: int, count: int) -> None:
         """One more batch size and number of devices, with a training of its own where there was none."""
         made = self.result.of(self.config.seed)
-        if (batch_size, count) != (self.config.batch_size, devices(self.config)):
+        if (batch_size, count) != (self.config.batch_size, devices_per_copy(self.config)):
             made = [
-                Attempt(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
+                WorkloadRun(self.config.seed, copy, f"runs/batch-{batch_size}-devices-{count}-copy-{copy}")
                 for copy in range(self.config.copies)
             ]
             own = replace(self, config=self.config.model_copy(update={"gpus": count}))
@@ -109,7 +122,7 @@ class Bench:
         low, high = 0, self.config.batch_size
         while high - low > 1 and len(tried) < 8:
             size = max(1, (low + high) // 2)
-            short = Attempt(self.config.seed, 0, f"runs/fits-{size}")
+            short = WorkloadRun(self.config.seed, 0, f"runs/fits-{size}")
             self.run([short], size, f"does a batch of {size} fit?", steps=2)
             fits = not short.message
             tried.append({"batch_size": size, "fits": fits})
@@ -129,7 +142,7 @@ class Bench:
 
     def ask(self) -> None:
         """Inference, and how binning depends on threads, with the model that was trained."""
-        from clew.bench import inference_speed
+        from clew.bench.workload import inference_speed
 
         run = Run(self.output / self.result.good[0].run)
         if self.config.inference:
@@ -141,41 +154,47 @@ class Bench:
 
     def publish(self) -> None:
         """Everything known so far, on disk."""
-        from clew.bench.workload_page import write
+        from clew.bench.workload.page import write
 
-        hepscore.write(self.output / f"{self.config.name}{hepscore.SUFFIX}", summary(self.result, self.config))
+        hepscore.write_summary(self.output / f"{self.config.name}{hepscore.SUFFIX}", summary(self.result, self.config))
         self.result.save(self.output / "report.json")
         write(self.result, self.output / "report.html")
 
     def run(
-        self, made: Sequence[Attempt], batch_size: int, title: str, *, steps: int | None = None, publish: bool = False
+        self,
+        made: Sequence[WorkloadRun],
+        batch_size: int,
+        title: str,
+        *,
+        steps: int | None = None,
+        publish: bool = False,
     ) -> None:
         """All of these at the same time, to their ends; with `publish` the result is written after every epoch."""
-        launcher = here(max(1, devices(self.config)))
+        launcher = local_launcher(max(1, devices_per_copy(self.config)))
         jobs: dict[int, Job] = {}
         try:
             for each in made:
                 jobs[each.copy] = launcher.start(
                     self._command(each, batch_size, steps), folder=self._folder(each), room=self._room(each.copy)
                 )
-            with guarded(list(jobs.values())):
+            with killed_with_parent(list(jobs.values())):
                 self._watch(launcher, made, jobs, title, publish)
         except BaseException:
             for job in jobs.values():
-                end(launcher, job)
+                stop_job(launcher, job)
             raise
 
     def _watch(
-        self, launcher: Launcher, made: Sequence[Attempt], jobs: dict[int, Job], title: str, publish: bool
+        self, launcher: Launcher, made: Sequence[WorkloadRun], jobs: dict[int, Job], title: str, publish: bool
     ) -> None:
         begun, seen, open_ = time.monotonic(), -1, set(jobs)
         while open_:
             for each in [each for each in made if each.copy in open_]:
                 run, state = self._opened(each), launcher.state(jobs[each.copy])
                 each.state = state
-                attempts.read(each, run)
+                attempts.read_run(each, run)
                 if state in ENDS:
-                    attempts.ended(each, run, state, jobs[each.copy])
+                    attempts.record_end(each, run, state, jobs[each.copy])
                     open_.discard(each.copy)
             count = sum(len(each.epochs) for each in made)
             if count != seen and publish:
@@ -186,10 +205,10 @@ class Bench:
             if open_:
                 time.sleep(_PAUSE)
 
-    def _opened(self, each: Attempt) -> Run:
+    def _opened(self, each: WorkloadRun) -> Run:
         return Run((self.output / each.run).absolute())
 
-    def _folder(self, each: Attempt) -> Path:
+    def _folder(self, each: WorkloadRun) -> Path:
         folder = self.output.absolute() / "jobs" / Path(each.run).name
         for left in (folder, self.output / each.run):
             shutil.rmtree(left, ignore_errors=True)
@@ -197,12 +216,12 @@ class Bench:
 
     def _room(self, copy: int) -> Room:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-        count = devices(self.config)
+        count = devices_per_copy(self.config)
         own = tuple(range(copy * count, (copy + 1) * count)) if count else ()
         return Room(portion(cores, copy, self.config.copies) if cores else (), own)
 
-    def _command(self, each: Attempt, batch_size: int, steps: int | None) -> list[str]:
-        config, count = self.config, max(1, devices(self.config))
+    def _command(self, each: WorkloadRun, batch_size: int, steps: int | None) -> list[str]:
+        config, count = self.config, max(1, devices_per_copy(self.config))
         values: dict[str, Any] = {
             "workers": count,
             "batch_size": batch_size * count,
@@ -210,7 +229,7 @@ class Bench:
             "steps": steps,
             "seed": each.seed,
             "order": config.seed,
-            "threads": max(1, threads(config) // count),
+            "threads": max(1, threads_per_copy(config) // count),
             "precision": config.precision,
             "deterministic": config.deterministic,
             "monitor_seconds": 0.5,

@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.bench.measured_jobs import last_line
+from clew.bench.measured_jobs import last_log_line
 from clew.jobs.launchers.launcher import Job, State
 from clew.runs import Run, resource_usage
 from clew.runs.records import Record
@@ -22,7 +22,7 @@ _TOO_LARGE = (
 
 
 @dataclass
-class Epoch:
+class EpochMeasurement:
     """One pass over the events."""
 
     number: int
@@ -44,14 +44,14 @@ class Epoch:
 
 
 @dataclass
-class Attempt:
+class WorkloadRun:
     """One copy of one seed."""
 
     seed: int
     copy: int
     run: str
     state: str = "waiting"
-    epochs: list[Epoch] = field(default_factory=list)
+    epochs: list[EpochMeasurement] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     """Training losses as recorded, in full precision."""
     device: str = ""
@@ -69,7 +69,7 @@ class Attempt:
     """Out of memory."""
 
     @property
-    def counted(self) -> list[Epoch]:
+    def counted(self) -> list[EpochMeasurement]:
         """Epochs behind the first, which warms up, where there are several."""
         return self.epochs[1:] or self.epochs
 
@@ -101,7 +101,7 @@ class Attempt:
         return next(good, None)
 
 
-def read(attempt: Attempt, run: Run) -> None:
+def read_run(attempt: WorkloadRun, run: Run) -> None:
     """Fill in what a run's records say so far."""
     history = run.history() if (run.records_folder / "rank-0.jsonl").exists() else []
     plan = next((record for record in history if record["kind"] == "plan"), None)
@@ -122,22 +122,24 @@ def read(attempt: Attempt, run: Run) -> None:
     attempt.energy = joules(history[-1]["time"] + 60) if joules else None
 
 
-def _epoch(steps: list[Record], number: int, judged: Record, begun: float) -> Epoch:
+def _epoch(steps: list[Record], number: int, judged: Record, begun: float) -> EpochMeasurement:
     own = [step for step in steps if step["epoch"] == number]
     before = max((step["samples"] for step in steps if step["epoch"] < number), default=0)
     events = own[-1]["samples"] - before if own else 0
     seconds, waited = (round(sum(step[key] for step in own), 6) for key in ("seconds", "wait"))
     metrics = dict(judged["metrics"])
-    return Epoch(number, seconds, events, waited, metrics.get("loss"), metrics, round(judged["time"] - begun, 3))
+    return EpochMeasurement(
+        number, seconds, events, waited, metrics.get("loss"), metrics, round(judged["time"] - begun, 3)
+    )
 
 
-def ended(attempt: Attempt, run: Run, state: State, job: Job) -> None:
+def record_end(attempt: WorkloadRun, run: Run, state: State, job: Job) -> None:
     """How it ended, and why where not well."""
     attempt.state = state
     if state == "finished":
         return
     end = run.end() if run.path.exists() else None
-    said = last_line(job)
+    said = last_log_line(job)
     attempt.message = str(end["message"]) if end else said or "it ended without a word"
     told = f"{attempt.message} {(end or {}).get('error', '')}".lower()
     attempt.too_large = any(word in told for word in _TOO_LARGE) or (

@@ -15,10 +15,10 @@ from typing import Annotated, Any, Literal
 import psutil
 from pydantic import Field, field_validator
 
-from clew.bench import host_training
-from clew.bench.hosts import Host, bits, hosts, measure
-from clew.bench.strategies_page import write
-from clew.bench.strategies_result import UNLIMITED, Goal, Study, Trial
+from clew.bench.strategies import host_training
+from clew.bench.strategies.hosts import Host, bits_per_second, hosts, measure_bandwidth
+from clew.bench.strategies.page import write
+from clew.bench.strategies.results import UNLIMITED, StrategyGoal, StrategyRun, StrategyStudy
 from clew.core.config import Section
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
@@ -36,7 +36,7 @@ reference's epochs others may take."""
 Strategy = Literal["allreduce", "diloco", "easgd", "gem", "downpour"]
 
 
-class StudyConfig(Section):
+class StrategyStudyConfig(Section):
     """What is compared."""
 
     recipe: str
@@ -69,25 +69,25 @@ class StudyConfig(Section):
     def _rates(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for bandwidth in given:
             if bandwidth != UNLIMITED:
-                bits(bandwidth)
+                bits_per_second(bandwidth)
         return given
 
 
 @dataclass(frozen=True)
-class Progress:
+class StrategyProgress:
     """How far a study is: trainings done, of all, and what is under way."""
 
     done: int
     total: int
-    trial: Trial
+    trial: StrategyRun
     spent: float = 0.0
     over: bool = False
 
 
-Told = Callable[[Progress], None]
+Told = Callable[[StrategyProgress], None]
 
 
-def study(config: StudyConfig, output: Path, told: Told = lambda progress: None) -> Study:
+def compare_strategies(config: StrategyStudyConfig, output: Path, told: Told = lambda progress: None) -> StrategyStudy:
     """Train with every strategy at every bandwidth, one after the other, into `output`.
 
     `output` gets the runs and, anew after every training, `study.json` and `study.html`. A training that fails is
@@ -104,21 +104,21 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
     if output.exists() and any(output.iterdir()):
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     epochs = config.epochs or recipe.train.epochs
-    made = Study(goal, _conditions(config, recipe, epochs))
+    made = StrategyStudy(goal, _conditions(config, recipe, epochs))
     seeds = [recipe.train.seed + number for number in range(config.repeat)]
     total = len(config.bandwidths) * len(config.strategies) * len(seeds) + (goal.value is None)
     steps = _Steps(config, output, total, told)
     if goal.value is None:
         with hosts(config.workers + 1) as all:
-            first = Trial("allreduce", UNLIMITED, "runs/reference", seeds[0])
+            first = StrategyRun("allreduce", UNLIMITED, "runs/reference", seeds[0])
             made.reference = _sound(steps.train(all, first, goal, epochs))
         made.goal = _set(goal, made.reference)
         _read(made.reference, output, made.goal, config.workers)
     for bandwidth in config.bandwidths:
         with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
-            made.lines[bandwidth] = measure(all[0], all[1])
+            made.lines[bandwidth] = measure_bandwidth(all[0], all[1])
             for seed, strategy in itertools.product(seeds, config.strategies):
-                trial = Trial(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
+                trial = StrategyRun(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
                 steps.train(all, trial, made.goal, LONGER * epochs)
                 made.trials.append(trial if made.trials or made.reference else _sound(trial))
                 made.conditions |= _size(Run(output / trial.run))
@@ -130,27 +130,27 @@ def study(config: StudyConfig, output: Path, told: Told = lambda progress: None)
 class _Steps:
     """The trainings of a study, one after the other."""
 
-    def __init__(self, config: StudyConfig, output: Path, total: int, told: Told) -> None:
+    def __init__(self, config: StrategyStudyConfig, output: Path, total: int, told: Told) -> None:
         self.config, self.output, self.total, self.told = config, output, total, told
         self.done = 0
 
-    def train(self, all: list[Host], trial: Trial, goal: Goal, epochs: int) -> Trial:
+    def train(self, all: list[Host], trial: StrategyRun, goal: StrategyGoal, epochs: int) -> StrategyRun:
         """Do one; its failure is part of the result."""
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
-        team = host_training.Team(all, run, logs, threads=_threads(self.config), patience=self.patience)
+        team = host_training.HostTeam(all, run, logs, threads=_threads(self.config), patience=self.patience)
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
             for _ in team.train(command, central=trial.strategy != "allreduce"):
                 _read(trial, self.output, goal, self.config.workers)
-                self.told(Progress(self.done, self.total, trial, time.monotonic() - begun))
+                self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun))
         except WorkerError as error:
             trial.message = str(error)
         _read(trial, self.output, goal, self.config.workers)
         self.done += 1
-        self.told(Progress(self.done, self.total, trial, time.monotonic() - begun, over=True))
+        self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun, over=True))
         return trial
 
     @property
@@ -158,7 +158,7 @@ class _Steps:
         """Seconds after which a training that goes on and on is given up."""
         return 60 * self.config.minutes + 120
 
-    def _command(self, run: Run, trial: Trial, goal: Goal, epochs: int) -> list[str]:
+    def _command(self, run: Run, trial: StrategyRun, goal: StrategyGoal, epochs: int) -> list[str]:
         config, strategy = self.config, trial.strategy
         settings = [*config.settings, f"train.minutes={config.minutes}", f"train.threads={_threads(config)}"]
         target = json.dumps(asdict(goal) if goal.value is not None else None)
@@ -170,15 +170,15 @@ class _Steps:
         return ["train", config.recipe, *given, *(word for each in settings for word in ("--set", each))]
 
 
-def _goal(config: StudyConfig, train: Any) -> Goal:
+def _goal(config: StrategyStudyConfig, train: Any) -> StrategyGoal:
     metric = config.metric or train.best.metric
     if config.direction is not None:
-        return Goal(metric, config.direction, config.target)
+        return StrategyGoal(metric, config.direction, config.target)
     usual = "minimize" if metric == "loss" else "maximize"
-    return Goal(metric, train.best.direction if metric == train.best.metric else usual, config.target)
+    return StrategyGoal(metric, train.best.direction if metric == train.best.metric else usual, config.target)
 
 
-def _sound(trial: Trial) -> Trial:
+def _sound(trial: StrategyRun) -> StrategyRun:
     """The first training: what it fails of, the others would."""
     if trial.message:
         raise WorkerError(f"{trial.strategy} at {trial.bandwidth}: {trial.message}")
@@ -190,16 +190,16 @@ def _size(run: Run) -> dict[str, int]:
     return {name: plan[name] for name in ("parameters", "samples") if name in plan}
 
 
-def _set(goal: Goal, reference: Trial) -> Goal:
+def _set(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
     """The goal with a value: a little less than the reference's last."""
     if not reference.curve:
         raise ConfigError(f"no validation of {reference.run} has a '{goal.metric}'; choose another with --metric")
     last = reference.curve[-1][1]
     less = last - MARGIN * abs(last) if goal.direction == "maximize" else last + MARGIN * abs(last)
-    return Goal(goal.metric, goal.direction, float(f"{less:.4g}"))
+    return StrategyGoal(goal.metric, goal.direction, float(f"{less:.4g}"))
 
 
-def _read(trial: Trial, output: Path, goal: Goal, workers: int) -> None:
+def _read(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) -> None:
     """Fill in what a run's records say so far."""
     run = Run(output / trial.run)
     if not (run.records_folder / "rank-0.jsonl").exists():
@@ -224,11 +224,11 @@ def _read(trial: Trial, output: Path, goal: Goal, workers: int) -> None:
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 
-def _threads(config: StudyConfig) -> int:
+def _threads(config: StrategyStudyConfig) -> int:
     return max(1, (os.cpu_count() or 1) // config.workers)
 
 
-def _conditions(config: StudyConfig, recipe: Any, epochs: int) -> dict[str, Any]:
+def _conditions(config: StrategyStudyConfig, recipe: Any, epochs: int) -> dict[str, Any]:
     return {
         "recipe": config.recipe,
         "dataset": config.dataset or recipe.train.dataset,

@@ -9,24 +9,24 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clew.bench import hepscore
-from clew.bench.environment import containment, named_devices
-from clew.bench.training_run import Attempt, spread
-from clew.bench.workload_config import ACCURACY, KIND, PADDED, WorkloadConfig, devices, threads
+from clew.bench.workload import hepscore
+from clew.bench.workload.config import ACCURACY, KIND, PADDED, WorkloadConfig, devices_per_copy, threads_per_copy
+from clew.bench.workload.environment import containment, device_names
+from clew.bench.workload.training_run import WorkloadRun, spread
 from clew.core.files import write_text
 from clew.runs.environment import capture
 from clew.version import __version__
 
 
 @dataclass
-class Result:
+class WorkloadResult:
     """Everything that was measured; on disk after every epoch."""
 
     config: dict[str, Any]
     environment: dict[str, Any]
     hashes: dict[str, str | None]
     data: dict[str, Any]
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[WorkloadRun] = field(default_factory=list)
     scan: list[dict[str, Any]] = field(default_factory=list)
     """Batch size, devices, events/s, accuracy, and whether it fits."""
     inference: dict[str, Any] | None = None
@@ -41,7 +41,7 @@ class Result:
     format: int = 1
 
     @property
-    def good(self) -> list[Attempt]:
+    def good(self) -> list[WorkloadRun]:
         """Attempts with at least one whole epoch."""
         return [each for each in self.attempts if each.epochs and not each.message]
 
@@ -50,7 +50,7 @@ class Result:
         """Those that were run, in order."""
         return list(dict.fromkeys(each.seed for each in self.good))
 
-    def of(self, seed: int) -> list[Attempt]:
+    def of(self, seed: int) -> list[WorkloadRun]:
         """The copies of a seed."""
         return [each for each in self.good if each.seed == seed]
 
@@ -61,10 +61,10 @@ class Result:
 
     def save(self, path: Path) -> None:
         """As JSON."""
-        write_text(path, json.dumps({**asdict(self), "figures": figures(self)}, indent=1) + "\n")
+        write_text(path, json.dumps({**asdict(self), "figures": key_figures(self)}, indent=1) + "\n")
 
 
-def figures(result: Result) -> dict[str, Any]:
+def key_figures(result: WorkloadResult) -> dict[str, Any]:
     """What a reader looks for first."""
     config = WorkloadConfig(**result.config)
     band, good = config.band, result.good
@@ -90,11 +90,11 @@ def figures(result: Result) -> dict[str, Any]:
         "data_wait_share": _middle([each.wait_share for each in good]),
         "padding_share": result.data.get("padding_share"),
         "comparable_with_published_accuracy": config.comparable is None,
-        "comparable": comparable(config),
+        "comparable": comparability_note(config),
     }
 
 
-def comparable(config: WorkloadConfig) -> str:
+def comparability_note(config: WorkloadConfig) -> str:
     """What of this result may be laid beside the published one, in words."""
     if config.comparable is None:
         return (
@@ -104,7 +104,7 @@ def comparable(config: WorkloadConfig) -> str:
     return f"Accuracy: not comparable with the published one ({config.comparable})."
 
 
-def fitting(fits: dict[str, Any]) -> str:
+def fit_message(fits: dict[str, Any]) -> str:
     """Which batch does, in words."""
     best, least = fits["largest_that_fits"], fits["smallest_that_does_not"]
     if best is None:
@@ -116,21 +116,21 @@ def _middle(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
-def summary(result: Result, config: WorkloadConfig) -> dict[str, Any]:
+def summary(result: WorkloadResult, config: WorkloadConfig) -> dict[str, Any]:
     """What hep-workloads write."""
     good, each_copy = result.good, [a.events_per_second for a in (result.of(result.seeds[0]) if result.seeds else [])]
-    scores, stats = {"training": round(_middle(result.speeds) or 0.0, 4)}, {"training": hepscore.stats(each_copy)}
+    scores, stats = {"training": round(_middle(result.speeds) or 0.0, 4)}, {"training": hepscore.score_stats(each_copy)}
     if result.inference:
         value = round(result.inference["events_per_second"], 4)
-        scores["inference"], stats["inference"] = value, hepscore.stats([value])
-    team = threads(config)
+        scores["inference"], stats["inference"] = value, hepscore.score_stats([value])
+    team = threads_per_copy(config)
     return {
         "run_info": {
             "copies": config.copies,
             "threads_per_copy": team,
             "events_per_thread": max(1, math.ceil(config.events / team)),
             "events_per_copy": config.events,
-            "devices_per_copy": devices(config),
+            "devices_per_copy": devices_per_copy(config),
             "precision": config.precision,
             "seed": config.seed,
         },
@@ -146,14 +146,14 @@ def summary(result: Result, config: WorkloadConfig) -> dict[str, Any]:
             "bmk_checksum": result.hashes["code"],
             "bmkdata_checksum": result.hashes["data"],
             "containment": containment(),
-            "devices": named_devices(config),
+            "devices": device_names(config),
         },
     }
 
 
-def _log(result: Result) -> str:
+def _log(result: WorkloadResult) -> str:
     if result.fits is not None:
-        return f"out of memory at batch {result.fits['asked']}; {fitting(result.fits)}"
+        return f"out of memory at batch {result.fits['asked']}; {fit_message(result.fits)}"
     failed = next((each.message for each in result.attempts if each.message), "")
     if failed:
         return f"failed: {failed}"
@@ -163,7 +163,7 @@ def _log(result: Result) -> str:
     return f"unfinished: {done} of {wanted} epochs" if result.status == "running" and done < wanted else "ok"
 
 
-def _wanted(result: Result) -> int:
+def _wanted(result: WorkloadResult) -> int:
     """Epochs of all copies and seeds together."""
     config = WorkloadConfig(**result.config)
     return config.epochs * config.copies * config.seeds
@@ -173,9 +173,9 @@ def _rounded(values: list[float]) -> list[float]:
     return [round(value, 4) for value in values]
 
 
-def _training(first: Attempt, config: WorkloadConfig) -> dict[str, Any]:
+def _training(first: WorkloadRun, config: WorkloadConfig) -> dict[str, Any]:
     """The figures of the published workload, by its names."""
-    count, epochs = max(1, devices(config)), first.epochs
+    count, epochs = max(1, devices_per_copy(config)), first.epochs
     total = config.batch_size * count
     mean = sum(epoch.seconds for epoch in first.counted) / len(first.counted)
     return {
@@ -184,7 +184,7 @@ def _training(first: Attempt, config: WorkloadConfig) -> dict[str, Any]:
         "num_epochs": len(epochs),
         "epoch_times": _rounded([epoch.seconds for epoch in epochs]),
         "train_time": round(sum(epoch.seconds for epoch in epochs), 4),
-        "GPU": named_devices(config)[0] if devices(config) else "",
+        "GPU": device_names(config)[0] if devices_per_copy(config) else "",
         "CPU": capture()["cpu"],
         "train_set_size": epochs[0].events,
         "batch_size_per_device": config.batch_size,

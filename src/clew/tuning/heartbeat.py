@@ -22,7 +22,7 @@ _BEAT = 2.0
 
 
 @contextlib.contextmanager
-def present(file: Path) -> Iterator[None]:
+def heartbeat(file: Path) -> Iterator[None]:
     """Be seen by others while the block runs."""
     write_text(file, json.dumps({"process": identity(), "since": time.time()}))
 
@@ -37,7 +37,7 @@ def present(file: Path) -> Iterator[None]:
         file.unlink(missing_ok=True)
 
 
-def lives(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> bool:
+def is_alive(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> bool:
     """Whether the coordinator behind a file gives signs of life; `seen` remembers when which was last noticed."""
     try:
         told, stamp = json.loads(file.read_text()), file.stat().st_mtime
@@ -50,21 +50,21 @@ def lives(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> 
     return time.monotonic() - seen[file.name][1] < patience or told["process"].split()[0] == socket.gethostname()
 
 
-def others(folder: StudyFolder) -> list[str]:
+def active_coordinators(folder: StudyFolder) -> list[str]:
     """Processes that coordinate a study now, as `pid N on HOST`. For those of other hosts a sign of life is waited for:
     whoever was taken for dead in error is only helped."""
     found = []
     for file in sorted(folder.coordinators.iterdir()):
         with contextlib.suppress(FileNotFoundError, psutil.Error):
             host, pid, _ = json.loads(file.read_text())["process"].split()
-            if lives(file, {}, 0.0) or (host != socket.gethostname() and _stirs(file)):
+            if is_alive(file, {}, 0.0) or (host != socket.gethostname() and _is_touched(file)):
                 found.append(f"pid {pid} on {host}")
             else:
                 file.unlink(missing_ok=True)
     return found
 
 
-def _stirs(file: Path) -> bool:
+def _is_touched(file: Path) -> bool:
     """Whether a file is touched within three beats."""
     before, end = file.stat().st_mtime, time.monotonic() + 3 * _BEAT
     while time.monotonic() < end:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from clew.bench.workload_config import WorkloadConfig, devices, threads
+from clew.bench.workload.config import WorkloadConfig, devices_per_copy, threads_per_copy
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, to_batch
 from clew.inference.model_runner import Inference
@@ -31,11 +31,15 @@ def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
     """Events a second through the trained network, batches ready in memory, the first left out; one copy on the
     threads of all."""
     recipe, _ = recipe_of(run)
-    device = best_device(0) if devices(config) else torch.device("cpu")
+    device = best_device(0) if devices_per_copy(config) else torch.device("cpu")
     asked = Inference(recipe, _model(run, recipe), device, config.batch_size)
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
     batches = asked.portion(samples).batches
-    with _threads(threads(config) * config.copies), torch.inference_mode(), _autocast(device, config.precision):
+    with (
+        _threads(threads_per_copy(config) * config.copies),
+        torch.inference_mode(),
+        _autocast(device, config.precision),
+    ):
         asked.outputs(batches[0])
         events, begun, seconds = 0, time.perf_counter(), 0.0
         while seconds < _LEAST:
@@ -64,7 +68,7 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
     model, batch = _judged(run)
     if not hasattr(model, "bins"):
         return None
-    device, many = best_device(0) if devices(config) else torch.device("cpu"), max(2, threads(config))
+    device, many = best_device(0) if devices_per_copy(config) else torch.device("cpu"), max(2, threads_per_copy(config))
     (bins, told), (others, otherwise) = _binned(model, batch, "cpu", 1), _binned(model, batch, device, many)
     moved = (bins != others).double().mean(dim=(1, 2))
     true = batch["targets"][:, 0].long()
@@ -82,8 +86,8 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
 def classes(run: Run, config: WorkloadConfig) -> NDArray[np.int64]:
     """What the trained model says of the elements of a few validation events, where it was trained."""
     model, batch = _judged(run)
-    device = best_device(0) if devices(config) else "cpu"
-    told: NDArray[np.int64] = _binned(model, batch, device, threads(config))[1].numpy()
+    device = best_device(0) if devices_per_copy(config) else "cpu"
+    told: NDArray[np.int64] = _binned(model, batch, device, threads_per_copy(config))[1].numpy()
     return told
 
 

@@ -77,7 +77,7 @@ class Host:
         )
 
 
-def bits(bandwidth: str) -> float:
+def bits_per_second(bandwidth: str) -> float:
     """Bits a second, of a text like 10Gbit, 1Gbit or 100Mbit.
 
     Raises:
@@ -98,9 +98,9 @@ def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
     Raises:
         ConfigError: hosts cannot be made here, or the bandwidth is no bandwidth.
     """
-    rate = None if bandwidth is None else bits(bandwidth)
+    rate = None if bandwidth is None else bits_per_second(bandwidth)
     _check()
-    sweep()
+    remove_leftovers()
     mark = f"{_PREFIX}{os.getpid()}-{next(_numbers)}-"
     made = [Host(f"host-{n}", f"{mark}{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
     with _ending():
@@ -116,7 +116,7 @@ def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
             _remove(mark)
 
 
-def why_not() -> str:
+def hosts_unavailable_reason() -> str:
     """Why hosts cannot be made here; empty if they can."""
     try:
         with hosts(1):
@@ -125,7 +125,7 @@ def why_not() -> str:
         return str(error)
 
 
-def measure(there: Host, back: Host, *, seconds: float = 1.0) -> float:
+def measure_bandwidth(there: Host, back: Host, *, seconds: float = 1.0) -> float:
     """Bits a second that one TCP connection from a host to another carries."""
     sink = there.start([sys.executable, "-c", _SINK], output=subprocess.PIPE)
     assert sink.stdout is not None
@@ -136,7 +136,7 @@ def measure(there: Host, back: Host, *, seconds: float = 1.0) -> float:
     return float(told)
 
 
-def sweep() -> None:
+def remove_leftovers() -> None:
     """Remove what processes that are gone have left behind."""
     for name in _namespaces():
         match = re.match(rf"({_PREFIX}(\d+)-)", name)

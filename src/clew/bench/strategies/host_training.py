@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.bench.hosts import Host
+from clew.bench.strategies.hosts import Host
 from clew.errors import WorkerError
 from clew.runs import Run
 
@@ -23,7 +23,7 @@ _Process = subprocess.Popen[str]
 
 
 @dataclass
-class Team:
+class HostTeam:
     """One training on several hosts: a worker on every one but the first, on which the master is if there is one."""
 
     hosts: Sequence[Host]

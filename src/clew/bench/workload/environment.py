@@ -13,23 +13,23 @@ import psutil
 
 import clew
 from clew import settings
-from clew.bench.event_data import Material, code
-from clew.bench.workload_config import WorkloadConfig, devices
+from clew.bench.workload.config import WorkloadConfig, devices_per_copy
+from clew.bench.workload.event_data import EventData, code_checksum
 from clew.core.config import to_data
 from clew.core.files import sha256
 from clew.runs.environment import capture
 from clew.training.system_monitor import tellers
 
 
-def named_devices(config: WorkloadConfig) -> list[str]:
+def device_names(config: WorkloadConfig) -> list[str]:
     """Of a copy, by name."""
     import torch
 
-    if not devices(config):
+    if not devices_per_copy(config):
         return [f"cpu: {capture()['cpu']}"]
     if not torch.cuda.is_available():
-        return [str(torch.accelerator.current_accelerator())] * devices(config)
-    return [torch.cuda.get_device_name(number) for number in range(devices(config))]
+        return [str(torch.accelerator.current_accelerator())] * devices_per_copy(config)
+    return [torch.cuda.get_device_name(number) for number in range(devices_per_copy(config))]
 
 
 def containment() -> str:
@@ -44,7 +44,7 @@ def _container_hash() -> str | None:
     return sha256(image) if image.is_file() else os.environ.get("CLEW_IMAGE_DIGEST")
 
 
-def hashes(config: WorkloadConfig, found: Material) -> dict[str, str | None]:
+def hashes(config: WorkloadConfig, found: EventData) -> dict[str, str | None]:
     """SHA-256 of data, settings, code and container; None where there is none or nobody says."""
     told = json.dumps(
         settings.load_settings(config.recipe, config.given).data | {"workload": to_data(config)}, sort_keys=True
@@ -52,20 +52,20 @@ def hashes(config: WorkloadConfig, found: Material) -> dict[str, str | None]:
     return {
         "data": found.checksum,
         "config": hashlib.sha256(told.encode()).hexdigest(),
-        "code": code(Path(clew.__file__).parent),
+        "code": code_checksum(Path(clew.__file__).parent),
         "container": _container_hash(),
     }
 
 
-def data_facts(chosen: Any, found: Material) -> dict[str, Any]:
+def data_facts(chosen: Any, found: EventData) -> dict[str, Any]:
     """What the events are."""
-    from clew.bench import inference_speed
+    from clew.bench.workload import inference_speed
 
     facts = {"synthetic": found.synthetic, "events": dict(found.dataset.splits), "checksum": found.checksum}
     return {**facts, **inference_speed.padding(chosen.recipe, found.dataset)}
 
 
-def power() -> str:
+def energy_source() -> str:
     """Where joules come from, or why there are none."""
     found = tellers(0)
     return f"{' and '.join(found)}, sampled twice a second" if found else "this machine does not tell its energy"
@@ -84,7 +84,7 @@ def environment() -> dict[str, Any]:
     }
 
 
-def others(load: float | None, cores: int | None) -> list[str]:
+def load_warnings(load: float | None, cores: int | None) -> list[str]:
     """A warning where others were at work on this machine before a measurement began."""
     if load is None or not cores or load <= cores / 4:
         return []

@@ -6,15 +6,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from clew.bench.hosts import bits
-from clew.bench.strategies_result import UNLIMITED, Study
+from clew.bench.strategies.hosts import bits_per_second
+from clew.bench.strategies.results import UNLIMITED, StrategyStudy
 from clew.figure import COLOURS, Figure, figure, line
 from clew.runs.html_page import Page, label, table
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
 
-def write(study: Study, path: Path) -> Path:
+def write(study: StrategyStudy, path: Path) -> Path:
     """The page, in the look of a run's report."""
     goal, told = study.goal, study.conditions
     page = Page("Strategies compared")
@@ -37,22 +37,22 @@ def write(study: Study, path: Path) -> Path:
     return page.write(path)
 
 
-def times(study: Study) -> str:
+def times(study: StrategyStudy) -> str:
     """Seconds, a row a strategy; the fastest stands out."""
     head = ("", *(f"{escape(b)}<br><small>{v / 1e6:,.0f} Mbit/s measured</small>" for b, v in study.lines.items()))
     rows = [(name, *(_cell(study, name, bandwidth) for bandwidth in study.lines)) for name in study.strategies]
     return table(head, rows)
 
 
-def over_bandwidth(study: Study) -> Figure:
+def over_bandwidth(study: StrategyStudy) -> Figure:
     """Seconds to the target by bandwidth, a line a strategy, bars from the fastest to the slowest training; what did
     not get there is left out.
     """
-    limited = sorted((b for b in study.lines if b != UNLIMITED), key=bits)
+    limited = sorted((b for b in study.lines if b != UNLIMITED), key=bits_per_second)
     traces = []
     for place, name in enumerate(study.strategies):
         found = [(b, took) for b in limited if (took := study.seconds(name, b)) is not None]
-        x, y = [bits(b) for b, _ in found], [took for _, took in found]
+        x, y = [bits_per_second(b) for b, _ in found], [took for _, took in found]
         traces.append(line(x, y, name, mode="lines+markers", error_y=_spread(study, name, found), **_style(place)))
     return figure(
         traces,
@@ -60,18 +60,18 @@ def over_bandwidth(study: Study) -> Figure:
         x="bandwidth of each host's line",
         y="seconds",
         showlegend=True,
-        xaxis={"type": "log", "tickvals": [bits(b) for b in limited], "ticktext": limited, "dtick": None},
+        xaxis={"type": "log", "tickvals": [bits_per_second(b) for b in limited], "ticktext": limited, "dtick": None},
         yaxis={"type": "log"},
     )
 
 
-def _spread(study: Study, name: str, found: list[tuple[str, float]]) -> dict[str, Any]:
+def _spread(study: StrategyStudy, name: str, found: list[tuple[str, float]]) -> dict[str, Any]:
     known = [([t.seconds for t in study.of(name, b) if t.seconds is not None], middle) for b, middle in found]
     up, down = [max(took) - middle for took, middle in known], [middle - min(took) for took, middle in known]
     return {"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1, "width": 3}
 
 
-def way(study: Study, bandwidth: str) -> Figure:
+def way(study: StrategyStudy, bandwidth: str) -> Figure:
     """The metric over time at a bandwidth, a line a training, and the target."""
     traces, longest = [], 0.0
     for place, name in enumerate(study.strategies):
@@ -94,7 +94,7 @@ def _style(place: int) -> dict[str, Any]:
     }
 
 
-def _cell(study: Study, name: str, bandwidth: str) -> str:
+def _cell(study: StrategyStudy, name: str, bandwidth: str) -> str:
     trials, middle = study.of(name, bandwidth), study.seconds(name, bandwidth)
     if not trials:
         return "–"
@@ -107,7 +107,7 @@ def _cell(study: Study, name: str, bandwidth: str) -> str:
     return (f"<b>{text}</b>" if study.fastest(bandwidth) == name else text) + spread
 
 
-def _trials(study: Study) -> str:
+def _trials(study: StrategyStudy) -> str:
     head = ("strategy", "bandwidth", "seed", "seconds", "samples", "epochs", "best", "samples/s", "communicate", "run")
     known = [*([study.reference] if study.reference else []), *study.trials]
     rows = [
