@@ -29,7 +29,7 @@ from clew import Batch, Dataset, Recipe, Run, Table
 from clew.inference.model_runner import Inference, Portion
 from clew.inference.parallel import Task, work
 from clew.inference.predict import Predicting, Rows
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.recipes.tracking import Tracking
 
 CPU = torch.device("cpu")
@@ -88,7 +88,7 @@ def contestants(recipe: Recipe, table: Table, batches: int) -> Contestants:
     ]
 
     def from_table() -> Table:
-        with contextlib.closing(work(task, engine, Place())) as results:
+        with contextlib.closing(work(task, engine, RankInfo())) as results:
             return clew.concat([rows for _, _, rows in results])
 
     alone = partial(bare, recipe, engine.model, ready)

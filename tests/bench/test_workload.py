@@ -69,10 +69,10 @@ def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
     script = f"""
 import subprocess, sys, time
 from clew.bench.measured_jobs import killed_with_parent
-from clew.jobs.launchers.launcher import Job
+from clew.jobs.launchers.launcher import LaunchedJob
 job = subprocess.Popen(["sleep", "100"], start_new_session=True)
 print(job.pid, flush=True)
-with killed_with_parent([Job("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
+with killed_with_parent([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as starter:

@@ -18,7 +18,7 @@ import clew
 from clew.errors import ConfigError, StoppedError
 from clew.models import keras, loading
 from clew.training.api import resume
-from clew.training.config import CENTRAL
+from clew.training.strategy_table import ASYNCHRONOUS
 from tests.models.keras_models import cnn, images, saved
 from tests.training import validations, weights
 
@@ -162,7 +162,7 @@ def test_every_strategy_trains_a_cnn_as_well_as_one_process(
             torch.testing.assert_close(found[key], tensor, rtol=0.1, atol=0.05)
 
 
-@pytest.mark.parametrize("strategy", CENTRAL)
+@pytest.mark.parametrize("strategy", ASYNCHRONOUS)
 def test_every_strategy_with_a_master_trains_a_cnn(
     strategy: str, folder: Path, alone: clew.Run, tmp_path: Path
 ) -> None:

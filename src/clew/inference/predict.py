@@ -23,7 +23,7 @@ from clew.inference.evaluate import batch_size_of
 from clew.inference.model_runner import Answer, Inference, Portion
 from clew.inference.parallel import Progress, Task, perform
 from clew.inference.sample_stream import Events, Split
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.worker_process import check_not_inside
 from clew.recipe import Recipe, resolve
 from clew.runs import Run

@@ -1,4 +1,7 @@
-"""Settings of train. No torch here: the command line shows and checks them without it."""
+"""The settings of a training (`TrainConfig`, the section `train` of a settings file).
+
+This module does not import torch: the command line shows and checks settings without it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from clew.core.config import Section
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
+from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTraits, names_with
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -27,78 +31,80 @@ OPTIMIZERS = {
     "rprop": "Rprop",
     "sgd": "SGD",
 }
-"""Names in settings, and the classes of `torch.optim` they stand for."""
+"""Names used in settings, and the class of `torch.optim` that each one selects."""
 
 
 class OptimizerConfig(Section):
-    """An optimiser of torch by name."""
+    """An optimiser of torch, selected by name."""
 
     name: Literal[tuple(OPTIMIZERS)] = "adam"  # type: ignore[valid-type]
     lr: Positive = 1e-3
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     parameters: dict[str, Any] = {}
-    """Its other arguments, by torch's names: `{momentum: 0.9, nesterov: true}`."""
+    """Further arguments of the optimiser, with the names that torch uses: `{momentum: 0.9, nesterov: true}`."""
     lr_batch: Count | None = None
-    """The batch size that `lr` is meant for; default: whatever `batch_size` is."""
+    """The batch size for which `lr` is meant. Default: `batch_size`."""
     lr_rule: Literal["auto", "linear", "sqrt", "none"] = "auto"
-    """How `lr` follows a batch size other than `lr_batch`: linear with the batch (then a warm-up of 5% of the steps
-    unless one is set), or with its square root. auto: linear for sgd, square root for the adaptive ones."""
+    """How `lr` is scaled for a batch size other than `lr_batch`. linear: in proportion (with a warm-up of 5% of the
+    steps unless `schedule.warmup` is set). sqrt: with the square root. auto: linear for sgd, sqrt for all others."""
 
 
 class ScheduleConfig(Section):
-    """The learning rate over the run."""
+    """How the learning rate changes during the run."""
 
     name: Literal["constant", "linear", "cosine", "step", "plateau"] = "constant"
-    """linear and cosine fall to `floor` at the end; step multiplies by `factor` every `epochs`; plateau does so after
-    `epochs` validations in which `best.metric` did not get better."""
+    """linear and cosine decrease to `floor` at the end. step multiplies by `factor` every `epochs` epochs. plateau
+    multiplies by `factor` after `epochs` validations without an improvement of `best.metric`."""
     warmup: Share | None = None
-    """Share of the run's steps over which the rate rises from nothing first."""
+    """Fraction of the steps, at the start, during which the rate rises from zero."""
     floor: Share = 0.01
+    """Final rate of linear and cosine, as a fraction of the configured rate."""
     factor: Annotated[float, Field(gt=0, lt=1)] = 0.5
     epochs: Count = 10
 
 
 class LoadingConfig(Section):
-    """Where samples are while training, and which make a batch."""
+    """Where samples are stored during training, and how batches are formed."""
 
     keep: Literal["memory", "compressed", "disk"] = "memory"
-    """All in the memory of every worker; each worker's share in memory, compressed; or left on disk."""
+    """memory: every worker holds all samples. compressed: every worker holds its share, compressed. disk: samples are
+    read from disk when they are needed."""
     bucket: str | None = None
-    """A ragged column: samples with about as many items of it share a batch, so that padding is small."""
+    """A ragged column. Samples with a similar number of items in it go into one batch, which keeps padding small."""
     max_items: Count | None = None
-    """Most items of `bucket` in a batch, counted as a padded rectangle, besides `batch_size`."""
+    """Upper limit of items of `bucket` per batch, counted with padding, in addition to `batch_size`."""
     window: Count = 100
-    """Batches that are sorted, or read from disk, together."""
+    """Number of batches that are sorted, or read from disk, together."""
     ahead: Annotated[int, Field(ge=0)] | None = None
-    """Batches made ready in a thread; default: none for samples in memory on a CPU, else 2."""
+    """Number of batches prepared in advance by a thread. Default: 0 for samples in memory on a CPU, otherwise 2."""
 
     @model_validator(mode="after")
-    def _fits(self) -> LoadingConfig:
+    def _check_combination(self) -> LoadingConfig:
         if self.max_items is not None and self.bucket is None:
-            raise ValueError("max_items needs bucket: the column whose items are counted")
+            raise ValueError("max_items needs bucket, the column whose items are counted")
         return self
 
 
 class BestConfig(Section):
-    """Which validated weights are kept as `best`."""
+    """Which validated weights are saved as `best`."""
 
     metric: str = "loss"
     direction: Direction = "minimize"
 
 
 class EarlyStopping(Section):
-    """End the training when a metric stops getting better."""
+    """End the training when a metric no longer improves."""
 
     metric: str | None = None
-    """Default: that of `best`, with its direction."""
+    """Default: `best.metric`, with its direction."""
     direction: Direction | None = None
     patience: Count = 5
-    """Validations without an improvement of more than `min_delta`."""
+    """Number of validations without an improvement of more than `min_delta`."""
     min_delta: Annotated[float, Field(ge=0)] = 0.0
 
 
 class Target(Section):
-    """End the training when a metric is good enough."""
+    """End the training when a metric reaches a value."""
 
     metric: str
     value: float
@@ -106,183 +112,195 @@ class Target(Section):
 
 
 class CentralConfig(Section):
-    """How the asynchronous strategies exchange: workers with masters that hold the central weights."""
+    """Settings of the asynchronous strategies, in which workers exchange with masters that hold the central weights."""
 
     masters: Annotated[int, Field(ge=0)] = 1
-    """Processes besides the workers that hold a part of the weights each; 0: the only worker is its own master."""
+    """Number of processes, in addition to the workers, that each hold a part of the weights. 0: the only worker also
+    acts as the master."""
     groups: Annotated[int, Field(ge=0)] = 0
-    """Sub-masters, each with a group of workers, that exchange with the master themselves."""
+    """Number of sub-masters. Each one serves a group of workers and exchanges with the master."""
     sync_every: Count | None = None
-    """Batches between two exchanges; default: 1, for easgd 4, for diloco 20."""
+    """Number of batches between two exchanges. Default: 4 for easgd, 20 for diloco, otherwise 1."""
     optimizer: OptimizerConfig | None = None
-    """The master's. Default: downpour and backup use `train.optimizer` there, on gradients that workers send; diloco
-    sgd with Nesterov momentum 0.9 and rate 0.7; downpour with `sync_every` above 1 adds what workers have learned."""
+    """The optimiser of the master. Default: for downpour and backup `train.optimizer`, applied to the gradients that
+    workers send; for diloco sgd with Nesterov momentum 0.9 and rate 0.7. downpour with `sync_every` above 1 adds the
+    changes of the workers' weights."""
     overlap: bool = False
-    """downpour and easgd: go on with the next batches while an exchange is under way."""
+    """downpour and easgd: continue with the next batches during an exchange."""
     transfer: Literal["float32", "bf16"] = "float32"
-    """Number format in which updates and weights travel."""
+    """Number format in which updates and weights are sent."""
     staleness: Count | None = None
-    """Most updates between the weights an update was made from and those it changes: others wait for the slow."""
+    """Upper limit of the number of updates applied between reading the weights and applying an update computed from
+    them. Fast workers wait for slow ones."""
     warmup: Annotated[int, Field(ge=0)] = 0
-    """Batches that one worker learns from alone before the others begin."""
+    """Number of batches on which one worker trains alone before the others start."""
     elasticity: Positive = 0.9
-    """easgd: how strongly workers together pull at the centre."""
+    """easgd: strength of the coupling between all workers together and the central weights."""
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """gem: of the steps whose energy is matched."""
+    """gem: momentum of the steps whose energy is matched."""
     kappa: Positive = 1.0
-    """gem: how much energy they may have together."""
+    """gem: energy that the steps of all workers may have together."""
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """backup: the share of workers whose updates are waited for."""
+    """backup: fraction of the workers whose updates are awaited."""
     lease_seconds: Positive = 120.0
-    """Without progress, after which a worker's batches go to another."""
+    """Seconds without progress after which the batches of a worker are assigned to another one."""
     comm: Literal["auto", "mpi", "tcp"] = "auto"
-    """How processes talk; auto: mpi where mpiexec or srun started them and mpi4py is there, else tcp."""
+    """How processes communicate. auto: mpi if mpiexec or srun started them and mpi4py is installed, otherwise tcp."""
     listen: str | None = None
-    """host:port at which workers may join and leave (`clew worker`) while the training goes on."""
+    """host:port at which workers may join and leave (`clew worker`) during the training."""
     wait_for: Count = 1
-    """With `listen`: workers that must be there before the first batch is given out."""
-
-    def every(self, strategy: str) -> int:
-        """Batches between two exchanges."""
-        return self.sync_every or {"easgd": 4, "diloco": 20}.get(strategy, 1)
-
-
-AVERAGING = ("easgd", "diloco", "backup")
-"""Of the asynchronous strategies, those in which the steps of workers are averaged."""
-CENTRAL = ("downpour", "easgd", "gem", "diloco", "backup")
-"""The asynchronous strategies (backup waits for all but the slowest, by the same means)."""
+    """With `listen`: number of workers that must have joined before the first batch is assigned."""
 
 
 class TrainConfig(Section):
-    """How a run trains."""
+    """The settings of a training."""
 
     dataset: str = "dataset"
     epochs: Count = 10
     steps: Count | None = None
-    """End after so many steps, if the epochs are not over before."""
+    """End after this number of steps, if all epochs have not finished before."""
     minutes: Positive | None = None
-    """End after so long, if the epochs are not over before. The schedule still counts on all epochs."""
+    """End after this many minutes, if all epochs have not finished before. The schedule is computed for all epochs."""
     batch_size: Count | Literal["auto", "largest"] = 64
-    """Samples a step over all workers together, so that the result does not depend on how many there are.
+    """Samples per step, over all workers together, so that the result does not depend on the number of workers.
 
-    auto: the fastest, found in under a minute before the first step; largest: the largest that fits into memory."""
+    auto: the fastest size, measured in less than a minute before the first step. largest: the largest size that fits
+    into memory."""
     accumulate: Count = 1
-    """Parts in which a worker computes its share of a batch, one after the other: less memory, the same result."""
+    """Number of parts in which a worker computes its share of a batch: less memory, the same result."""
     replicas: Count | None = None
-    """Train an ensemble: so many models that differ in their seed alone, in packs."""
+    """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
-    """Processes that learn; none but where others may join (`central.listen`)."""
-    strategy: Literal["single", "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"] = (
-        "allreduce"
-    )
-    """How workers agree; one worker alone needs no agreement."""
+    """Number of training processes. 0 is allowed only if workers may join later (`central.listen`)."""
+    strategy: Literal[tuple(STRATEGIES)] = "allreduce"  # type: ignore[valid-type]
+    """How workers combine their updates. A single worker uses none of them."""
     central: CentralConfig = CentralConfig()
-    """For downpour, easgd, gem, diloco and backup. There a batch is one worker's."""
+    """For downpour, easgd, gem, diloco and backup. With these, `batch_size` is that of one worker."""
     buffers: Literal["average", "synchronize"] = "average"
-    """Batch-norm statistics: each worker's own, averaged for validation; or those of the whole batch in every step."""
+    """Batch-norm statistics. average: each worker has its own, which are averaged for validation. synchronize: those of
+    the global batch, in every step."""
     compress: Literal["none", "bf16", "fp16"] = "none"
     """Number format in which allreduce sends gradients."""
     microbatches: Count = 4
-    """Parts in which a batch passes through the stages of a pipeline."""
+    """Number of parts in which a batch passes through the stages of a pipeline."""
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     clip: Positive | None = None
-    """Largest norm of the gradient."""
+    """Upper limit of the gradient norm."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """Keep a moving average of the weights with this memory (0.999, say); it is what is validated and saved."""
+    """Decay of an exponential moving average of the weights, for example 0.999. The average is validated and saved."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
-    """Of the forward pass, by autocast; fp16 scales the loss."""
+    """Number format of the forward pass, by autocast. fp16 also scales the loss."""
     compile: bool = False
-    """torch.compile the model."""
+    """Apply torch.compile to the model."""
     record: bool = True
-    """On one NVIDIA GPU, record a step and replay it, if the recipe supports it (`Recipe.graph_capacity`)."""
+    """On one NVIDIA GPU, record a step as a CUDA graph and replay it, if the recipe supports it
+    (`Recipe.graph_capacity`)."""
     deterministic: bool = False
-    """Use torch's reproducible algorithms alone: the same machine and threads give the same bits. May be slower."""
+    """Use only reproducible algorithms of torch: the same machine and number of threads give the same bits. May be
+    slower."""
     loading: LoadingConfig = LoadingConfig()
     seed: int = 0
     order: int | None = None
-    """Seed of the order of the samples; default: `seed`. Trainings that share it see the same batches."""
+    """Seed of the order of the samples. Default: `seed`. Trainings with the same value use the same batches."""
     best: BestConfig = BestConfig()
     early_stopping: EarlyStopping | None = None
     target: Target | None = None
     threads: Count | None = None
-    """Per worker; default: the cores there are, shared among the workers of this machine."""
+    """CPU threads per worker. Default: the available cores, divided among the workers of this machine."""
     validation: Literal["shared", "background", "thread"] = "shared"
-    """All workers validate together at the end of an epoch; or a spare process does, or (asynchronous strategies) a
-    thread of the master, while training goes on."""
+    """shared: all workers validate together at the end of an epoch. background: a separate process validates while
+    training continues. thread: a thread of the master does (asynchronous strategies)."""
     trace: bool = True
-    """Keep a timeline of every worker (`clew trace RUN`)."""
+    """Write a timeline of every worker (`clew trace RUN`)."""
     monitor_seconds: Positive | None = 5.0
-    """Between two looks at processor, memory, device and power; null for none."""
+    """Seconds between two measurements of processor, memory, device and power. null: no measurements."""
     writers: tuple[Literal["tensorboard", "mlflow"], ...] = ()
-    """Who else is told of losses and metrics."""
+    """Programs that also receive losses and metrics."""
     checkpoint_minutes: Positive = 5.0
-    """Between two states to go on from; there is always one at the end of an epoch, and when told to stop."""
+    """Minutes between two checkpoints from which the run can be resumed. One is also written at the end of every epoch,
+    and when the run is stopped."""
     keep_checkpoints: Count = 2
     time_limit_minutes: Positive | None = None
-    """Stop, ready to be resumed, after so long. The end of a Slurm job counts by itself."""
+    """Stop after this many minutes, so that the run can be resumed. The end of a Slurm job is taken into account
+    without this setting."""
     store: StoreConfig | None = None
-    """Keep the model, plots and report in a store when the run has finished."""
+    """Copy the model, plots and report to a store when the run has finished."""
     log_every: Count | None = None
-    """Steps between two records; default: as many as half a second takes."""
+    """Steps between two records. Default: the number of steps in half a second."""
 
     @model_validator(mode="after")
-    def _fits(self) -> TrainConfig:
-        if masked(self.dataset) != self.dataset:
+    def _check_combination(self) -> TrainConfig:
+        if mask_secrets(self.dataset) != self.dataset:
             raise ValueError(
-                "dataset has a password or token in it, and settings are written down; use the environment"
+                "dataset contains a password or token, and settings are saved with the run; use the environment"
             )
-        told = _misfit(self) if self.strategy in CENTRAL else _misfit_plain(self)
-        if told:
-            raise ValueError(told)
+        problem = _asynchronous_problem(self) if self.traits.asynchronous else _synchronous_problem(self)
+        if problem:
+            raise ValueError(problem)
         return self
 
     @property
+    def traits(self) -> StrategyTraits:
+        """What the chosen strategy supports."""
+        return STRATEGIES[self.strategy]
+
+    @property
     def processes(self) -> int:
-        """Workers, and masters besides; one master alone where workers come by themselves."""
-        if self.strategy in CENTRAL and self.central.listen:
-            return 1
-        return self.workers + (self.central.masters + self.central.groups if self.strategy in CENTRAL else 0)
+        """Number of processes to start: workers and masters. Only one master if workers join by themselves."""
+        if not self.traits.asynchronous:
+            return self.workers
+        return 1 if self.central.listen else self.workers + self.central.masters + self.central.groups
+
+    @property
+    def exchange_interval(self) -> int:
+        """Batches between two exchanges of an asynchronous worker."""
+        return self.central.sync_every or self.traits.exchange_interval
 
     @property
     def size(self) -> int:
-        """The batch size, once it is known."""
-        assert isinstance(self.batch_size, int), "found before anything is made from it"
+        """The batch size as a number. A search replaces `auto` and `largest` before anything asks for it."""
+        assert isinstance(self.batch_size, int), "the batch size must be determined first"
         return self.batch_size
 
 
-def _misfit_plain(config: TrainConfig) -> str:
-    """Why settings do not go together, where workers need no master."""
+def _synchronous_problem(config: TrainConfig) -> str:
+    """Why these settings of a strategy without masters cannot be combined; empty if they can."""
+    names = ", ".join(ASYNCHRONOUS)
     if config.workers == 0:
         return "workers must be at least 1"
     if config.replicas is not None and config.workers != 1:
-        return f"replicas are trained in packs, a process each: workers cannot be {config.workers}"
+        return f"replicas are trained in packs, one process per pack: workers cannot be {config.workers}"
     if config.validation == "thread":
-        return f"validation thread goes with {', '.join(CENTRAL)}; use background"
+        return f"validation thread can be used only with {names}; use background"
     if config.central != CentralConfig():
-        return f"central is for {', '.join(CENTRAL)}; strategy is {config.strategy}"
+        return f"central can be used only with {names}; strategy is {config.strategy}"
     return ""
 
 
-def _misfit(config: TrainConfig) -> str:
-    """Why settings do not go together, where a master holds the weights."""
-    central, strategy = config.central, config.strategy
-    rules = {
-        "central.masters 0 is for one worker alone": central.masters == 0
+def _asynchronous_problem(config: TrainConfig) -> str:
+    """Why these settings of a strategy with masters cannot be combined; empty if they can."""
+    central, strategy, traits = config.central, config.strategy, config.traits
+    overlap, staleness, groups = (
+        names_with(condition)
+        for condition in (lambda each: each.overlap, lambda each: each.staleness, lambda each: each.groups)
+    )
+    problems = {
+        "central.masters 0 can be used only with one worker": central.masters == 0
         and (config.workers != 1 or central.groups or central.listen),
-        "workers 0 needs central.listen: an address at which others may join": config.workers == 0
+        "workers 0 needs central.listen, an address at which workers can join": config.workers == 0
         and not central.listen,
-        "central.overlap goes with downpour and easgd": central.overlap and strategy not in ("downpour", "easgd"),
-        "central.groups goes with downpour, easgd and gem, and with one master": central.groups
-        and (strategy in ("diloco", "backup") or central.masters != 1),
+        f"central.overlap can be used only with {overlap}": central.overlap and not traits.overlap,
+        f"central.groups can be used only with {groups}, and with one master": central.groups
+        and (not traits.groups or central.masters != 1),
         f"central.groups is {central.groups}, but there are {config.workers} workers": central.groups > config.workers,
-        "central.staleness goes with downpour and easgd, one master and no groups": central.staleness
-        and (strategy not in ("downpour", "easgd") or central.masters != 1 or central.groups),
+        f"central.staleness can be used only with {staleness}, one master and no groups": central.staleness
+        and (not traits.staleness or central.masters != 1 or central.groups),
         "central.listen needs one master and no groups": central.listen and (central.masters != 1 or central.groups),
-        "central.wait_for goes with central.listen": central.wait_for > 1 and not central.listen,
+        "central.wait_for can be used only with central.listen": central.wait_for > 1 and not central.listen,
         f"ema cannot be used with {strategy}": config.ema,
         f"replicas cannot be used with {strategy}": config.replicas,
-        "buffers synchronize goes with allreduce and sharded": config.buffers == "synchronize",
+        "buffers synchronize can be used only with allreduce and sharded": config.buffers == "synchronize",
         f"precision fp16 cannot be used with {strategy}; use bf16": config.precision == "fp16",
     }
-    return next((told for told, wrong in rules.items() if wrong), "")
+    return next((message for message, applies in problems.items() if applies), "")

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
-from clew.training.config import AVERAGING, OPTIMIZERS, OptimizerConfig, TrainConfig
+from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
 from clew.training.graph_recorder import Recorder, recordable
 from clew.training.strategies import Strategy, Sum
 from clew.training.trace import Trace
@@ -273,7 +273,7 @@ def together(config: TrainConfig) -> float:
     There a batch is one worker's, and the average of their steps would be as small as one worker's with less noise.
     """
     rule = lr_rule(config.optimizer)
-    if config.strategy not in AVERAGING or rule == "none":
+    if not config.traits.averages_steps or rule == "none":
         return 1.0
     return float(max(1, config.workers) if rule == "linear" else math.sqrt(max(1, config.workers)))
 

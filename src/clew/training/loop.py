@@ -15,7 +15,7 @@ from clew.data.dataset.sample_store import Disk, Memory, Store
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
 from clew.runs import Run, Writer
@@ -28,7 +28,7 @@ from clew.training.engine import Engine
 from clew.training.rank import monitored, on_record
 from clew.training.step_meter import Meter, save_portion
 from clew.training.stop_signal import Stop
-from clew.training.strategies import Strategy, make
+from clew.training.strategies import Strategy, make_strategy
 from clew.training.trace import CHECKPOINT, LOAD, READ, VALIDATE, Trace
 
 T = TypeVar("T")
@@ -45,7 +45,7 @@ def run_rank(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: Place,
+    place: RankInfo,
     *,
     store: Any = None,
     resume: bool = False,
@@ -58,7 +58,7 @@ def run_rank(
     """
     with on_record(run, config, place, lease) as rank:
         device = best_device(place.local_rank)
-        strategy = make(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
+        strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = _sized(run, recipe, config, strategy, rank.writer, device)
         with (
             contextlib.closing(_Loop(run, recipe, config, strategy, rank.writer, rank.stop, device)) as loop,

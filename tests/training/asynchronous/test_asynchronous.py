@@ -18,7 +18,8 @@ from clew import Dataset, Run, Table
 from clew.errors import ClewError, ConfigError, StoppedError, WorkerError
 from clew.training.api import resume
 from clew.training.asynchronous.master import Holder
-from clew.training.config import CENTRAL, TrainConfig
+from clew.training.config import TrainConfig
+from clew.training.strategy_table import ASYNCHRONOUS
 from tests.training import recipe, validations, weights
 
 pytestmark = pytest.mark.timeout(300)
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.timeout(300)
 BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[3]
 SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}, "workers": 2}
 CASES: dict[str, Any] = {
-    **{name: {"strategy": name} for name in CENTRAL},
+    **{name: {"strategy": name} for name in ASYNCHRONOUS},
     "two masters": {"strategy": "downpour", "central": {"masters": 2}},
     "two masters, rounds": {"strategy": "diloco", "central": {"masters": 2, "sync_every": 2}},
     "three masters, quorum": {"strategy": "backup", "central": {"masters": 3, "quorum": 0.5}},
@@ -97,7 +98,7 @@ def test_every_sample_is_learned_from_once_an_epoch(name: str, data: Dataset, tm
         assert told["returned"] == 0
 
 
-@pytest.mark.parametrize("name", CENTRAL)
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_one_process_takes_the_same_steps(name: str, data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path, strategy=name, workers=1, central={"masters": 0})
     told = check(run, data)
@@ -142,7 +143,7 @@ def test_a_worker_that_fails_fails_the_run_with_its_words(data: Dataset, tmp_pat
     assert Run.open(tmp_path / "run").state == "failed"
 
 
-@pytest.mark.parametrize("name", CENTRAL)
+@pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_a_stopped_training_goes_on(name: str, data: Dataset, tmp_path: Path) -> None:
     """In one process, where the result is the same to the bit: master's and worker's optimisers, place, randomness."""
     more: dict[str, Any] = {"strategy": name, "workers": 1, "central": {"masters": 0, "sync_every": 1}, "epochs": 40}
@@ -229,13 +230,13 @@ def test_training_ends_at_its_target_and_after_its_steps(data: Dataset, tmp_path
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"strategy": "diloco", "central": {"overlap": True}}, "overlap goes with downpour and easgd"),
-        ({"strategy": "backup", "central": {"groups": 1}}, "groups goes with downpour, easgd and gem"),
-        ({"strategy": "gem", "central": {"staleness": 1}}, "staleness goes with"),
-        ({"strategy": "easgd", "workers": 2, "central": {"masters": 0}}, "masters 0 is for one worker alone"),
+        ({"strategy": "diloco", "central": {"overlap": True}}, "overlap can be used only with downpour and easgd"),
+        ({"strategy": "backup", "central": {"groups": 1}}, "groups can be used only with downpour, easgd and gem"),
+        ({"strategy": "gem", "central": {"staleness": 1}}, "staleness can be used only with"),
+        ({"strategy": "easgd", "workers": 2, "central": {"masters": 0}}, "masters 0 can be used only with one worker"),
         ({"strategy": "easgd", "ema": 0.9}, "ema cannot be used with easgd"),
         ({"strategy": "allreduce", "central": {"masters": 2}}, "central is for downpour"),
-        ({"strategy": "allreduce", "validation": "thread"}, "validation thread goes with"),
+        ({"strategy": "allreduce", "validation": "thread"}, "validation thread can be used only with"),
         ({"strategy": "downpour", "workers": 0}, "workers 0 needs central.listen"),
     ],
 )

@@ -23,12 +23,13 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.sites import Needs, batch
-from clew.jobs.sites import load as load_site
+from clew.jobs.sites import BatchRequest, site_launcher
+from clew.jobs.sites import load_site as load_site
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.settings import load_settings
-from clew.training.config import CENTRAL, Count, Positive
+from clew.training.config import Count, Positive
+from clew.training.strategy_table import STRATEGIES
 
 KIND = "scale"
 Strategy = Literal["allreduce", "sharded", "pipeline", "downpour", "easgd", "gem", "diloco", "backup"]
@@ -240,7 +241,7 @@ def measure_scaling(config: ScaleConfig, output: Path, told: Told = lambda progr
 def _conclude(made: ScalingResult, config: ScaleConfig) -> None:
     for name in made.strategies:
         own = [each for each in made.trainings if each.strategy == name]
-        made.forecasts[name] = forecast(own, config.wanted, weak=config.weak or name in CENTRAL)
+        made.forecasts[name] = forecast(own, config.wanted, weak=config.weak or STRATEGIES[name].asynchronous)
 
 
 def _taken_up(config: ScaleConfig, output: Path, data: Dataset) -> ScalingResult:
@@ -324,10 +325,12 @@ class _Place:
     def _launcher(self, trained: ScalingRun) -> Launcher:
         if self.site is None:
             return local_launcher(trained.processes)
-        return batch(self.site, Needs(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads))
+        return site_launcher(
+            self.site, BatchRequest(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads)
+        )
 
     def _settings(self, trained: ScalingRun) -> list[str]:
-        shared = not self.config.weak or trained.strategy in CENTRAL
+        shared = not self.config.weak or STRATEGIES[trained.strategy].asynchronous
         times = trained.workers if self.config.weak else 1
         values = {
             "workers": trained.workers,

@@ -28,6 +28,7 @@ from clew.runs.async_workers import workers as workers_of
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.config import Count, Direction, Positive
+from clew.training.strategy_table import STRATEGIES
 from clew.version import __version__
 
 MARGIN, LONGER = 0.02, 3
@@ -143,7 +144,7 @@ class _Steps:
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
-            for _ in team.train(command, central=trial.strategy != "allreduce"):
+            for _ in team.train(command, central=STRATEGIES[trial.strategy].asynchronous):
                 _read(trial, self.output, goal, self.config.workers)
                 self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun))
         except WorkerError as error:
@@ -163,7 +164,7 @@ class _Steps:
         settings = [*config.settings, f"train.minutes={config.minutes}", f"train.threads={_threads(config)}"]
         target = json.dumps(asdict(goal) if goal.value is not None else None)
         settings += ["train.early_stopping=null", f"train.target={target}", f"train.seed={trial.seed}"]
-        if strategy != "allreduce":
+        if STRATEGIES[strategy].asynchronous:
             settings.append(f"train.central.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]

@@ -30,7 +30,7 @@ from clew.bench.workload.results import WorkloadResult, summary
 from clew.bench.workload.training_run import WorkloadRun
 from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
-from clew.jobs.launchers.launcher import ENDS, Job, Launcher, Room, portion
+from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, Slot, core_share
 from clew.runs import Run
 
 _PAUSE = 0.2
@@ -171,7 +171,7 @@ class WorkloadRunner:
     ) -> None:
         """All of these at the same time, to their ends; with `publish` the result is written after every epoch."""
         launcher = local_launcher(max(1, devices_per_copy(self.config)))
-        jobs: dict[int, Job] = {}
+        jobs: dict[int, LaunchedJob] = {}
         try:
             for each in made:
                 jobs[each.copy] = launcher.start(
@@ -185,7 +185,7 @@ class WorkloadRunner:
             raise
 
     def _watch(
-        self, launcher: Launcher, made: Sequence[WorkloadRun], jobs: dict[int, Job], title: str, publish: bool
+        self, launcher: Launcher, made: Sequence[WorkloadRun], jobs: dict[int, LaunchedJob], title: str, publish: bool
     ) -> None:
         begun, seen, open_ = time.monotonic(), -1, set(jobs)
         while open_:
@@ -193,7 +193,7 @@ class WorkloadRunner:
                 run, state = self._opened(each), launcher.state(jobs[each.copy])
                 each.state = state
                 attempts.read_run(each, run)
-                if state in ENDS:
+                if state in END_STATES:
                     attempts.record_end(each, run, state, jobs[each.copy])
                     open_.discard(each.copy)
             count = sum(len(each.epochs) for each in made)
@@ -214,11 +214,11 @@ class WorkloadRunner:
             shutil.rmtree(left, ignore_errors=True)
         return folder
 
-    def _room(self, copy: int) -> Room:
+    def _room(self, copy: int) -> Slot:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         count = devices_per_copy(self.config)
         own = tuple(range(copy * count, (copy + 1) * count)) if count else ()
-        return Room(portion(cores, copy, self.config.copies) if cores else (), own)
+        return Slot(core_share(cores, copy, self.config.copies) if cores else (), own)
 
     def _command(self, each: WorkloadRun, batch_size: int, steps: int | None) -> list[str]:
         config, count = self.config, max(1, devices_per_copy(self.config))

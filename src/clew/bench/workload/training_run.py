@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.bench.measured_jobs import last_log_line
-from clew.jobs.launchers.launcher import Job, State
+from clew.jobs.launchers.launcher import JobState, LaunchedJob
 from clew.runs import Run, resource_usage
 from clew.runs.records import Record
 
@@ -133,7 +133,7 @@ def _epoch(steps: list[Record], number: int, judged: Record, begun: float) -> Ep
     )
 
 
-def record_end(attempt: WorkloadRun, run: Run, state: State, job: Job) -> None:
+def record_end(attempt: WorkloadRun, run: Run, state: JobState, job: LaunchedJob) -> None:
     """How it ended, and why where not well."""
     attempt.state = state
     if state == "finished":

@@ -54,7 +54,7 @@ class Coordinator:
             book.batches,
             config.epochs,
             most=config.steps,
-            least=central.every(config.strategy),
+            least=config.exchange_interval,
             patience=central.lease_seconds,
         )
         self.members = Members()

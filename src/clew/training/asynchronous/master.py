@@ -21,7 +21,7 @@ def sends_gradients(config: TrainConfig) -> bool:
     """Whether workers send gradients and the master's optimiser is the one that learns."""
     central = config.central
     return config.strategy == "backup" or (
-        config.strategy == "downpour" and central.optimizer is None and central.every(config.strategy) == 1
+        config.strategy == "downpour" and central.optimizer is None and config.exchange_interval == 1
     )
 
 

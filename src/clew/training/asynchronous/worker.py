@@ -89,7 +89,7 @@ class Worker:
         self.rule = make_rule(self.vector, config, post.room)
         steps = self.loader.sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
-        self.every = config.central.every(config.strategy)
+        self.every = config.exchange_interval
         self.facts: dict[str, Any] = {}
         """What the coordinator last told: the step, the number of workers, what to do."""
         self._leases: list[list[int]] = []

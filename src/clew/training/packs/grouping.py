@@ -14,7 +14,7 @@ from clew.core.config import to_data
 from clew.errors import ConfigError
 from clew.models.columns import Columns
 from clew.recipe import Recipe
-from clew.training.config import CENTRAL, TrainConfig
+from clew.training.config import TrainConfig
 from clew.training.engine import make_optimizer
 from clew.training.packs import optimizer, stacked_weights
 
@@ -29,7 +29,7 @@ def refusal(recipe: Recipe, config: TrainConfig) -> str:
         "the recipe has optimizers() of its own": type(recipe).optimizers is not Recipe.optimizers,
         "the recipe has no loss()": type(recipe).loss is Recipe.loss,
         f"train.workers is {config.workers}": config.workers != 1,
-        f"train.strategy is {config.strategy}": config.strategy in CENTRAL,
+        f"train.strategy is {config.strategy}": config.traits.asynchronous,
         f"train.batch_size is {config.batch_size}": not isinstance(config.batch_size, int),
         f"train.accumulate is {config.accumulate}": config.accumulate != 1,
         "train.ema is set": config.ema is not None,

@@ -1,4 +1,8 @@
-"""How replicas agree. The loop talks to a `Strategy` and never asks which one it is."""
+"""How workers combine their updates: the `Strategy` classes, and functions that select one from the settings.
+
+The training loop calls the methods of a `Strategy` and never asks which one it is. The names and the settings of all
+strategies are in `clew.training.strategy_table`.
+"""
 
 from __future__ import annotations
 
@@ -9,45 +13,44 @@ from typing import TYPE_CHECKING
 import torch
 
 from clew.errors import ConfigError
-from clew.training.config import CENTRAL, TrainConfig
+from clew.training.config import TrainConfig
 from clew.training.strategies.base import Strategy, Sum
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-STRATEGIES = {
-    "allreduce": ("clew.training.strategies.allreduce", "AllReduce", ("compress", "buffers")),
-    "sharded": ("clew.training.strategies.sharded", "Sharded", ("buffers",)),
-    "pipeline": ("clew.training.strategies.pipeline", "Pipeline", ("microbatches",)),
-}
-"""Where each is, and the settings it takes. `single` is `Strategy` itself."""
-
-RUNNERS = {"clew.training.asynchronous.roles": CENTRAL, "clew.training.loop": ("single", *STRATEGIES)}
-"""Where a rank of each begins."""
-
-__all__ = ["STRATEGIES", "Strategy", "Sum", "make", "runner"]
+__all__ = ["Strategy", "Sum", "entry_point", "make_strategy"]
 
 
-def runner(config: TrainConfig) -> Callable[..., None]:
-    """What every process of a training with these settings does."""
-    module = next(module for module, names in RUNNERS.items() if config.strategy in names)
-    found: Callable[..., None] = importlib.import_module(module).run_rank
-    return found
+def entry_point(config: TrainConfig) -> Callable[..., None]:
+    """Return the function that every process of a training with these settings calls."""
+    function: Callable[..., None] = importlib.import_module(config.traits.entry_module).run_rank
+    return function
 
 
-def make(config: TrainConfig, *, rank: int, ranks: int, store: Store | None, device: torch.device) -> Strategy:
-    """The strategy of the settings for this rank; `store` is where the ranks meet.
+def make_strategy(config: TrainConfig, *, rank: int, ranks: int, store: Store | None, device: torch.device) -> Strategy:
+    """Make the strategy that the settings select.
+
+    Args:
+        config: The settings; `config.strategy` is the name.
+        rank: Number of this process, from 0.
+        ranks: Number of processes.
+        store: The store through which the processes find each other; None for a single process.
+        device: The device on which this process computes.
+
+    Returns:
+        The strategy. With one process this is `Strategy` itself, whatever the settings say.
 
     Raises:
-        ConfigError: it cannot serve several workers.
+        ConfigError: The strategy cannot be used with several workers.
     """
     if ranks == 1:
         return Strategy()
-    if config.strategy == "single":
-        raise ConfigError(f"train.strategy single cannot use {ranks} workers; choose allreduce")
+    if not config.traits.implementation:
+        raise ConfigError(f"train.strategy {config.strategy} cannot use {ranks} workers; choose allreduce")
     assert store is not None
-    module, name, settings = STRATEGIES[config.strategy]
-    kind = getattr(importlib.import_module(module), name)
-    chosen = {each: getattr(config, each) for each in settings}
-    made: Strategy = kind(rank=rank, ranks=ranks, store=store, device=device, **chosen)
-    return made
+    module, _, name = config.traits.implementation.partition(":")
+    strategy_class = getattr(importlib.import_module(module), name)
+    settings = {setting: getattr(config, setting) for setting in config.traits.settings}
+    strategy: Strategy = strategy_class(rank=rank, ranks=ranks, store=store, device=device, **settings)
+    return strategy
