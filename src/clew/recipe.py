@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from clew.metrics import Metric
 
 SHIPPED: dict[str, str] = {
-    "columns": "clew.models.columns:Columns",
+    "columns": "clew.models.columns:ColumnsRecipe",
     "tracking": "clew.recipes.tracking:Tracking",
     "hitgraph": "clew.recipes.tracking:HitGraph",
     "tracknet": "clew.recipes.tracking:TrackNet",

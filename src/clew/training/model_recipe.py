@@ -17,7 +17,7 @@ from clew.data.prepare.inputs import locations
 from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.models import loading
-from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess
+from clew.models.columns import FEATURES, LABELS, ColumnsConfig, ColumnsRecipe, guess_columns
 from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
@@ -25,7 +25,7 @@ from clew.storage import cache_folder
 def is_model(given: Any) -> bool:
     """Whether this is a model or the place of one, rather than a recipe."""
     if isinstance(given, (str, Path)):
-        return ".py:" in str(given) or Path(given).suffix in loading.FILES
+        return ".py:" in str(given) or Path(given).suffix in loading.MODEL_ENDINGS
     if isinstance(given, (FunctionType, type)):
         return not (isinstance(given, type) and issubclass(given, Recipe))
     return loading.is_keras(given) or loading.is_module(given)
@@ -33,7 +33,7 @@ def is_model(given: Any) -> bool:
 
 def recipe_for(
     model: Any, train: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any], **more: Any
-) -> Columns:
+) -> ColumnsRecipe:
     """The recipe for a model; features and labels that are not told are those of the usual names. `more` are other
     settings of the model.
 
@@ -45,7 +45,7 @@ def recipe_for(
         if isinstance(chosen.get(name), str):
             chosen[name] = tuple(part.strip() for part in chosen[name].split(","))
     if "features" not in chosen or "labels" not in chosen:
-        features, labels = guess(_first(train))
+        features, labels = guess_columns(_first(train))
         chosen = {"features": (features,), "labels": (labels,), **chosen}
     build = _absolute(str(model)) if isinstance(model, (str, Path)) else ""
     if ":" in _absolute(loss):
@@ -55,7 +55,7 @@ def recipe_for(
         "model": {"build": build, "arguments": dict(arguments), **more},
         "loss": _absolute(loss),
     }
-    made = Columns(ColumnsConfig.model_validate(settings), model=None if build else _handed(model, arguments))
+    made = ColumnsRecipe(ColumnsConfig.model_validate(settings), model=None if build else _handed(model, arguments))
     if ":" in build:
         load_code(build)
     elif build or loading.is_keras(made.handed):
@@ -72,12 +72,14 @@ def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
         made = model(**arguments)
     except TypeError as error:
         raise ConfigError(f"{model.__name__} cannot be called with {dict(arguments)}: {error}") from error
-    return loading.checked(made, model.__name__)
+    return loading.check_is_model(made, model.__name__)
 
 
-def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
+def dataset_for(
+    recipe: ColumnsRecipe, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None
+) -> Dataset:
     """The dataset of what was handed over: made now, or found under `root` from an earlier time."""
-    recipe = Columns(recipe.config)  # a model does not travel to processes that only prepare
+    recipe = ColumnsRecipe(recipe.config)  # a model does not travel to processes that only prepare
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
@@ -135,13 +137,13 @@ def _written(table: Table) -> Path:
 
 def _absolute(place: str) -> str:
     """A place of code that is understood from any folder."""
-    if Path(place).suffix in loading.FILES:
+    if Path(place).suffix in loading.MODEL_ENDINGS:
         return str(Path(place).resolve())
     where, colon, name = place.rpartition(":")
     return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else place
 
 
-def identity(recipe: Columns) -> str:
+def run_name(recipe: ColumnsRecipe) -> str:
     """What a run of this recipe is called."""
     build = recipe.config.model.build
     if build:
