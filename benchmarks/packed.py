@@ -37,7 +37,7 @@ from jets import jets
 import clew
 from clew import Dataset, settings
 from clew.jobs.launchers import warm
-from clew.jobs.launchers.launcher import Room, find, portion
+from clew.jobs.launchers.launcher import Slot, core_share, find_launcher
 from clew.tuning.api import tune
 from clew.tuning.executor import Executor
 from clew.tuning.job_executor import Jobs
@@ -85,10 +85,10 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
     trials, epochs, rounds = (8, 1, 1) if quick else (32, 3, rounds)
     dataset = data(folder, 20_000)
     cores = sorted(os.sched_getaffinity(0))
-    rooms = [Room(portion(cores, place, 2)) for place in range(2)]
+    rooms = [Slot(core_share(cores, place, 2)) for place in range(2)]
     size = -(-trials // 2)
     ways: dict[str, tuple[int | None, Way]] = {
-        "a fresh process a trial": (None, lambda given, s: Jobs(s.folder, given, rooms, find("local"))),
+        "a fresh process a trial": (None, lambda given, s: Jobs(s.folder, given, rooms, find_launcher("local"))),
         "forks of a warm server": (None, lambda given, s: Jobs(s.folder, given, rooms)),
         "forks again": (None, lambda given, s: Jobs(s.folder, given, rooms)),
         "packs": (size, lambda given, s: Packed(s.folder, given, rooms)),
@@ -212,7 +212,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
 
 def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
     """A whole study on the device: trials an hour with records, validation and metrics."""
-    epochs, one = 2, [Room((), (0,))]
+    epochs, one = 2, [Slot((), (0,))]
     packs: Way = lambda given, s: Packed(s.folder, given, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
     sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")

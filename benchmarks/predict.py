@@ -29,7 +29,7 @@ from clew import Batch, Dataset, Recipe, Run, Table
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, unit_results
 from clew.inference.predict import PredictionRows, PredictionWork
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.recipes.tracking import Tracking
 
 CPU = torch.device("cpu")
@@ -88,7 +88,7 @@ def contestants(recipe: Recipe, table: Table, batches: int) -> Contestants:
     ]
 
     def from_table() -> Table:
-        with contextlib.closing(unit_results(task, engine, Place())) as results:
+        with contextlib.closing(unit_results(task, engine, RankInfo())) as results:
             return clew.concat([rows for _, _, rows in results])
 
     alone = partial(bare, recipe, engine.model, ready)

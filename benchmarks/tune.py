@@ -206,14 +206,14 @@ def _rates(begun: float, starts: list[float], ends: list[float], imports: float)
 
 def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
     """Trials an hour as runs of their own that share a device, so many at a time."""
-    from clew.jobs.launchers.launcher import Room
+    from clew.jobs.launchers.launcher import Slot
 
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 3, "train.threads": 1, "model.hidden": 16}
     found = {}
     for parallel in (1, 4, 8, 16):
         tuned = {"space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}}, "trials": trials, "sampler": "random"}
         given = load_settings("tracking").changed({**settings, "tune": tuned}, "here")
-        rooms = [Room()] * parallel
+        rooms = [Slot()] * parallel
         begun = time.perf_counter()
         path = scratch / f"separate-{parallel}"
         tune(given, path, executor=lambda study, given=given, rooms=rooms: Jobs(study.folder, given, rooms))  # type: ignore[misc]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import re
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
 
+import clew
 from clew.data.table import Table
 from clew.errors import RecipeError
-from clew.recipe import Recipe, available, find
+from clew.recipe import Recipe, available, find, shipped
+
+ROOT = Path(__file__).parent.parent
+ENTRY_POINTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+PLACES = [place for points in ENTRY_POINTS.values() for place in points.values()]
 
 GOOD = """
     from clew import Recipe
@@ -57,6 +66,53 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     assert "tracking" in available()
     with pytest.raises(RecipeError, match=r"no recipe 'trackng'; did you mean 'tracking'\? \(or give a file"):
         find("trackng")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_entry_point_of_clew_leads_to_a_class(place: str) -> None:
+    """If this fails, a class moved: change its line under [project.entry-points] in pyproject.toml, install again."""
+    module, _, name = place.partition(":")
+    assert isinstance(getattr(importlib.import_module(module), name), type)
+
+
+def test_shipped_recipes_are_found_by_their_name() -> None:
+    assert set(shipped()) <= set(available())
+    assert find("tracking") is importlib.import_module("clew.recipes.tracking").Tracking
+
+
+def test_the_entry_points_of_other_packages_are_read_only_for_names_that_clew_has_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(**query: str) -> None:
+        raise AssertionError("reads the metadata of every installed package")
+
+    monkeypatch.setattr("importlib.metadata.entry_points", refuse)
+    assert find("tracking").__name__ == "Tracking"
+    with pytest.raises(AssertionError, match="every installed package"):
+        find("trackng")
+
+
+def test_another_package_adds_a_recipe_and_cannot_replace_one_of_clew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, GOOD, "clew_other_package.py")
+    metadata = tmp_path / "clew_other_package-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: clew_other_package\nVersion: 1.0\n")
+    lines = "[clew.recipes]\nother = clew_other_package:Mine\ntracking = clew_other_package:Mine\n"
+    (metadata / "entry_points.txt").write_text(lines)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find("other").__name__ == "Mine"
+    assert find("tracking").__name__ == "Tracking"
+
+
+def test_no_module_of_the_core_names_a_module_of_a_recipe() -> None:
+    source = Path(clew.__file__).parent
+    for path in source.rglob("*.py"):
+        if path.is_relative_to(source / "recipes") or path.is_relative_to(source / "data" / "readers"):
+            continue
+        strings = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+        assert not [text for text in strings if isinstance(text, str) and re.match(r"clew\.recipes\.\w", text)], path
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

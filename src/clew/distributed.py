@@ -33,7 +33,7 @@ from clew.data.dataset.loader import Loader
 from clew.data.dataset.sample_store import Memory
 from clew.data.dataset.sampler import Sampler
 from clew.errors import RunError
-from clew.jobs.rank_info import Place, find
+from clew.jobs.rank_info import RankInfo, current_rank
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_name
@@ -71,7 +71,7 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     global _here
     if _here is not None:
         raise RunError("clew.distributed.setup was called already in this process")
-    place = find()
+    place = current_rank()
     device = default_device(place.local_rank)
     if threads is not None:
         torch.set_num_threads(threads)
@@ -83,7 +83,7 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     return _here
 
 
-def _joined(place: Place, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
+def _joined(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
     def make() -> Run:
         folder = output or next_name(Path("runs"), "own")
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}

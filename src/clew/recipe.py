@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.metadata
 import importlib.util
 import re
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from clew.core import entry_points
 from clew.core.config import Section, to_data
 from clew.errors import ClewError, RecipeError, nearest
 
@@ -25,17 +25,6 @@ if TYPE_CHECKING:
     from clew.figure import Figure
     from clew.metrics import Metric
 
-SHIPPED: dict[str, str] = {
-    "columns": "clew.models.columns:ColumnsRecipe",
-    "tracking": "clew.recipes.tracking:Tracking",
-    "hitgraph": "clew.recipes.tracking:HitGraph",
-    "tracknet": "clew.recipes.tracking:TrackNet",
-    "jets": "clew.recipes.jets:Jets",
-    "jetimages": "clew.recipes.jets:JetImages",
-    "jetfeatures": "clew.recipes.jets:JetFeatures",
-    "lartpc": "clew.recipes.lartpc:LArTPC",
-    "particleflow": "clew.recipes.particleflow:ParticleFlow",
-}
 ENTRY_POINTS = "clew.recipes"
 TYPED_IN = "other processes cannot load it: save it in a file, or use one worker"
 
@@ -265,7 +254,9 @@ def find(name: str, *, base: Path | None = None) -> type[Recipe]:
     """
     if name.endswith(".py") or "/" in name:
         return _from_file((base or Path.cwd()) / Path(name).expanduser())
-    table = dict(SHIPPED) if name in SHIPPED else available()  # entry points are slow to list
+    table = shipped()
+    if name not in table:
+        table = available()
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
         table[name] = name
     if name not in table:
@@ -291,7 +282,7 @@ def resolve(recipe: str | Recipe | type[Recipe]) -> Recipe:
 
 def _location(kind: type[Recipe]) -> str:
     """Where a class that was imported, not found, can be found: a shipped name, or `module:Class`; '' for nowhere."""
-    for name, place in SHIPPED.items():
+    for name, place in shipped().items():
         module, _, attribute = place.partition(":")
         if kind is getattr(sys.modules.get(module), attribute, None):
             return name
@@ -308,10 +299,14 @@ def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
     return found(found.Config.model_validate(config))
 
 
+def shipped() -> dict[str, str]:
+    """The recipes that come with clew: the `module:Class` of each name."""
+    return entry_points.shipped(ENTRY_POINTS)
+
+
 def available() -> dict[str, str]:
-    """Names and where they lead: those shipped, then third parties' entry points."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return {**{point.name: point.value for point in points}, **SHIPPED}
+    """All installed recipes, those of other packages included: the `module:Class` of each name."""
+    return entry_points.installed(ENTRY_POINTS)
 
 
 def load_code(place: str) -> Any:

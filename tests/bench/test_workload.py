@@ -66,10 +66,10 @@ def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
     script = f"""
 import subprocess, sys, time
 from clew.bench.measured_jobs import guarded
-from clew.jobs.launchers.launcher import Job
+from clew.jobs.launchers.launcher import LaunchedJob
 job = subprocess.Popen(["sleep", "100"], start_new_session=True)
 print(job.pid, flush=True)
-with guarded([Job("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
+with guarded([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as starter:

@@ -25,7 +25,7 @@ from clew.inference import parallel_inference
 from clew.inference.evaluate import EvaluationWork
 from clew.inference.predict import PredictionRows, PredictionWork
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import Place, meet_at
+from clew.jobs.rank_info import RankInfo, meet_at
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of_run
@@ -89,7 +89,7 @@ def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path)
     def work(rank: int) -> None:
         own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
         met = meet_at(store, rank, ranks) if ranks > 1 else None
-        made[rank] = parallel_inference._rank(own, Place(rank, ranks, rank, ranks), met, lambda done, total: None)
+        made[rank] = parallel_inference._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
     for thread in threads:
@@ -312,6 +312,6 @@ def test_memory_does_not_grow_with_the_split(whole: Run, expected: tuple[dict[st
     task = parallel_inference.InferenceTask(
         whole, work, "best", Watched(split.path, split.split), 2, PredictionWork(PredictionRows(), None, None, None)
     )
-    for number, _, _ in parallel_inference.unit_results(task, task.engine(torch.device("cpu")), Place()):
+    for number, _, _ in parallel_inference.unit_results(task, task.engine(torch.device("cpu")), RankInfo()):
         assert max(read) <= number + 3
     assert len(read) > 8

@@ -16,11 +16,11 @@ import pytest
 from starlette.datastructures import Headers
 
 from clew.errors import ConfigError
-from clew.server.artefact_store import Store
 from clew.server.config import Retention, ServiceConfig
-from clew.server.range_response import ranged
-from clew.server.retention import sweep
 from clew.server.service import Service
+from clew.server.storage.artefact_store import Store
+from clew.server.storage.range_response import ranged
+from clew.server.storage.retention import sweep
 from tests.server.conftest import Live
 from tests.server.test_records import make
 
@@ -115,9 +115,9 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 
 def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service) -> None:
-    from clew.server.accounts import add_user
+    from clew.server.accounts.callers import add_user
     from clew.server.database.tables import artefacts, blobs, runs, tags
-    from clew.server.writer import Change
+    from clew.server.database.writer import Change
 
     def fill(change: Change) -> None:
         owner = add_user(change, "ada")
@@ -153,11 +153,11 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
 
 
 def test_what_jobs_print_counts_and_goes_as_logs_do(service: Service) -> None:
-    from clew.server.accounts import add_user
+    from clew.server.accounts.callers import add_user
     from clew.server.database.tables import jobs
-    from clew.server.job_logs import Logs
-    from clew.server.quota import used
-    from clew.server.writer import Change
+    from clew.server.database.writer import Change
+    from clew.server.jobs.job_logs import Logs
+    from clew.server.storage.quota import used
 
     logs, now = Logs(service.config.folder), time.time()
 

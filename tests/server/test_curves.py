@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.server import curves
-from clew.server.accounts import add_user
+from clew.server.accounts.callers import add_user
 from clew.server.config import ServiceConfig
-from clew.server.curves import Curve, Window, curve, measured
 from clew.server.database.tables import SPAN, runs
-from clew.server.ingestion import Batch
+from clew.server.database.writer import Change
+from clew.server.runs import curves
+from clew.server.runs.curves import Curve, Window, curve, measured
+from clew.server.runs.ingestion import Batch
 from clew.server.service import Service
-from clew.server.writer import Change
 
 COUNT = 10 * SPAN + 77
 
@@ -113,7 +113,7 @@ def test_a_deleted_run_leaves_nothing(tmp_path: Path) -> None:
     import sqlalchemy as sa
 
     from clew.server.database.tables import points, records, spans
-    from clew.server.recompute import erase
+    from clew.server.runs.recompute import erase
 
     opened = Service.open(ServiceConfig(folder=tmp_path / "erased"))
     opened.write(_make)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from clew.client.agent_messages import Answer, Introduction, Poll
 from clew.client.job import Held, Job, Order, Resources, Result, Slots, Submission, left
-from clew.server import agents, jobs, queue
-from clew.server.accounts import Caller, add_user
+from clew.server.accounts.callers import Caller, add_user
 from clew.server.config import ServiceConfig
 from clew.server.database import tables
-from clew.server.queue import Waiting, chosen
+from clew.server.database.writer import Change
+from clew.server.jobs import actions, agents, queue
+from clew.server.jobs.queue import Waiting, chosen
 from clew.server.service import Service
-from clew.server.writer import Change
 from tests.server.test_database import database
 
 __all__ = ["database"]
@@ -145,7 +145,7 @@ def change(service: Service, *statements: Any) -> None:
 
 def submit(service: Service, caller: Caller, **options: Any) -> int:
     given = Submission(name="job", spec={"recipe": "none"}, **options)
-    return service.write(lambda change: jobs.submit(change, caller, given))
+    return service.write(lambda change: actions.submit(change, caller, given))
 
 
 def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
@@ -170,7 +170,7 @@ def later(service: Service, seconds: float) -> list[int]:
 
 def told(service: Service, caller: Caller, job: int) -> Job:
     with service.database.read() as connection:
-        return jobs.one(connection, caller, job)
+        return actions.one(connection, caller, job)
 
 
 def good(service: Service, given: Order) -> bool:
@@ -233,7 +233,7 @@ def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service,
     report(service, number, job, "running")
     later(service, queue.LEASE + 10)
     assert told(service, ada, job).state == "waiting" and good(service, given)
-    service.write(lambda change: jobs.cancel(change, ada, job))
+    service.write(lambda change: actions.cancel(change, ada, job))
     assert told(service, ada, job).state == "cancelled" and not good(service, given)
     assert poll(service, ada, number, (job, 1)).drop == (job,)
     assert told(service, ada, job).state == "cancelled"

@@ -12,11 +12,11 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from clew.server.accounts import add_user
+from clew.server.accounts.callers import add_user
 from clew.server.api.records import Report
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import runs
-from clew.server.ingestion import Batch
+from clew.server.runs.ingestion import Batch
 from clew.server.service import Service
 
 

@@ -13,10 +13,10 @@ import clew
 from clew import Client
 from clew.client.trial import NewStudy
 from clew.errors import ServerError
-from clew.server.accounts import Caller, add_user
+from clew.server.accounts.callers import Caller, add_user
 from clew.server.config import ServiceConfig
 from clew.server.service import Service
-from clew.server.studies import Studies
+from clew.server.studies.open_studies import Studies
 from clew.tuning.config import TuneConfig
 from tests.server.conftest import Live
 

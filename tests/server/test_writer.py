@@ -11,9 +11,9 @@ import sqlalchemy as sa
 
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import groups
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError
 from clew.server.service import Service
-from clew.server.writer import Change
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from clew.server.config import Retention, ServiceConfig
-from clew.server.retention import sweep
 from clew.server.service import Service
+from clew.server.storage.retention import sweep
 from tests.server.conftest import Live
 from tests.server.test_records import make
 from tests.sites.conftest_s3 import S3

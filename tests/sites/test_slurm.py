@@ -18,8 +18,8 @@ import pytest
 from clew import Dataset, Run, Table
 from clew.core.config import to_yaml
 from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.launchers.slurm import Slurm
-from clew.jobs.sites import load
+from clew.jobs.launchers.slurm import SlurmLauncher
+from clew.jobs.sites import load_site
 from tests.cli import clew, done
 from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
 from tests.sites import long
@@ -58,7 +58,7 @@ def until(condition: Callable[[], object], *, seconds: float = 60) -> None:
 @pytest.fixture
 def launcher(site: Cluster) -> Launcher:
     """For the contract of launchers."""
-    return Slurm(load("here"))
+    return SlurmLauncher(load_site("here"))
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from clew import Client, Dataset, Run
 from clew.core.config import to_yaml
-from clew.jobs.agent import supervisor
+from clew.jobs import supervisor
 from clew.jobs.agent.slurm import number_file
 from tests.cli import clew, done
 from tests.jobs.agent.conftest import Hand, python

@@ -11,11 +11,11 @@ import pytest
 
 from clew import Client, Dataset
 from clew.core.config import to_yaml
-from clew.jobs.agent import supervisor
+from clew.jobs import supervisor
 from clew.jobs.agent.runner import Status
 from clew.jobs.agent.slurm import AtSlurm, number_file
-from clew.jobs.agent.supervisor import End
 from clew.jobs.sites import Site
+from clew.jobs.supervisor import JobEnd
 from tests.cli import clew
 from tests.jobs.agent.conftest import python
 from tests.sites import long
@@ -88,4 +88,4 @@ def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pyt
     supervisor.keeper_file(tmp_path).write_text("7")
     supervisor.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
     told = AtSlurm(Site(name="here", scheduler="slurm")).poll(str(tmp_path))
-    assert told == Status("ended", End(-9, "killed for using more memory than it asked for"))
+    assert told == Status("ended", JobEnd(-9, "killed for using more memory than it asked for"))

@@ -10,22 +10,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from clew.jobs.launchers.launcher import ENDS, Job, Launcher, find
-from clew.jobs.launchers.ranks import Ranks
+from clew.core.log_tail import last_message
+from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, find_launcher
+from clew.jobs.launchers.ranks import RanksLauncher
 
 _PAUSE = 0.2
 _HERE = ("local", "warm", "ranks")
 """Launchers whose jobs are named by the processes that lead their groups."""
 
 
-def watched(launcher: Launcher, start: Callable[[], Job], told: Callable[[float, str], None]) -> tuple[Job, str]:
+def watched(
+    launcher: Launcher, start: Callable[[], LaunchedJob], told: Callable[[float, str], None]
+) -> tuple[LaunchedJob, str]:
     """Start a job, and wait for how it ends; it is ended with the study."""
     job, begun = None, time.monotonic()
     try:
         with _later():
             job = start()
         with guarded([job]):
-            while (state := launcher.state(job)) not in ENDS:
+            while (state := launcher.state(job)) not in END_STATES:
                 told(time.monotonic() - begun, state)
                 time.sleep(_PAUSE)
     except BaseException:
@@ -52,7 +55,7 @@ def _later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(jobs: Sequence[Job]) -> Iterator[None]:
+def guarded(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
     """Jobs of this machine, which outlive who started them, end within the block also when this process is killed."""
     own = [name for job in jobs if job.launcher in _HERE for name in job.id.split(",")]
     groups = " ".join(f"-{name.partition(':')[0]}" for name in own)
@@ -64,24 +67,22 @@ def guarded(jobs: Sequence[Job]) -> Iterator[None]:
             guard.communicate(b"over\n")
 
 
-def end(launcher: Launcher, job: Job) -> None:
+def end(launcher: Launcher, job: LaunchedJob) -> None:
     """Ask a job to end, and make it after a while."""
     with contextlib.suppress(KeyboardInterrupt):
         launcher.stop(job)
         end = time.monotonic() + 5
-        while launcher.state(job) not in ENDS and time.monotonic() < end:
+        while launcher.state(job) not in END_STATES and time.monotonic() < end:
             time.sleep(_PAUSE)
     launcher.kill(job)
 
 
 def here(processes: int) -> Launcher:
     """What starts jobs of so many processes on this machine."""
-    return find("warm") if processes == 1 else Ranks(processes)
+    return find_launcher("warm") if processes == 1 else RanksLauncher(processes)
 
 
-def last_line(job: Job) -> str:
+def last_line(job: LaunchedJob) -> str:
     """The last that a job said, of its first rank if it has several; an error before all else."""
     logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
-    told = [line for line in lines if line.startswith("clew:")] or lines
-    return told[-1].removeprefix("clew:").strip() if told else ""
+    return last_message(*logs, errors_first=True, default="")

@@ -23,8 +23,8 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.sites import Needs, batch
-from clew.jobs.sites import load as load_site
+from clew.jobs.sites import BatchRequest, site_launcher
+from clew.jobs.sites import load_site as load_site
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.settings import load_settings
@@ -323,7 +323,9 @@ class _Place:
     def _launcher(self, trained: Trained) -> Launcher:
         if self.site is None:
             return here(trained.processes)
-        return batch(self.site, Needs(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads))
+        return site_launcher(
+            self.site, BatchRequest(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads)
+        )
 
     def _settings(self, trained: Trained) -> list[str]:
         shared = not self.config.weak or STRATEGIES[trained.strategy].asynchronous

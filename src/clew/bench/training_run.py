@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.bench.measured_jobs import last_line
-from clew.jobs.launchers.launcher import Job, State
+from clew.jobs.launchers.launcher import JobState, LaunchedJob
 from clew.runs import Run, resource_usage
 from clew.runs.records import Record
 
@@ -131,7 +131,7 @@ def _epoch(steps: list[Record], number: int, judged: Record, begun: float) -> Ep
     return Epoch(number, seconds, events, waited, metrics.get("loss"), metrics, round(judged["time"] - begun, 3))
 
 
-def ended(attempt: Attempt, run: Run, state: State, job: Job) -> None:
+def ended(attempt: Attempt, run: Run, state: JobState, job: LaunchedJob) -> None:
     """How it ended, and why where not well."""
     attempt.state = state
     if state == "finished":

@@ -23,7 +23,7 @@ from clew.bench.training_run import Attempt
 from clew.bench.workload_config import ACCURACY, FIXED, WorkloadConfig, devices, there, threads
 from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
-from clew.jobs.launchers.launcher import ENDS, Job, Launcher, Room, portion
+from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, Slot, core_share
 from clew.runs import Run
 
 _PAUSE = 0.2
@@ -152,7 +152,7 @@ class Bench:
     ) -> None:
         """All of these at the same time, to their ends; with `publish` the result is written after every epoch."""
         launcher = here(max(1, devices(self.config)))
-        jobs: dict[int, Job] = {}
+        jobs: dict[int, LaunchedJob] = {}
         try:
             for each in made:
                 jobs[each.copy] = launcher.start(
@@ -166,7 +166,7 @@ class Bench:
             raise
 
     def _watch(
-        self, launcher: Launcher, made: Sequence[Attempt], jobs: dict[int, Job], title: str, publish: bool
+        self, launcher: Launcher, made: Sequence[Attempt], jobs: dict[int, LaunchedJob], title: str, publish: bool
     ) -> None:
         begun, seen, open_ = time.monotonic(), -1, set(jobs)
         while open_:
@@ -174,7 +174,7 @@ class Bench:
                 run, state = self._opened(each), launcher.state(jobs[each.copy])
                 each.state = state
                 attempts.read(each, run)
-                if state in ENDS:
+                if state in END_STATES:
                     attempts.ended(each, run, state, jobs[each.copy])
                     open_.discard(each.copy)
             count = sum(len(each.epochs) for each in made)
@@ -195,11 +195,11 @@ class Bench:
             shutil.rmtree(left, ignore_errors=True)
         return folder
 
-    def _room(self, copy: int) -> Room:
+    def _room(self, copy: int) -> Slot:
         cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         count = devices(self.config)
         own = tuple(range(copy * count, (copy + 1) * count)) if count else ()
-        return Room(portion(cores, copy, self.config.copies) if cores else (), own)
+        return Slot(core_share(cores, copy, self.config.copies) if cores else (), own)
 
     def _command(self, each: Attempt, batch_size: int, steps: int | None) -> list[str]:
         config, count = self.config, max(1, devices(self.config))

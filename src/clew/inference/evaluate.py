@@ -17,7 +17,7 @@ from clew.figure import Figure
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.worker_process import check_not_inside
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
@@ -65,7 +65,7 @@ def evaluate(
         WorkerError: a process died.
     """
     check_not_inside("clew.evaluate")
-    run = run if isinstance(run, Run) else models.opened(run)
+    run = run if isinstance(run, Run) else models.open_run(run)
     work, config = recipe_of_run(run, recipe)
     if config.replicas is not None:
         told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"

@@ -20,7 +20,7 @@ from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.result_link import ResultLink
 from clew.inference.sample_sources import SampleSource
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import Place, meet_at
+from clew.jobs.rank_info import RankInfo, meet_at
 from clew.recipe import TYPED_IN, Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
@@ -86,14 +86,14 @@ def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | 
         except Exception as error:
             raise first_failure(error, team.here, team.store) from error
     if workers == 1:
-        return _rank(task, Place(), None, told)
+        return _rank(task, RankInfo(), None, told)
     if not task.recipe.location and type(task.recipe).__module__ == "__main__":
         raise RecipeError(f"recipe {type(task.recipe).__name__} was typed in; {TYPED_IN}")
     task.engine(torch.device("cpu"))  # what is wrong with the weights is told sooner here
     return _in_processes(task, workers, told)
 
 
-def _rank(task: InferenceTask, place: Place, store: Store | None, told: ProgressCallback) -> Any:
+def _rank(task: InferenceTask, place: RankInfo, store: Store | None, told: ProgressCallback) -> Any:
     link = ResultLink(place, store)
     engine = task.engine(default_device(place.local_rank))
     with contextlib.closing(unit_results(task, engine, place)) as own:
@@ -104,7 +104,9 @@ def _rank(task: InferenceTask, place: Place, store: Store | None, told: Progress
     return link.share(made)
 
 
-def unit_results(task: InferenceTask, engine: ModelRunner, place: Place) -> Generator[tuple[int, int, Any], None, None]:
+def unit_results(
+    task: InferenceTask, engine: ModelRunner, place: RankInfo
+) -> Generator[tuple[int, int, Any], None, None]:
     """Of every unit of this rank its number, its samples and the result; on rank 0 also, empty, the units of others.
 
     The next units are read in a thread while the device works.
@@ -119,7 +121,7 @@ def unit_results(task: InferenceTask, engine: ModelRunner, place: Place) -> Gene
 
 
 def _portions(
-    task: InferenceTask, engine: ModelRunner, place: Place
+    task: InferenceTask, engine: ModelRunner, place: RankInfo
 ) -> Generator[tuple[int, SamplePortion | None], None, None]:
     for number, load in enumerate(task.samples.units(task.size, place.ranks)):
         if number % place.ranks == place.rank:
@@ -170,7 +172,9 @@ def _listen(pipe: Any, told: ProgressCallback, heard: list[Any]) -> None:
 def _enter(task: InferenceTask, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
     store = meet_at(Path(meeting), rank, ranks)
-    made = _rank(task, Place(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total)))
+    made = _rank(
+        task, RankInfo(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total))
+    )
     if rank == 0:
         pipe.send(("made", made))
     pipe.close()

@@ -23,7 +23,7 @@ from clew.inference.evaluate import inference_batch_size
 from clew.inference.model_runner import ModelOutput, ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.worker_process import check_not_inside
 from clew.recipe import Recipe, resolve
 from clew.runs import Run

@@ -11,7 +11,7 @@ import torch
 from torch._C._distributed_c10d import Store
 from torch.distributed import ProcessGroupGloo
 
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 
 _PATIENCE = datetime.timedelta(minutes=60)
 """How long another rank may be at one unit."""
@@ -20,7 +20,7 @@ _PATIENCE = datetime.timedelta(minutes=60)
 class ResultLink:
     """What ranks send each other: a process group of its own, beside any the user may have."""
 
-    def __init__(self, place: Place, store: Store | None) -> None:
+    def __init__(self, place: RankInfo, store: Store | None) -> None:
         self.rank, self.ranks = place.rank, place.ranks
         if store is not None:
             self._group: Any = ProcessGroupGloo(store, place.rank, place.ranks, _PATIENCE)

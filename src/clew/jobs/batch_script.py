@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from clew.jobs.sites import Needs, Site
+from clew.jobs.sites import BatchRequest, Site
 
 _TASK = "$SLURM_ARRAY_TASK_ID"
 # A rank that fails ends the others, who would wait for it, but lets them tell first. One that stopped does not: they
@@ -73,7 +73,7 @@ def _srun(site: Site) -> str:
     return "srun --kill-on-bad-exit=1" + ("" if site.mpi is None else f" --mpi={site.mpi}")
 
 
-def slurm(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> str:
+def slurm(site: Site, needs: BatchRequest, arguments: Sequence[str], folder: str) -> str:
     """A script for sbatch. It leaves its exit code in `folder`, or goes back to the queue."""
     lines = ["#!/bin/bash", *(f"#SBATCH {each}" for each in directives(site, needs, folder)), *stage(site)]
     task = "" if needs.array is None else "-$SLURM_ARRAY_TASK_ID"
@@ -99,7 +99,7 @@ def slurm(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> st
     return "\n".join([*lines, f"echo $code > {place}/exit{task}", "exit $code", ""])
 
 
-def directives(site: Site, needs: Needs, folder: str) -> list[str]:
+def directives(site: Site, needs: BatchRequest, folder: str) -> list[str]:
     """What sbatch is asked for."""
     asked = needs.at(site)
     wall = asked.wall_time or site.wall_time
@@ -136,7 +136,7 @@ def grace(site: Site, wall: float) -> float:
     return max(1.0, min(site.grace, wall / 4))
 
 
-def condor(site: Site, needs: Needs, arguments: Sequence[str], folder: str) -> str:
+def condor(site: Site, needs: BatchRequest, arguments: Sequence[str], folder: str) -> str:
     """The executable of an HTCondor job, called with its number in the array. HTCondor begins it again on 75."""
     place, end = shlex.quote(folder), "exit" if needs.array is None else "exit-$1"
     wall = needs.at(site).wall_time or site.wall_time

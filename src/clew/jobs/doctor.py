@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Literal
 
 from clew import storage as stores
+from clew.core.log_tail import last_line
 from clew.errors import DataError
 from clew.jobs import rank_info
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.jobs.sites import Site
 
 Verdict = Literal["good", "note", "bad"]
@@ -121,12 +122,12 @@ def _mpi(site: Site | None) -> Finding:
         return Finding("mpi", "note", "no mpi4py: ranks meet over TCP, prepare runs without MPI", do)
     done = subprocess.run([sys.executable, "-c", _MPI], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr)
         return Finding("mpi", "bad", f"mpi4py finds no library: {last}", "load the MPI module that it was built with")
     version, _, paths = done.stdout.strip().partition("\n")
     version = " ".join(version.partition(", package")[0].split())
     path = paths.split()[0] if paths else "a library that could not be traced"
-    together = _together(rank_info.find()) if site is not None else None
+    together = _together(rank_info.current_rank()) if site is not None else None
     if together is not None and together.verdict != "good":
         return Finding("mpi", together.verdict, f"{version}, {path}: {together.told}", together.do)
     if not path.startswith(sys.prefix):
@@ -139,7 +140,7 @@ def _mpi(site: Site | None) -> Finding:
     return Finding("mpi", "note", told, do)
 
 
-def _together(here: Place) -> Finding | None:
+def _together(here: RankInfo) -> Finding | None:
     """Whether the ranks that srun started, of which this is one, are one world to MPI; None: it started none."""
     pmi = next((name for mark, name in _PMI.items() if mark in os.environ), None)
     if here.launcher != "srun":
@@ -154,7 +155,7 @@ def _together(here: Place) -> Finding | None:
     except subprocess.TimeoutExpired:
         return Finding("mpi", "bad", f"MPI_Init by {pmi} did not end in {_MEET:.0f} s", _TCP)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr)
         return Finding("mpi", "bad", f"MPI_Init by {pmi} failed: {last}", _TCP)
     told = f"{done.stdout.strip()} of {here.ranks} ranks met by {pmi}"
     if done.stdout.strip() != str(here.ranks):
@@ -265,9 +266,9 @@ def scheduler(site: Site | None) -> Finding:
         )
         return Finding("scheduler", "good", told)
     from clew.jobs.launchers import panda
-    from clew.jobs.sites import batch
+    from clew.jobs.sites import site_launcher
 
-    problems = panda.problems() if site.scheduler == "panda" else batch(site).problems()
+    problems = panda.problems() if site.scheduler == "panda" else site_launcher(site).problems()
     if problems:
         return Finding("scheduler", "bad", "; ".join(problems), f"mend the profile, or ask the people of {site.name}")
     return Finding("scheduler", "good", f"{site.scheduler} takes jobs for {site.name}")
@@ -278,12 +279,12 @@ def storage(site: Site) -> Finding:
     if site.storage is None:
         return Finding("storage", "good", "none in the profile")
     do = "check the address and your credentials; s3://, root:// and rucio: need the extras s3, xrootd and rucio"
-    named = stores.masked(site.storage)
+    named = stores.mask_secrets(site.storage)
     try:
         found = stores.expand(site.storage)
     except DataError as error:
         return Finding("storage", "bad", str(error), do)
-    if found or (not stores.is_url(site.storage) and stores.local(site.storage).exists()):
+    if found or (not stores.is_url(site.storage) and stores.local_path(site.storage).exists()):
         return Finding("storage", "good", f"{named} can be read")
     if stores.is_url(site.storage):
         return Finding("storage", "note", f"{named} answers, and has no file right there", do)

@@ -47,7 +47,7 @@ _FLAGS = (
 _BACKENDS = {"cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32"), "mkldnn": ("enabled",)}
 
 
-class Residue:
+class LeakCheck:
     """A process as it is now, before its first job, to be compared with what it is after one.
 
     Random numbers are set back to where they were; whatever else has changed is told.

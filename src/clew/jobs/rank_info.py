@@ -41,7 +41,7 @@ _meetings = itertools.count()
 
 
 @dataclass(frozen=True)
-class Place:
+class RankInfo:
     """A process among its peers; alone unless a launcher says otherwise."""
 
     rank: int = 0
@@ -51,17 +51,17 @@ class Place:
     launcher: str = ""
 
 
-def find(environment: Mapping[str, str] | None = None) -> Place:
+def current_rank(environment: Mapping[str, str] | None = None) -> RankInfo:
     """The place that the environment tells of."""
     told = os.environ if environment is None else environment
     for launcher, (rank, ranks, local_rank, local_ranks) in _NAMES.items():
         if rank in told and ranks in told and (launcher != "srun" or "SLURM_STEP_ID" in told):
             local = told.get(local_ranks, told[ranks]).split("(")[0].split(",")[0]  # Slurm writes 2(x3),1
-            return Place(int(told[rank]), int(told[ranks]), int(told.get(local_rank, 0)), int(local), launcher)
-    return Place()
+            return RankInfo(int(told[rank]), int(told[ranks]), int(told.get(local_rank, 0)), int(local), launcher)
+    return RankInfo()
 
 
-def meet(place: Place, folder: Path) -> Store:
+def meet(place: RankInfo, folder: Path) -> Store:
     """Where all ranks can leave each other notes; `folder` is one that all of them see.
 
     Raises:
@@ -120,7 +120,7 @@ def _read(file: Path) -> list[str]:
     raise RunError(f"rank 0 did not come to the meeting place {file} in {_PATIENCE:.0f} s")
 
 
-def _key(place: Place, alone: bool) -> str:
+def _key(place: RankInfo, alone: bool) -> str:
     """What all ranks of one job, and of no other, have in common.
 
     Raises:

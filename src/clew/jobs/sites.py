@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from clew.core.config import Section, read_document, seconds_in, to_data, to_yaml, validate
 from clew.core.files import write_text
 from clew.errors import ConfigError, nearest
-from clew.jobs.launchers.launcher import LAUNCHERS, Job, Launcher
+from clew.jobs.launchers.launcher import LAUNCHERS, LaunchedJob, Launcher
 
 SCHEDULERS = ("slurm", "condor", "panda")
 _MEMORY = re.compile(r"\d+[KMGT]?")
@@ -113,7 +113,7 @@ class Site(Section):
         return self
 
 
-class Needs(Section):
+class BatchRequest(Section):
     """What one job asks a site for; what is None is as the site has it."""
 
     name: str = "clew"
@@ -130,7 +130,7 @@ class Needs(Section):
     requeue: bool = False
     """Go back to the queue when stopped by the end of the wall time."""
 
-    def at(self, site: Site) -> Needs:
+    def at(self, site: Site) -> BatchRequest:
         """With the site's own figures where none were given.
 
         Raises:
@@ -151,10 +151,10 @@ class Needs(Section):
         )
 
 
-class Batch(Launcher, Protocol):
+class SiteLauncher(Launcher, Protocol):
     """A launcher of jobs at a site."""
 
-    def explain(self, job: Job) -> str:
+    def explain(self, job: LaunchedJob) -> str:
         """What the scheduler says of a job beyond its state, in a few words; '' where it says nothing."""
 
     def script(self, arguments: list[str], folder: Path) -> str:
@@ -164,7 +164,7 @@ class Batch(Launcher, Protocol):
         """What keeps jobs from being handed in from here, a line each."""
 
 
-def folder() -> Path:
+def sites_folder() -> Path:
     """Where profiles are kept: $CLEW_SITES, or `clew/sites` in the user's config folder."""
     given = os.environ.get("CLEW_SITES")
     if given:
@@ -172,26 +172,28 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "clew" / "sites"
 
 
-def known() -> dict[str, Path]:
+def site_profiles() -> dict[str, Path]:
     """The profiles there are, by name."""
-    return {path.stem: path for path in sorted(folder().glob("*.yaml"))}
+    return {path.stem: path for path in sorted(sites_folder().glob("*.yaml"))}
 
 
-def load(name: str) -> Site:
+def load_site(name: str) -> Site:
     """A profile by its name, or by its file.
 
     Raises:
         ConfigError: there is none, or something is wrong in it.
     """
-    path = Path(name) if name.endswith((".yaml", ".yml")) else known().get(name)
+    path = Path(name) if name.endswith((".yaml", ".yml")) else site_profiles().get(name)
     if path is None:
-        told = nearest(name, known()) or f"; there is none in {folder()} yet, add one: clew site add {name}"
+        told = (
+            nearest(name, site_profiles()) or f"; there is none in {sites_folder()} yet, add one: clew site add {name}"
+        )
         raise ConfigError(f"no site '{name}'{told}")
     site = validate(Site, read_document(path))
     return site if site.name else site.model_copy(update={"name": path.stem})
 
 
-def save(site: Site, *, replace: bool = False) -> Path:
+def save_site(site: Site, *, replace: bool = False) -> Path:
     """Keep a profile under its name, without what is as it is by default.
 
     Raises:
@@ -199,7 +201,7 @@ def save(site: Site, *, replace: bool = False) -> Path:
     """
     if not re.fullmatch(r"\w[\w.-]*", site.name):
         raise ConfigError(f"'{site.name}' is no name for a site: letters, digits, '.', '_' and '-'")
-    path = folder() / f"{site.name}.yaml"
+    path = sites_folder() / f"{site.name}.yaml"
     if path.exists() and not replace:
         raise ConfigError(f"{path} is there already; --replace takes its place")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +214,7 @@ def save(site: Site, *, replace: bool = False) -> Path:
 _ALWAYS = ("scheduler", "container")
 
 
-def batch(site: Site, needs: Needs | None = None) -> Batch:
+def site_launcher(site: Site, needs: BatchRequest | None = None) -> SiteLauncher:
     """What hands jobs in at a site.
 
     Raises:
@@ -221,5 +223,5 @@ def batch(site: Site, needs: Needs | None = None) -> Batch:
     if site.scheduler not in LAUNCHERS:
         raise ConfigError(f"{site.name}: {site.scheduler} takes tasks, not jobs: `clew train` and `clew tune` alone")
     module, _, kind = LAUNCHERS[site.scheduler].partition(":")
-    made: Batch = getattr(importlib.import_module(module), kind)(site, needs)
+    made: SiteLauncher = getattr(importlib.import_module(module), kind)(site, needs)
     return made

@@ -13,17 +13,17 @@ from typing import Any
 from clew.core.files import write_text
 from clew.errors import RunError
 from clew.jobs import sites as sites
-from clew.jobs.launchers.launcher import Job
-from clew.jobs.sites import Needs, Site, batch
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.sites import BatchRequest, Site, site_launcher
 
 _FILE = "job.json"
 
 
 @dataclass(frozen=True)
-class Sent:
+class SubmittedJob:
     """A job, where it was handed in, and what it makes."""
 
-    job: Job
+    job: LaunchedJob
     site: str
     """The profile's name, or its file."""
     makes: str
@@ -34,14 +34,20 @@ class Sent:
     """The numbers of jobs that must have ended well before."""
 
     @property
-    def batch(self) -> sites.Batch:
+    def batch(self) -> sites.SiteLauncher:
         """Who looks after it."""
-        return batch(sites.load(self.site))
+        return site_launcher(sites.load_site(self.site))
 
 
 def submit(
-    site: str | Site, arguments: Sequence[str], *, needs: Needs, folder: Path, makes: str | Path = "", verb: str = ""
-) -> Sent:
+    site: str | Site,
+    arguments: Sequence[str],
+    *,
+    needs: BatchRequest,
+    folder: Path,
+    makes: str | Path = "",
+    verb: str = "",
+) -> SubmittedJob:
     """Hand `clew ARGUMENTS` in at a site and write it down in `folder`, which is made.
 
     Jobs that `needs` names in `after` may be numbers, or folders of what those jobs make.
@@ -50,11 +56,11 @@ def submit(
         ConfigError: no such site, or it cannot give that much.
         RunError: it was not taken.
     """
-    there = site if isinstance(site, Site) else sites.load(site)
-    waits = needs.model_copy(update={"after": tuple(number(each) for each in needs.after)})
-    job = batch(there, waits).start(arguments, folder=folder)
+    there = site if isinstance(site, Site) else sites.load_site(site)
+    waits = needs.model_copy(update={"after": tuple(job_number(each) for each in needs.after)})
+    job = site_launcher(there, waits).start(arguments, folder=folder)
     name = site if isinstance(site, str) else there.name
-    sent = Sent(
+    sent = SubmittedJob(
         job, str(Path(name).absolute()) if name.endswith(".yaml") else name, str(makes), verb, time.time(), waits.after
     )
     told = {**asdict(sent), "host": socket.gethostname(), "arguments": list(arguments)}
@@ -71,7 +77,7 @@ def folder_for(makes: Path) -> Path:
     return free
 
 
-def find(name: str | Path) -> Sent:
+def find_submitted(name: str | Path) -> SubmittedJob:
     """By the folder of the job, or of what it makes.
 
     Raises:
@@ -86,19 +92,19 @@ def find(name: str | Path) -> Sent:
     return read(folder)
 
 
-def read(folder: Path) -> Sent:
+def read(folder: Path) -> SubmittedJob:
     """What a job's folder says."""
     told: dict[str, Any] = json.loads((folder / _FILE).read_text())
     after = tuple(told.get("after", ()))
-    return Sent(Job(**told["job"]), told["site"], told["makes"], told["verb"], told["time"], after)
+    return SubmittedJob(LaunchedJob(**told["job"]), told["site"], told["makes"], told["verb"], told["time"], after)
 
 
-def under(root: Path) -> list[Sent]:
+def submitted_under(root: Path) -> list[SubmittedJob]:
     """Every job that was handed in for something under a folder, the oldest first."""
     files = [path for path in root.glob(f"**/jobs/*/{_FILE}") if '"verb"' in path.read_text()]
     return sorted((read(path.parent) for path in files), key=lambda sent: sent.time)
 
 
-def number(name: str) -> str:
+def job_number(name: str) -> str:
     """What a scheduler calls a job: its number, given as it is or by a folder."""
-    return name if name.isdecimal() else find(name).job.id
+    return name if name.isdecimal() else find_submitted(name).job.id

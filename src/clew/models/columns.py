@@ -73,7 +73,7 @@ class ColumnsConfig(Section):
     one value an event. auto: by the labels, cross-entropy for integers and mse for others."""
 
 
-class ColumnsRecipe(Recipe):
+class Columns(Recipe):
     """Any model on any columns."""
 
     Config = ColumnsConfig
@@ -228,12 +228,12 @@ def guess_columns(table: Table) -> tuple[str, str]:
     raise ConfigError(f"say which columns are features= and which are labels=; there are {', '.join(table)}")
 
 
-def _unpacked(config: dict[str, Any], model: bytes, of_keras: bool) -> ColumnsRecipe:
+def _unpacked(config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:
     import cloudpickle
 
     from clew.models import keras
 
-    return ColumnsRecipe(
+    return Columns(
         ColumnsConfig.model_validate(config), model=(keras.from_bytes if of_keras else cloudpickle.loads)(model)
     )
 

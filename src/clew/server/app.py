@@ -13,11 +13,11 @@ from fastapi import FastAPI
 from clew.errors import ClewError
 from clew.server import dashboard, problems
 from clew.server.api import routers
+from clew.server.jobs.silent_agents import watch
 from clew.server.middleware import Shell
-from clew.server.retention import EVERY, sweep
 from clew.server.service import Service
-from clew.server.studies import Studies
-from clew.server.watchdog import watch
+from clew.server.storage.retention import EVERY, sweep
+from clew.server.studies.open_studies import Studies
 from clew.version import __version__
 
 

@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.server.config import ServiceConfig
+from clew.server.monitoring.prometheus import Meter
 from clew.server.problems import answer
-from clew.server.prometheus import Meter
 
 _LOG = logging.getLogger("clew.server.requests")
 HEADERS = {

@@ -16,9 +16,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from clew.errors import ConfigError
 from clew.server.app import create_app
 from clew.server.config import ServiceConfig
-from clew.server.local_agent import beside
-from clew.server.logs import configuration
+from clew.server.jobs.local_agent import beside
 from clew.server.middleware import WHOLE
+from clew.server.monitoring.log_format import configuration
 from clew.server.service import Service
 
 _SWITCH = 0.0005

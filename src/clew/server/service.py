@@ -13,17 +13,17 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from clew.core.files import write_text
-from clew.server.accounts import Caller, People, add_token, add_user, record
-from clew.server.artefact_store import Incoming, Store
+from clew.server.accounts.callers import Caller, People, add_token, add_user, record
+from clew.server.accounts.rate_limit import Doorman
 from clew.server.config import ServiceConfig
 from clew.server.database import Database, open_database
 from clew.server.database.tables import runs, tokens, users
-from clew.server.ingestion import Book
-from clew.server.notifications import Hub
+from clew.server.database.writer import Change, Writer
+from clew.server.events.notifications import Hub
+from clew.server.monitoring.prometheus import Meter
 from clew.server.problems import missing
-from clew.server.prometheus import Meter
-from clew.server.rate_limit import Doorman
-from clew.server.writer import Change, Writer
+from clew.server.runs.ingestion import Book
+from clew.server.storage.artefact_store import Incoming, Store
 
 T = TypeVar("T")
 

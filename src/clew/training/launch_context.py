@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import ClewError, ConfigError, WorkerError
-from clew.jobs.rank_info import Place, meet
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import RankInfo, meet
+from clew.jobs.rank_info import current_rank as launched
 from clew.training.config import TrainConfig
 
 
@@ -19,7 +19,7 @@ from clew.training.config import TrainConfig
 class LaunchContext:
     """The processes a launcher started, of which this is one; or this one alone."""
 
-    here: Place
+    here: RankInfo
     root: Path
     """Where runs are made."""
     store: Any = None
@@ -82,7 +82,7 @@ class LaunchContext:
         return made
 
 
-def first_failure(error: Exception, here: Place, store: Any) -> Exception:
+def first_failure(error: Exception, here: RankInfo, store: Any) -> Exception:
     """The error of the rank that failed first, which the others may know only as a lost connection."""
     told = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
     try:

@@ -15,7 +15,7 @@ from clew.data.dataset.sample_store import Disk, Memory, Store
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
 from clew.runs import Run, Writer
@@ -45,7 +45,7 @@ def run_rank(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: Place,
+    place: RankInfo,
     *,
     store: Any = None,
     resume: bool = False,

@@ -17,7 +17,7 @@ from clew.data.prepare.inputs import locations
 from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.models import loading
-from clew.models.columns import FEATURES, LABELS, ColumnsConfig, ColumnsRecipe, guess_columns
+from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess_columns
 from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
@@ -33,7 +33,7 @@ def is_model(given: Any) -> bool:
 
 def recipe_for(
     model: Any, train: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any], **more: Any
-) -> ColumnsRecipe:
+) -> Columns:
     """The recipe for a model; features and labels that are not told are those of the usual names. `more` are other
     settings of the model.
 
@@ -55,7 +55,7 @@ def recipe_for(
         "model": {"build": build, "arguments": dict(arguments), **more},
         "loss": _absolute(loss),
     }
-    made = ColumnsRecipe(ColumnsConfig.model_validate(settings), model=None if build else _handed(model, arguments))
+    made = Columns(ColumnsConfig.model_validate(settings), model=None if build else _handed(model, arguments))
     if ":" in build:
         load_code(build)
     elif build or loading.is_keras(made.handed):
@@ -75,11 +75,9 @@ def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
     return loading.check_is_model(made, model.__name__)
 
 
-def dataset_for(
-    recipe: ColumnsRecipe, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None
-) -> Dataset:
+def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
     """The dataset of what was handed over: made now, or found under `root` from an earlier time."""
-    recipe = ColumnsRecipe(recipe.config)  # a model does not travel to processes that only prepare
+    recipe = Columns(recipe.config)  # a model does not travel to processes that only prepare
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
@@ -143,7 +141,7 @@ def _absolute(place: str) -> str:
     return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else place
 
 
-def run_name(recipe: ColumnsRecipe) -> str:
+def run_name(recipe: Columns) -> str:
     """What a run of this recipe is called."""
     build = recipe.config.model.build
     if build:

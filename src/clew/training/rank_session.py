@@ -13,7 +13,7 @@ import torch
 
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.jobs.worker_process import cpu
 from clew.runs import Run, Writer
 from clew.runs.record_forwarding import listeners
@@ -34,7 +34,7 @@ class RankSession:
 
 
 @contextlib.contextmanager
-def open_session(run: Run, config: TrainConfig, place: Place, lease: Lease | None) -> Iterator[RankSession]:
+def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | None) -> Iterator[RankSession]:
     """A rank from its first record to its last. Rank 0 heeds `lease`, and tells the writers of the settings.
 
     Raises whatever stops it, after writing the end down.
@@ -61,7 +61,7 @@ def open_session(run: Run, config: TrainConfig, place: Place, lease: Lease | Non
 
 
 def system_monitor(
-    run: Run, config: TrainConfig, place: Place, device: torch.device
+    run: Run, config: TrainConfig, place: RankInfo, device: torch.device
 ) -> contextlib.AbstractContextManager[Any]:
     """Measure what the machine does meanwhile, where the settings say so."""
     if config.monitor_seconds is None:

@@ -9,7 +9,7 @@ from torch import nn
 
 from clew.core.config import Document, validate
 from clew.errors import RecipeError
-from clew.models.columns import ColumnsRecipe
+from clew.models.columns import Columns
 from clew.recipe import Recipe, find, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
@@ -37,7 +37,7 @@ def _built(document: Document, given: Any = None) -> tuple[Recipe, TrainConfig]:
     found = find(place) if given is None or model is not None else type(resolve(given))
     own = {name: value for name, value in document.data.items() if name in found.Config.model_fields}
     config = validate(found.Config, Document(own, document.places, document.source))
-    made = found(config) if model is None else ColumnsRecipe(config, model=model)
+    made = found(config) if model is None else Columns(config, model=model)
     return made, _training(document)
 
 

@@ -16,11 +16,21 @@ from typing import Any, Literal
 
 from clew.core.config import to_yaml
 from clew.core.files import write_text
+from clew.core.log_tail import last_message
 from clew.errors import ClewError, ConfigError
-from clew.jobs.launchers.detached import exit_file
-from clew.jobs.launchers.launcher import ANYWHERE, ENDS, LAUNCHERS, Job, Launcher, Room, State, find
-from clew.jobs.launchers.ranks import Ranks
-from clew.jobs.launchers.warm import Warm, rest
+from clew.jobs.launchers.launcher import (
+    ANYWHERE,
+    END_STATES,
+    LAUNCHERS,
+    JobState,
+    LaunchedJob,
+    Launcher,
+    Slot,
+    find_launcher,
+)
+from clew.jobs.launchers.local import exit_file
+from clew.jobs.launchers.ranks import RanksLauncher
+from clew.jobs.launchers.warm import WarmLauncher, rest
 from clew.jobs.lease import Lease
 from clew.runs import Run
 from clew.tuning import objectives, space
@@ -44,7 +54,7 @@ class _Attempt:
     lease: Lease
     number: int
     slot: int
-    job: Job | None = None
+    job: LaunchedJob | None = None
     """None: it ended before it began."""
     failed: str = ""
     """Why it did."""
@@ -70,12 +80,12 @@ class Jobs:
     """
 
     def __init__(
-        self, folder: StudyFolder, template: Template, rooms: Sequence[Room], launcher: Launcher | None = None
+        self, folder: StudyFolder, template: Template, rooms: Sequence[Slot], launcher: Launcher | None = None
     ) -> None:
         config = template.tune
         assert config is not None, "a study has settings"
         self._folder, self._template, self._rooms, self._config = folder, template, list(rooms), config
-        self._launcher = launcher or (Warm(again=True) if config.ranks == 1 else Ranks(config.ranks))
+        self._launcher = launcher or (WarmLauncher(again=True) if config.ranks == 1 else RanksLauncher(config.ranks))
         self._active: dict[str, _Attempt] = {}
         self._free = list(range(len(self._rooms)))
         self._stopping = False
@@ -90,7 +100,7 @@ class Jobs:
         if number and attempt.lease.seen() is not None and known.exists():
             told = json.loads(known.read_text())  # somebody began it: it is watched from now on
             host = told.pop("host")
-            attempt.job = Job(**told)
+            attempt.job = LaunchedJob(**told)
             attempt.away = host != socket.gethostname() and attempt.job.launcher not in ANYWHERE
         elif attempt.run.config_file.exists() and attempt.run.state == "finished":
             attempt.job = None
@@ -176,10 +186,10 @@ class Jobs:
     def _write(self, file: Path, data: Mapping[str, Any]) -> None:
         write_text(file, to_yaml(data))
 
-    def _of(self, job: Job) -> Launcher:
+    def _of(self, job: LaunchedJob) -> Launcher:
         kind = type(self._launcher)
         own = LAUNCHERS.get(job.launcher, "") in ("", f"{kind.__module__}:{kind.__name__}")
-        return self._launcher if own else find(job.launcher)
+        return self._launcher if own else find_launcher(job.launcher)
 
     def _reports(self, attempt: _Attempt) -> Iterator[Report]:
         name = self._config.objectives[0].validated
@@ -200,11 +210,11 @@ class Jobs:
         if state == "waiting":  # in a queue nobody gives signs of life
             attempt.moment = time.monotonic()
             return None
-        if state not in ENDS:
+        if state not in END_STATES:
             return self._silent(attempt)
         return self._ended(attempt, state)
 
-    def _state(self, attempt: _Attempt, job: Job) -> State:
+    def _state(self, attempt: _Attempt, job: LaunchedJob) -> JobState:
         if not attempt.away:
             now = time.monotonic()
             if job.launcher == "warm" and now < attempt.looked + _LOOK and not exit_file(Path(job.folder)).exists():
@@ -222,7 +232,7 @@ class Jobs:
             return None
         return self._retry(attempt, f"no sign of life for {self._config.lease_seconds:g} s")
 
-    def _ended(self, attempt: _Attempt, state: State) -> End | None:
+    def _ended(self, attempt: _Attempt, state: JobState) -> End | None:
         run = attempt.run
         end = run.end() if run.config_file.exists() else None
         if state == "cancelled":
@@ -315,14 +325,12 @@ def common(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
     return fixed
 
 
-def _killed(job: Job | None) -> bool:
+def _killed(job: LaunchedJob | None) -> bool:
     """Whether a signal ended one of its processes."""
     return job is not None and any(int(file.read_text()) < 0 for file in Path(job.folder).glob("**/exit"))
 
 
-def _last_words(job: Job | None) -> str:
+def _last_words(job: LaunchedJob | None) -> str:
     """The last line that a job printed."""
     logs = [] if job is None else sorted(Path(job.folder).glob("**/log.txt"))
-    lines = [line for log in reversed(logs) for line in log.read_text(errors="replace").strip().splitlines()]
-    told = [line for line in lines if not line.startswith("Run it again with --debug")]
-    return told[-1].removeprefix("clew: ") if told else "it ended without a word"
+    return last_message(*reversed(logs))

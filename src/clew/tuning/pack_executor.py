@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.files import write_text
-from clew.jobs.launchers.batching import Packs
-from clew.jobs.launchers.launcher import Job, Launcher, Room, find
+from clew.jobs.launchers.batching import PackLauncher
+from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher
 from clew.tuning.executor import End, Report
 from clew.tuning.folder import StudyFolder
 from clew.tuning.job_executor import Jobs
@@ -29,13 +29,13 @@ class Packed(Jobs):
     of its pack has ended: a pack gets smaller as trials are pruned, and so faster."""
 
     def __init__(
-        self, folder: StudyFolder, template: Template, rooms: Sequence[Room], launcher: Launcher | None = None
+        self, folder: StudyFolder, template: Template, rooms: Sequence[Slot], launcher: Launcher | None = None
     ) -> None:
         assert template.tune is not None and template.tune.packed is not None, "a study of packs"
         device = any(room.devices for room in rooms)
         wanted = template.tune.packed
         self._size = (_ON_DEVICE if device else _ON_PROCESSOR) if wanted == "auto" else wanted
-        self._packs = Packs(rooms, self._size, launcher or find("warm"), self._key)
+        self._packs = PackLauncher(rooms, self._size, launcher or find_launcher("warm"), self._key)
         super().__init__(folder, template, [room for room in rooms for _ in range(self._size)], self._packs)
 
     def room(self) -> int:
@@ -65,7 +65,7 @@ class Packed(Jobs):
         found = {self._packs.pack(job) for job in jobs if job.launcher == "packs"}
         return {pack.folder for pack in found if pack is not None}
 
-    def _of(self, job: Job) -> Launcher:
+    def _of(self, job: LaunchedJob) -> Launcher:
         return self._packs if job.launcher == "packs" else super()._of(job)
 
 

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from clew.errors import ConfigError
-from clew.jobs.launchers.launcher import Room, portion
+from clew.jobs.launchers.launcher import Slot, core_share
 from clew.runs.environment import allowed_cores
 
 
-def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> list[Room]:
+def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> list[Slot]:
     """A room for each trial that runs at a time, with cores, and devices where there are any, for each of its ranks.
 
     `parallel` None: as many as fit.
@@ -25,7 +25,7 @@ def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> l
         there = f"{len(cores)} cores" + (f" and {devices} devices" if devices else "")
         told = f"{wanted} trials {f'of {ranks} ranks' if ranks > 1 else 'at a time'} do not fit on {there}"
         raise ConfigError(f"{told}; lower --parallel or --ranks-per-trial, or say --oversubscribe")
-    return [Room(portion(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
+    return [Slot(core_share(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
 
 
 def _dealt(devices: int, place: int, slots: int, ranks: int) -> tuple[int, ...] | None:

@@ -16,7 +16,7 @@ import pytest
 from clew import Client
 from clew.client.job import JobDetail, Submission
 from clew.jobs.agent.runner import Local
-from clew.jobs.agent.supervisor import end_file
+from clew.jobs.supervisor import end_file
 from tests.server.conftest import client, person, server, shared_server, somebody
 from tests.tuning.conftest import flat
 

@@ -19,7 +19,7 @@ from clew.client.agent_messages import Answer, Introduction
 from clew.client.connection import Link
 from clew.client.job import Job, Order, Result, Slots
 from clew.errors import RunError, ServerError
-from clew.jobs.agent import supervisor
+from clew.jobs import supervisor
 from clew.jobs.agent.agent import Agent
 from clew.jobs.agent.folder import AgentFolder
 from tests.jobs.agent.conftest import Hand, Hands, python

@@ -13,13 +13,13 @@ import psutil
 import pytest
 
 from clew.client.job import Order, Resources, Result, Slots
-from clew.jobs.agent import supervisor
+from clew.jobs import supervisor
 from clew.jobs.agent.commands import command
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.job_list import Work
+from clew.jobs.agent.job_list import JobList
 from clew.jobs.agent.resource_slots import room
 from clew.jobs.agent.runner import Local, Status
-from clew.jobs.agent.supervisor import Task
+from clew.jobs.supervisor import ProcessSpec
 from clew.tuning.resource_slots import cores_here
 
 SLOTS = Slots(cpus=2, gpus=2, memory=1 << 34)
@@ -62,11 +62,11 @@ def root(tmp_path: Path) -> Iterator[AgentFolder]:
         Local().kill(str(each))
 
 
-def work(root: AgentFolder, grace: float = 5) -> Work:
-    return Work(root, Local(), SLOTS, command=python, grace=grace, environment={"CLEW_SERVER": "http://x"})
+def work(root: AgentFolder, grace: float = 5) -> JobList:
+    return JobList(root, Local(), SLOTS, command=python, grace=grace, environment={"CLEW_SERVER": "http://x"})
 
 
-def end(work: Work, job: int = 1) -> Result:
+def end(work: JobList, job: int = 1) -> Result:
     found: list[Result] = []
 
     def ended() -> bool:
@@ -228,7 +228,7 @@ def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
 
 
 def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
-    Task(command=(sys.executable, "-c", "print('once')"), folder=str(tmp_path), mark="j.1").write(
+    ProcessSpec(command=(sys.executable, "-c", "print('once')"), folder=str(tmp_path), mark="j.1").write(
         supervisor.task_file(tmp_path)
     )
     with supervisor.log_file(tmp_path).open("ab") as log:
@@ -243,7 +243,7 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
 
 
 def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
-    doing = Work(root, Local(), SLOTS)
+    doing = JobList(root, Local(), SLOTS)
     wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
     doing.take(wants)
     assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
@@ -254,7 +254,7 @@ def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Except
     def broken(given: Order, root: AgentFolder) -> tuple[str, ...]:
         raise error
 
-    for doing in (Work(root, Local(), SLOTS, command=broken) for _ in range(2)):  # the second finds it again
+    for doing in (JobList(root, Local(), SLOTS, command=broken) for _ in range(2)):  # the second finds it again
         if not doing.adopt():
             doing.take(order(""))
         assert (end(doing).code, end(doing).reason) == (2, str(error))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from clew.errors import ConfigError, RunError
-from clew.jobs.launchers.condor import Condor
-from clew.jobs.sites import Needs, Site
+from clew.jobs.launchers.condor import CondorLauncher
+from clew.jobs.sites import BatchRequest, Site
 
 SITE = Site(
     name="lxplus",
@@ -53,14 +53,14 @@ exit $code
 
 def test_the_submit_file_and_the_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    condor, folder = Condor(SITE, Needs(ranks=2, requeue=True)), Path("/afs/jobs/first")
+    condor, folder = CondorLauncher(SITE, BatchRequest(ranks=2, requeue=True)), Path("/afs/jobs/first")
     words = ["train", "my recipe.py", "--again"]
     assert condor.script(words, folder) == SUBMIT.format(here=tmp_path)
     assert condor.executable(words, folder) == BODY.format(python=sys.executable)
 
 
 def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
-    condor = Condor(SITE, Needs(array=3))
+    condor = CondorLauncher(SITE, BatchRequest(array=3))
     text, body = condor.script([], tmp_path), condor.executable(["prepare", "--part", "{task}/3"], tmp_path)
     assert "queue 3\n" in text and f"output = {tmp_path}/log-$(Process).txt" in text and "on_exit_remove" not in text
     assert "--part ''$1'/3'" in body and f"echo $code > {tmp_path}/exit-$1" in body
@@ -68,13 +68,13 @@ def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
 
 def test_what_it_cannot_do_is_told() -> None:
     with pytest.raises(ConfigError, match="no dependencies"):
-        Condor(SITE, Needs(after=("12",))).script([], Path("/x"))
+        CondorLauncher(SITE, BatchRequest(after=("12",))).script([], Path("/x"))
     with pytest.raises(ConfigError, match="one machine each"):
-        Condor(SITE, Needs(nodes=2)).script([], Path("/x"))
+        CondorLauncher(SITE, BatchRequest(nodes=2)).script([], Path("/x"))
 
 
 def test_without_its_commands_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match="no such command here"):
-        Condor(SITE).start(["--version"], folder=tmp_path / "job")
+        CondorLauncher(SITE).start(["--version"], folder=tmp_path / "job")
     assert not (tmp_path / "job").exists()

@@ -12,7 +12,7 @@ import pytest
 
 from clew import Dataset, Run
 from clew.errors import ConfigError
-from clew.jobs.launchers.launcher import Job, find, watch
+from clew.jobs.launchers.launcher import LaunchedJob, find_launcher, watch
 
 CLEW = str(Path(sys.executable).parent / "clew")
 
@@ -29,26 +29,26 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_a_job_is_watched_to_its_end_and_leaves_its_words(tmp_path: Path) -> None:
-    local = find("local")
+    local = find_launcher("local")
     job = local.start(["--version"], folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "finished"
     assert job.log.read_text().startswith("clew ")
 
 
 def test_a_job_that_fails_is_seen(tmp_path: Path) -> None:
-    local = find("local")
+    local = find_launcher("local")
     job = local.start(["train", "nothing"], folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "failed"
     assert "no recipe 'nothing'" in job.log.read_text()
 
 
 def test_a_job_whose_keeper_is_gone_is_lost(tmp_path: Path) -> None:
-    assert find("local").state(Job("local", "999999:1.0", str(tmp_path))) == "lost"
+    assert find_launcher("local").state(LaunchedJob("local", "999999:1.0", str(tmp_path))) == "lost"
 
 
 def test_a_launcher_that_is_not_there_is_named() -> None:
     with pytest.raises(ConfigError, match="no launcher 'locol'; did you mean 'local'"):
-        find("locol")
+        find_launcher("locol")
 
 
 def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path) -> None:

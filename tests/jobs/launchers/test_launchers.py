@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clew.jobs.launchers.launcher import Job, Launcher, Room, find, watch
-from clew.jobs.launchers.ranks import Ranks
+from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher, watch
+from clew.jobs.launchers.ranks import RanksLauncher
 
 CORE = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 SLEEPS = """
@@ -22,15 +22,15 @@ time.sleep(60)
 
 @pytest.fixture(params=["local", "warm", "ranks"])
 def launcher(request: pytest.FixtureRequest) -> Launcher:
-    return Ranks(2) if request.param == "ranks" else find(request.param)
+    return RanksLauncher(2) if request.param == "ranks" else find_launcher(request.param)
 
 
-def _log(job: Job) -> str:
+def _log(job: LaunchedJob) -> str:
     return "".join(path.read_text() for path in sorted(Path(job.folder).glob("**/log.txt")))
 
 
 def test_a_job_ends_and_leaves_its_words(launcher: Launcher, tmp_path: Path) -> None:
-    job = launcher.start(["--version"], folder=tmp_path / "job", room=Room((CORE,)))
+    job = launcher.start(["--version"], folder=tmp_path / "job", room=Slot((CORE,)))
     assert list(watch(launcher, job))[-1] == "finished"
     assert _log(job).startswith("clew ")
 
@@ -44,7 +44,7 @@ def test_a_job_that_fails_is_seen(launcher: Launcher, tmp_path: Path) -> None:
 def test_a_job_stays_in_its_room_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
     recipe = tmp_path / "sleeps.py"
     recipe.write_text(SLEEPS)
-    job = launcher.start(["config", "show", str(recipe)], folder=tmp_path / "job", room=Room((CORE,)))
+    job = launcher.start(["config", "show", str(recipe)], folder=tmp_path / "job", room=Slot((CORE,)))
     keepers = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
     end = time.monotonic() + 60
     while time.monotonic() < end and not all(keeper.children() for keeper in keepers):

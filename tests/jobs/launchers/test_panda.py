@@ -17,7 +17,7 @@ from clew import Dataset
 from clew.core.config import to_yaml
 from clew.errors import ConfigError
 from clew.jobs.launchers import panda
-from clew.jobs.sites import Needs, Site
+from clew.jobs.sites import BatchRequest, Site
 from clew.tuning.config import Parameter
 from clew.tuning.panda import dialect, parameter
 from tests.cli import clew, done
@@ -125,5 +125,5 @@ def test_what_panda_cannot_do_is_told(work: Path) -> None:
     with pytest.raises(ConfigError, match="knows no conditions"):
         dialect(Parameter(uniform=(0, 1), when={"a": 1}))
     with pytest.raises(ConfigError, match=r"panda\.out"):
-        panda.training(Site(scheduler="panda", container=IMAGE), Needs(), "tracking", [], [])
+        panda.training(Site(scheduler="panda", container=IMAGE), BatchRequest(), "tracking", [], [])
     assert "takes tasks, not jobs" in clew("prepare", "my.yaml", "--on", "panda").err

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from clew.jobs.rank_info import Place, find
+from clew.jobs.rank_info import RankInfo, current_rank
 
 TOLD = {
     "torchrun": (
         {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"},
-        Place(3, 4, 1, 2, "torchrun"),
+        RankInfo(3, 4, 1, 2, "torchrun"),
     ),
     "mpich": (
         {"PMI_RANK": "1", "PMI_SIZE": "3", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "3"},
-        Place(1, 3, 1, 3, "mpiexec (hydra)"),
+        RankInfo(1, 3, 1, 3, "mpiexec (hydra)"),
     ),
     "open mpi": (
         {
@@ -22,7 +22,7 @@ TOLD = {
             "OMPI_COMM_WORLD_LOCAL_RANK": "0",
             "OMPI_COMM_WORLD_LOCAL_SIZE": "1",
         },
-        Place(0, 2, 0, 1, "mpiexec (Open MPI)"),
+        RankInfo(0, 2, 0, 1, "mpiexec (Open MPI)"),
     ),
     "srun": (
         {
@@ -32,10 +32,10 @@ TOLD = {
             "SLURM_LOCALID": "1",
             "SLURM_STEP_TASKS_PER_NODE": "2(x3)",
         },
-        Place(5, 6, 1, 2, "srun"),
+        RankInfo(5, 6, 1, 2, "srun"),
     ),
-    "nobody": ({"PATH": "/bin"}, Place()),
-    "an sbatch script, not a step of it": ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, Place()),
+    "nobody": ({"PATH": "/bin"}, RankInfo()),
+    "an sbatch script, not a step of it": ({"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "6"}, RankInfo()),
     "torchrun inside srun": (
         {
             "SLURM_STEP_ID": "0",
@@ -46,7 +46,7 @@ TOLD = {
             "LOCAL_RANK": "1",
             "LOCAL_WORLD_SIZE": "4",
         },
-        Place(1, 8, 1, 4, "torchrun"),
+        RankInfo(1, 8, 1, 4, "torchrun"),
     ),
 }
 
@@ -54,4 +54,4 @@ TOLD = {
 @pytest.mark.parametrize("case", TOLD)
 def test_the_place_is_what_the_launcher_says(case: str) -> None:
     environment, place = TOLD[case]
-    assert find(environment) == place
+    assert current_rank(environment) == place

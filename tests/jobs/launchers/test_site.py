@@ -12,9 +12,9 @@ from clew.errors import ConfigError
 from clew.jobs import batch_script
 from clew.jobs import sites as site
 from clew.jobs.launchers import slurm_queue
-from clew.jobs.launchers.detached import ended_as
-from clew.jobs.launchers.slurm_queue import Row
-from clew.jobs.sites import Needs, Site
+from clew.jobs.launchers.local import ended_as
+from clew.jobs.launchers.slurm_queue import SlurmRow
+from clew.jobs.sites import BatchRequest, Site
 from tests.cli import clew, done
 
 SITE = Site(
@@ -63,7 +63,7 @@ export WHERE='a b'
 
 def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    needs = Needs(name="first", nodes=2, ranks=8, after=("11", "12"), requeue=True)
+    needs = BatchRequest(name="first", nodes=2, ranks=8, after=("11", "12"), requeue=True)
     text = batch_script.slurm(SITE, needs, ["train", "my.yaml", "--set", "a=[1, 2]"], "/jobs/first")
     assert text.startswith(SCRIPT.format(here=tmp_path))
     assert "srun --kill-on-bad-exit=1 --mpi=pmix /bin/bash -c" in text
@@ -72,21 +72,21 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_at_all() -> None:
-    assert not [each for each in batch_script.directives(SITE, Needs(wall_time=60), "/jobs") if "signal" in each]
-    assert "--signal=USR1@100" in batch_script.directives(SITE, Needs(wall_time=400), "/jobs")
-    assert "--signal=USR1@120" in batch_script.directives(SITE, Needs(wall_time=3600), "/jobs")
+    assert not [each for each in batch_script.directives(SITE, BatchRequest(wall_time=60), "/jobs") if "signal" in each]
+    assert "--signal=USR1@100" in batch_script.directives(SITE, BatchRequest(wall_time=400), "/jobs")
+    assert "--signal=USR1@120" in batch_script.directives(SITE, BatchRequest(wall_time=3600), "/jobs")
 
 
 def test_a_profile_is_kept_without_what_goes_without_saying(sites: Path) -> None:
     told = done("site", "add", "mine", "--set", "scheduler=slurm", "--set", "wall_time=12h", "--set", "gpus=4")
     assert "clew site check mine" in told
     assert (sites / "mine.yaml").read_text() == "scheduler: slurm\ngpus: 4\nwall_time: 43200.0\n"
-    assert site.load("mine").gpus == 4
+    assert site.load_site("mine").gpus == 4
     assert "mine" in done("site", "list")
     again = clew("site", "add", "mine", "--set", "scheduler=condor")
     assert again.code == 2 and "--replace" in again.err
     done("site", "add", "mine", "--from", str(sites / "mine.yaml"), "--set", "gpus=2", "--replace")
-    assert site.load("mine").gpus == 2
+    assert site.load_site("mine").gpus == 2
 
 
 @pytest.fixture
@@ -120,22 +120,25 @@ def test_an_unknown_site_and_options_without_one_are_told(sites: Path) -> None:
 
 def test_more_time_than_a_site_gives_is_refused() -> None:
     with pytest.raises(ConfigError, match="allows 43200"):
-        Needs(wall_time="2d").at(SITE.model_copy(update={"wall_time_limit": 43200}))
+        BatchRequest(wall_time="2d").at(SITE.model_copy(update={"wall_time_limit": 43200}))
 
 
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (Row("1", "PENDING", "Resources", ""), "for free nodes"),
-        (Row("1", "PENDING", "QOSMaxJobsPerUserLimit", ""), "for room: a limit is reached (QOSMaxJobsPerUserLimit)"),
-        (Row("1", "PENDING", "Nodes required for job are DOWN", ""), "(Nodes required for job are DOWN)"),
-        (Row("1", "RUNNING", "None", "n[1-2]"), "on n[1-2]"),
-        (Row("1", "NODE_FAIL", "None", "n1"), "a node failed under it"),
-        (Row("1", "TIMEOUT", "TimeLimit", "n1"), "killed at the end of its wall time"),
-        (Row("1", "OUT_OF_MEMORY", "None", "n1"), "killed for using more memory than it asked for"),
+        (SlurmRow("1", "PENDING", "Resources", ""), "for free nodes"),
+        (
+            SlurmRow("1", "PENDING", "QOSMaxJobsPerUserLimit", ""),
+            "for room: a limit is reached (QOSMaxJobsPerUserLimit)",
+        ),
+        (SlurmRow("1", "PENDING", "Nodes required for job are DOWN", ""), "(Nodes required for job are DOWN)"),
+        (SlurmRow("1", "RUNNING", "None", "n[1-2]"), "on n[1-2]"),
+        (SlurmRow("1", "NODE_FAIL", "None", "n1"), "a node failed under it"),
+        (SlurmRow("1", "TIMEOUT", "TimeLimit", "n1"), "killed at the end of its wall time"),
+        (SlurmRow("1", "OUT_OF_MEMORY", "None", "n1"), "killed for using more memory than it asked for"),
     ],
 )
-def test_what_slurm_says_in_words(row: Row, words: str) -> None:
+def test_what_slurm_says_in_words(row: SlurmRow, words: str) -> None:
     assert row.words() == words
 
 

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from clew.jobs.launchers import warm
-from clew.jobs.launchers.launcher import Job, Room, watch
-from clew.jobs.launchers.warm import Warm
+from clew.jobs.launchers.launcher import LaunchedJob, Slot, watch
+from clew.jobs.launchers.warm import WarmLauncher
 
 pytestmark = pytest.mark.timeout(120)
 
-LAUNCHER = Warm(again=True)
+LAUNCHER = WarmLauncher(again=True)
 CHANGES = {
     "pass": "",
     "torch.rand(3), numpy.random.rand(3), random.random()": "",
@@ -59,10 +59,10 @@ LOOK = """
 import atexit, logging, os, pathlib, random, signal, socket, subprocess, sys, threading, time, warnings
 import numpy, torch
 import mine
-from clew.jobs.leak_check import Residue
+from clew.jobs.leak_check import LeakCheck
 for change in {changes!r}:
     if os.fork() == 0:
-        found = Residue([pathlib.Path(mine.__file__).parent])
+        found = LeakCheck([pathlib.Path(mine.__file__).parent])
         found.renew(), found.found()
         exec(change)
         print(found.found(), flush=True)
@@ -73,8 +73,8 @@ WAITS = """
 import time
 from pathlib import Path
 from clew.jobs.launchers.launcher import watch
-from clew.jobs.launchers.warm import Warm
-again = Warm(again=True)
+from clew.jobs.launchers.warm import WarmLauncher
+again = WarmLauncher(again=True)
 job = again.start(["--version"], folder=Path({folder!r}))
 print(list(watch(again, job))[-1], job.id, flush=True)
 time.sleep(600)
@@ -87,8 +87,8 @@ def idle() -> Iterator[None]:
     warm.release()
 
 
-def ended(arguments: list[str], folder: Path) -> tuple[Job, str]:
-    job = LAUNCHER.start(arguments, folder=folder, room=Room())
+def ended(arguments: list[str], folder: Path) -> tuple[LaunchedJob, str]:
+    job = LAUNCHER.start(arguments, folder=folder, room=Slot())
     return job, list(watch(LAUNCHER, job, pause=0.01))[-1]
 
 
@@ -97,7 +97,7 @@ def test_a_process_does_one_job_after_the_other(tmp_path: Path) -> None:
     second, state = ended(["--version"], tmp_path / "2")
     assert first.id == second.id and state == "finished"
     assert [(tmp_path / name / "log.txt").read_text()[:5] for name in ("1", "2")] == ["clew ", "clew "]
-    third = Warm().start(["--version"], folder=tmp_path / "3")
+    third = WarmLauncher().start(["--version"], folder=tmp_path / "3")
     assert third.id != first.id
     assert list(watch(LAUNCHER, third))[-1] == "finished"
 

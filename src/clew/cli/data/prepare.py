@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from clew.cli.jobs.on_site import Asked, Work, arguments, on_site
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, arguments, on_site
 from clew.cli.options import Settings, What, console, overrides
 from clew.cli.transfer_progress import fetching
 from clew.errors import ConfigError, WorkerError, nearest
@@ -22,8 +22,8 @@ _SPREADS = ("cores", "mpi", "array")
 
 
 def _plan(
-    asked: Asked, *, recipe: str, output: str | None, workers: int | None, spread: str | None, **others: Any
-) -> Work:
+    asked: SiteOptions, *, recipe: str, output: str | None, workers: int | None, spread: str | None, **others: Any
+) -> SiteWork:
     """What `--on SITE` hands in: one job of several ranks or cores, or an array that fills the cache and a last one."""
     from clew.settings import load_settings
 
@@ -33,11 +33,11 @@ def _plan(
     if chosen not in _SPREADS:
         raise ConfigError(f"--as {chosen}{nearest(chosen, _SPREADS)}")
     if chosen == "mpi":
-        return Work("prepare", makes, asked.ranks(many), ["--executor", "mpi"])
+        return SiteWork("prepare", makes, asked.ranks(many), ["--executor", "mpi"])
     if chosen == "cores":
-        return Work("prepare", makes, needs={"cpus": many} if workers else {})
+        return SiteWork("prepare", makes, needs={"cpus": many} if workers else {})
     own = ["--workers", str(asked.given["cpus"] or asked.site.cpus)]
-    return Work(
+    return SiteWork(
         "prepare", makes, added=[*own, "--part", f"{{task}}/{many}"], needs={"array": many}, then=[*arguments(), *own]
     )
 

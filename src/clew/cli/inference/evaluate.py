@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.jobs.on_site import Asked, Work, on_site
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import bold, console, table
 from clew.cli.runs.follow import counting
 from clew.cli.transfer_progress import fetching, moving
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
 
 
-def _plan(asked: Asked, *, run: str, workers: int, **others: Any) -> Work:
+def _plan(asked: SiteOptions, *, run: str, workers: int, **others: Any) -> SiteWork:
     """What `--on SITE` hands in."""
     from clew.runs import Run
 
     if not asked.given["after"]:
         Run.open(run)
-    return Work("evaluate", Path(run), asked.ranks(workers))
+    return SiteWork("evaluate", Path(run), asked.ranks(workers))
 
 
 @on_site(_plan)
@@ -58,7 +58,7 @@ def evaluate(
     from clew.storage import models
 
     with moving("get") as watch:
-        opened = models.opened(run, watch=watch)
+        opened = models.open_run(run, watch=watch)
     from clew.inference.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
 
     place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
@@ -85,8 +85,8 @@ def evaluate(
     console.print(f"report: {bold(report)}")
     if storage.is_url(run):
         with moving("put") as watch:
-            models.keep(opened, storage.parent(run), ("all",), name=storage.last(run), watch=watch)
-        console.print(f"{bold(storage.masked(run))}: has it too")
+            models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
+        console.print(f"{bold(storage.mask_secrets(run))}: has it too")
 
 
 def show(result: Evaluation) -> None:

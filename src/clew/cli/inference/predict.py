@@ -11,7 +11,7 @@ import typer
 from clew.cli.options import bold, console
 from clew.cli.runs.follow import counting
 from clew.errors import ConfigError
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 
 
 def predict(

@@ -44,13 +44,13 @@ def doctor(
     from clew.jobs import sites as sites
 
     named = on or site
-    wanted = sites.load(named) if named else None
+    wanted = sites.load_site(named) if named else None
     found = [*([work.scheduler(wanted)] if site is None else ()), *([work.storage(wanted)] if wanted else ())]
     found += work.examine(folder.absolute(), wanted if site else None, server=os.environ.get("CLEW_SERVER"))
     told: dict[str, Any] = {"host": os.uname().nodename, "findings": [asdict(each) for each in found]}
     hosts = [told]
     if into is not None:
-        write_text(into / f"{rank_info.find().rank}.json", json.dumps(told))
+        write_text(into / f"{rank_info.current_rank().rank}.json", json.dumps(told))
         return
     if site is None and not as_json:
         _show(told["host"], found)
@@ -82,11 +82,11 @@ def _at(name: str, nodes: int, *, quiet: bool) -> list[dict[str, Any]]:
     from clew.errors import JobError
     from clew.jobs.doctor import Finding
     from clew.jobs.launchers.launcher import watch
-    from clew.jobs.sites import Needs
+    from clew.jobs.sites import BatchRequest
     from clew.jobs.submitted import submit
 
     with tempfile.TemporaryDirectory(dir=".", prefix=".clew-doctor-") as folder:
-        needs = Needs(name="doctor", nodes=nodes, ranks=nodes, wall_time=300)
+        needs = BatchRequest(name="doctor", nodes=nodes, ranks=nodes, wall_time=300)
         words = ["doctor", "--site", name, "--into", str(Path(folder).absolute())]
         sent = submit(name, words, needs=needs, folder=Path(folder) / "job")
         for state in watch(sent.batch, sent.job, pause=0.5):

@@ -15,7 +15,7 @@ import typer
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.jobs.sites import Needs, Site
+    from clew.jobs.sites import BatchRequest, Site
 
 _PANEL: Any = {"rich_help_panel": "On a cluster"}
 On = Annotated[str | None, typer.Option(metavar="SITE", help="Hand it in there (`clew site list`).", **_PANEL)]
@@ -45,7 +45,7 @@ _FLAGS = ("--requeue", "--no-requeue", "--follow", "--no-follow", "--dry-run")
 
 
 @dataclass(frozen=True)
-class Work:
+class SiteWork:
     """What a verb hands in: the number of ranks, what comes of it, and arguments beside those that were given."""
 
     verb: str
@@ -56,29 +56,29 @@ class Work:
     """In the place of what was given."""
     requeue: bool = False
     needs: dict[str, Any] = field(default_factory=dict)
-    """More of `Needs`."""
+    """More of `BatchRequest`."""
     then: list[str] | None = None
     """Another command, handed in to follow it."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class SiteOptions:
     """The site, and what the options ask it for."""
 
     name: str
     site: Site
     given: dict[str, Any]
 
-    def needs(self, work: Work) -> Needs:
+    def needs(self, work: SiteWork) -> BatchRequest:
         from clew.core.config import Document, validate
-        from clew.jobs.sites import Needs
+        from clew.jobs.sites import BatchRequest
 
         names = ("nodes", "cpus", "gpus", "memory", "wall_time", "after")
         told = {name: self.given[name] for name in names if self.given[name] is not None}
         own = {"name": work.makes.name or work.verb, "ranks": work.ranks, "requeue": self._requeued(work)}
-        return validate(Needs, Document({**own, **told, **work.needs}, source=f"--on {self.name}"))
+        return validate(BatchRequest, Document({**own, **told, **work.needs}, source=f"--on {self.name}"))
 
-    def _requeued(self, work: Work) -> bool:
+    def _requeued(self, work: SiteWork) -> bool:
         return work.requeue if self.given["requeue"] is None else bool(self.given["requeue"])
 
     def ranks(self, asked: int) -> int:
@@ -88,7 +88,7 @@ class Asked:
         return asked if asked > 1 or nodes == 1 else nodes * max(1, gpus)
 
 
-def on_site(plan: Callable[..., Work | None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a verb the options of sites. `plan(asked, **options)` says what is handed in; None: it was seen to."""
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
@@ -100,7 +100,7 @@ def on_site(plan: Callable[..., Work | None]) -> Callable[[Callable[..., None]],
                 return verb(**options)
             from clew.jobs import sites as sites
 
-            asked = Asked(given["on"], sites.load(given["on"]), given)
+            asked = SiteOptions(given["on"], sites.load_site(given["on"]), given)
             work = plan(asked, **options)
             if work is not None:
                 from clew.cli.jobs.submitted import hand_in

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from clew.cli.jobs.on_site import Asked, Work
+from clew.cli.jobs.on_site import SiteOptions, SiteWork
 from clew.cli.options import console
 from clew.errors import ConfigError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from clew.tuning.space import Template
 
 
-def hand_in_training(asked: Asked, recipe: str | None, settings: Sequence[str]) -> None:
+def hand_in_training(asked: SiteOptions, recipe: str | None, settings: Sequence[str]) -> None:
     """One job of prun's that prepares the files of a dataset and trains on them."""
     from clew.jobs.launchers import panda
     from clew.settings import load_settings
@@ -28,11 +28,11 @@ def hand_in_training(asked: Asked, recipe: str | None, settings: Sequence[str]) 
     if recipe is None:
         raise ConfigError("PanDA trains a recipe or a YAML, by name or file: --resume and --model stay here")
     loaded = load_settings(recipe, settings)
-    needs = asked.needs(Work("train", Path(Path(recipe).stem), loaded.train.processes))
+    needs = asked.needs(SiteWork("train", Path(Path(recipe).stem), loaded.train.processes))
     _hand_in(asked, "prun", panda.training(asked.site, needs, recipe, settings, _datasets(loaded.prepare)))
 
 
-def hand_in_study(asked: Asked, template: Template, source: str, settings: Sequence[str]) -> None:
+def hand_in_study(asked: SiteOptions, template: Template, source: str, settings: Sequence[str]) -> None:
     """phpo: iDDS has clew propose points, and jobs judge them."""
     from clew.core.files import write_text
     from clew.jobs.launchers import panda
@@ -43,7 +43,7 @@ def hand_in_study(asked: Asked, template: Template, source: str, settings: Seque
         raise ConfigError(f"{source}: no section `tune` with a space to search")
     space = Path(f"{Path(source).stem}.space.json")
     write_text(space, json.dumps({key: dialect(each) for key, each in config.space.items()}, indent=1))
-    needs = asked.needs(Work("tune", Path(Path(source).stem)))
+    needs = asked.needs(SiteWork("tune", Path(Path(source).stem)))
     inputs, size = _datasets(template.prepare), {"points": config.trials, "parallel": config.parallel or 4}
     _hand_in(asked, "phpo", panda.study(asked.site, needs, source, settings, inputs, space=space, **size))
 
@@ -56,7 +56,7 @@ def _datasets(config: PrepareConfig) -> list[str]:
     return [each.removeprefix("rucio:") for each in given]
 
 
-def _hand_in(asked: Asked, tool: str, words: list[str]) -> None:
+def _hand_in(asked: SiteOptions, tool: str, words: list[str]) -> None:
     from clew.jobs.launchers import panda
 
     if asked.given["dry_run"]:

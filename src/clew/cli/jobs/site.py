@@ -40,7 +40,7 @@ def add(
     document = read_document(file) if file is not None else Document(source=f"site {name}")
     given = override(document, settings or ())
     made = validate(sites.Site, Document({**given.data, "name": name}, given.places, given.source))
-    path = sites.save(made, replace=replace)
+    path = sites.save_site(made, replace=replace)
     console.print(f"{bold(path)} is there. Next: clew site check {name}")
 
 
@@ -56,16 +56,16 @@ def list_() -> None:
     from clew.jobs import sites as sites
 
     rows: list[tuple[str, ...]] = []
-    for name, path in sites.known().items():
+    for name, path in sites.site_profiles().items():
         try:
-            site = sites.load(name)
+            site = sites.load_site(name)
             rows.append((name, site.scheduler, site.partition or "", f"{site.wall_time / 60:g} min", str(path)))
         except ConfigError as error:
             rows.append((name, "?", "", "", str(error)))
     if rows:
         console.print(table(("site", "scheduler", "partition", "wall time", "profile"), rows, right=(3,)))
     else:
-        console.print(f"no sites in {bold(sites.folder())}; `clew site add` makes one")
+        console.print(f"no sites in {bold(sites.sites_folder())}; `clew site add` makes one")
 
 
 @app.command()
@@ -80,8 +80,8 @@ def check(site: _Site) -> None:
     from clew.jobs import sites as sites
     from clew.jobs.launchers import panda
 
-    found = sites.load(site)
-    told = panda.problems() if found.scheduler == "panda" else sites.batch(found).problems()
+    found = sites.load_site(site)
+    told = panda.problems() if found.scheduler == "panda" else sites.site_launcher(found).problems()
     if told:
         raise ConfigError(f"{found.name}: {'; '.join(each.removeprefix(f'{found.name}: ') for each in told)}")
     console.print(f"{bold(found.name)}: {found.scheduler} takes jobs from here. Next: clew doctor --on {site}")
@@ -96,10 +96,10 @@ def jobs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path()) 
       clew site jobs
     """
     from clew.cli.text_table import Column, room, write
-    from clew.jobs.submitted import under
+    from clew.jobs.submitted import submitted_under
 
     rows: list[tuple[str, ...]] = []
-    for sent in under(root):
+    for sent in submitted_under(root):
         batch = sent.batch
         rows.append((sent.job.id, sent.site, sent.verb, batch.state(sent.job), sent.makes, batch.explain(sent.job)))
     if rows:
@@ -119,9 +119,9 @@ def follow(job: _Job) -> None:
       clew site follow runs/tracking-001
     """
     from clew.cli.jobs.submitted import watch
-    from clew.jobs.submitted import find
+    from clew.jobs.submitted import find_submitted
 
-    watch(find(job))
+    watch(find_submitted(job))
 
 
 @app.command()
@@ -137,9 +137,9 @@ def stop(
       clew site stop runs/tracking-001 --now
     """
     from clew.jobs.launchers.launcher import watch
-    from clew.jobs.submitted import find
+    from clew.jobs.submitted import find_submitted
 
-    sent = find(job)
+    sent = find_submitted(job)
     batch = sent.batch
     (batch.kill if now else batch.stop)(sent.job)
     for state in watch(batch, sent.job, pause=0.5):

@@ -30,7 +30,9 @@ def direct(site: str, server: str | None) -> bool:
     from clew.client.client import credentials
     from clew.jobs import sites as sites
 
-    if (site.endswith((".yaml", ".yml")) or site in sites.known()) and sites.load(site).scheduler == "panda":
+    if (site.endswith((".yaml", ".yml")) or site in sites.site_profiles()) and sites.load_site(
+        site
+    ).scheduler == "panda":
         return True
     try:
         credentials(server)
@@ -50,10 +52,10 @@ def known_as(site: str, client: Client) -> str:
     from clew.jobs import sites as sites
 
     if site.endswith((".yaml", ".yml")):
-        return sites.load(site).name
-    known = {*sites.known(), *(each.slots.site for each in client.agents() if each.alive and each.slots.site)}
+        return sites.load_site(site).name
+    known = {*sites.site_profiles(), *(each.slots.site for each in client.agents() if each.alive and each.slots.site)}
     if site not in known:
-        raise ConfigError(f"no site '{site}', of an agent or in {sites.folder()}{nearest(site, known)}")
+        raise ConfigError(f"no site '{site}', of an agent or in {sites.sites_folder()}{nearest(site, known)}")
     return site
 
 

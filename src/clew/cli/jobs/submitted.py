@@ -16,22 +16,22 @@ from clew.cli.options import bold, console, program
 from clew.errors import JobError
 
 if TYPE_CHECKING:
-    from clew.cli.jobs.on_site import Asked, Work
-    from clew.jobs.launchers.launcher import State
-    from clew.jobs.submitted import Sent
+    from clew.cli.jobs.on_site import SiteOptions, SiteWork
+    from clew.jobs.launchers.launcher import JobState
+    from clew.jobs.submitted import SubmittedJob
 
 _PAUSE = 0.5
 
 
-def hand_in(asked: Asked, work: Work, arguments: list[str]) -> None:
+def hand_in(asked: SiteOptions, work: SiteWork, arguments: list[str]) -> None:
     """Submit, say so, and watch it where that is wanted."""
-    from clew.jobs.sites import batch
+    from clew.jobs.sites import site_launcher
     from clew.jobs.submitted import folder_for, submit
 
     folder, needs = folder_for(work.makes), asked.needs(work)
     command = work.command or [*arguments, *work.added]
     if asked.given["dry_run"]:
-        typer.echo(batch(asked.site, needs).script(command, folder.absolute()), nl=False)
+        typer.echo(site_launcher(asked.site, needs).script(command, folder.absolute()), nl=False)
         return
     jobs = [submit(asked.name, command, needs=needs, folder=folder, makes=work.makes, verb=work.verb)]
     if work.then is not None:
@@ -49,7 +49,7 @@ def hand_in(asked: Asked, work: Work, arguments: list[str]) -> None:
         console.print(f"[dim]watch it:[/] {program()} site follow {jobs[-1].job.folder}")
 
 
-def watch(*jobs: Sent) -> None:
+def watch(*jobs: SubmittedJob) -> None:
     """Show the states of jobs that follow each other, and a run's progress, until they end; Ctrl-C leaves them alone.
 
     Raises:
@@ -72,13 +72,13 @@ def watch(*jobs: Sent) -> None:
     console.print(f"job {sent.job.id} finished: {bold(sent.makes)}")
 
 
-def _states(sent: Sent) -> State:
-    from clew.jobs.launchers.launcher import ENDS
+def _states(sent: SubmittedJob) -> JobState:
+    from clew.jobs.launchers.launcher import END_STATES
 
     batch, before = sent.batch, ""
     while True:
         state = batch.state(sent.job)
-        if state in ENDS:
+        if state in END_STATES:
             return state
         words = f"{state} {batch.explain(sent.job)}".strip()
         if words != before:
@@ -88,7 +88,7 @@ def _states(sent: Sent) -> State:
 
 
 @contextlib.contextmanager
-def _shown(sent: Sent) -> Iterator[None]:
+def _shown(sent: SubmittedJob) -> Iterator[None]:
     """The records of a run, as soon as there are some."""
     import threading
 
@@ -117,7 +117,7 @@ def _shown(sent: Sent) -> Iterator[None]:
             waiting.join()
 
 
-def told(sent: Sent, state: State) -> str:
+def told(sent: SubmittedJob, state: JobState) -> str:
     """One line about a job that ended otherwise than well."""
     log = _log(sent)
     words = sent.batch.explain(sent.job) or _last_words(log)
@@ -128,7 +128,7 @@ def told(sent: Sent, state: State) -> str:
     return "; ".join([line, *(told(each, each.batch.state(each.job)) for each in _before(sent))])
 
 
-def _log(sent: Sent) -> Path:
+def _log(sent: SubmittedJob) -> Path:
     """What it printed; of an array, the first that did not end well."""
     if sent.job.log.exists():
         return sent.job.log
@@ -136,27 +136,28 @@ def _log(sent: Sent) -> Path:
     return sent.job.log.with_name(f"{ends[0].name.replace('exit', 'log')}.txt") if ends else sent.job.log
 
 
-def _before(sent: Sent) -> list[Sent]:
+def _before(sent: SubmittedJob) -> list[SubmittedJob]:
     """Of the jobs that it was to follow, those that did not end well, as far as they were handed in from here."""
-    from clew.jobs.launchers.launcher import ENDS
-    from clew.jobs.submitted import under
+    from clew.jobs.launchers.launcher import END_STATES
+    from clew.jobs.submitted import submitted_under
 
-    known = [each for each in under(Path()) if each.job.id in sent.after and each.site == sent.site]
-    return [each for each in known if each.batch.state(each.job) in set(ENDS) - {"finished"}]
+    known = [each for each in submitted_under(Path()) if each.job.id in sent.after and each.site == sent.site]
+    return [each for each in known if each.batch.state(each.job) in set(END_STATES) - {"finished"}]
 
 
 def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in lines]  # how bash calls a rank's shell
-    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd"))]
+    from clew.core.log_tail import NO_MESSAGE, log_lines, without_prefix
+
+    lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in log_lines(log)]  # how bash calls a rank's shell
+    kept = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     own = [line for line in kept if line.startswith("clew: ")]  # those it took with it may speak after it
     ranks = [line for line in own if line.startswith("clew: rank ")]
     told = [line for line in own if line not in ranks] or ranks[:1] or kept  # the first that died took the others along
-    return told[-1].strip().removeprefix("clew: ") if told else "it ended without a word"
+    return without_prefix(told[-1]) if told else NO_MESSAGE
 
 
-def _code(sent: Sent) -> int:
-    from clew.jobs.launchers.detached import exit_file
+def _code(sent: SubmittedJob) -> int:
+    from clew.jobs.launchers.local import exit_file
 
     file = exit_file(Path(sent.job.folder))
     code = file.read_text().strip() if file.exists() else ""

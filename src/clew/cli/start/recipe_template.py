@@ -8,7 +8,7 @@ from pathlib import Path
 
 from clew.core.files import write_text
 from clew.errors import RecipeError, nearest
-from clew.recipe import SHIPPED
+from clew.recipe import shipped
 
 _FILES = {
     "recipe.py.template": "{name}.py",
@@ -55,19 +55,19 @@ def _write_settings(name: str, like: str, path: Path) -> Path:
 
 def settings() -> dict[str, Path]:
     """YAML files that come with shipped recipes, as `jets/gru`."""
-    folders = {name: _package(place) / "configs" for name, place in SHIPPED.items() if (_package(place).name == name)}
+    folders = {name: _package(place) / "configs" for name, place in shipped().items() if (_package(place).name == name)}
     return {f"{name}/{path.stem}": path for name, folder in folders.items() for path in sorted(folder.glob("*.yaml"))}
 
 
 def available() -> dict[str, Path]:
     """The shipped recipes that can be started from, and the folder of each one's templates."""
-    folders = {name: _package(place) / "templates" / name for name, place in SHIPPED.items()}
+    folders = {name: _package(place) / "templates" / name for name, place in shipped().items()}
     return {name: folder for name, folder in folders.items() if folder.is_dir()}
 
 
 def _refused(like: str, known: list[str]) -> str:
-    if like not in SHIPPED:
-        return f"no shipped recipe '{like}'{nearest(like, SHIPPED)}"
+    if like not in shipped():
+        return f"no shipped recipe '{like}'{nearest(like, shipped())}"
     return f"recipe '{like}' has no templates to start from; choose --like {' or --like '.join(known)}"
 
 

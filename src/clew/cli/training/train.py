@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from clew.cli.jobs.on_site import Asked, Work, on_site
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
 from clew.cli.transfer_progress import fetching
 from clew.core.config import to_data
 from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import find as launched
+from clew.jobs.rank_info import current_rank as launched
 
 if TYPE_CHECKING:
     from clew.runs import Run
@@ -31,7 +31,7 @@ _PLAIN: Any = {"rich_help_panel": "Training without a recipe"}
 
 
 def _plan(
-    asked: Asked,
+    asked: SiteOptions,
     *,
     recipe: str | None,
     dataset: str | None,
@@ -43,7 +43,7 @@ def _plan(
     settings: list[str] | None,
     resume: str | None,
     **others: Any,
-) -> Work | None:
+) -> SiteWork | None:
     """What `--on SITE` hands in: the same command, which goes on with its run when the job is begun again."""
     from clew.data.dataset import Dataset
     from clew.runs import Run
@@ -66,14 +66,14 @@ def _plan(
         run = Run.open(resume)
         if run.state in ("running", "finished"):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
-        return Work("train", run.path, ranks, ["--again"], requeue=True)
+        return SiteWork("train", run.path, ranks, ["--again"], requeue=True)
     if model is None and not asked.given["after"]:
         Dataset(config.dataset)
     makes = Path(output or next_name(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
     if makes.exists():
         raise RunError(f"{makes} exists already; name another folder with --output, or remove it")
     added = ["--again", *([] if output else ["--output", str(makes)])]
-    return Work("train", makes, ranks, added, requeue=True)
+    return SiteWork("train", makes, ranks, added, requeue=True)
 
 
 @on_site(_plan)
@@ -274,24 +274,24 @@ def _begun(path: Path) -> bool:
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
     from clew import storage
-    from clew.jobs.launchers.launcher import ENDS, find
+    from clew.core.log_tail import last_message
+    from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
     from clew.runs.folder import next_name
 
     named = resume or output or str(next_name(Path("runs"), Path(what).stem))
-    run = Run(Path("runs", storage.last(named)) if storage.is_url(named) else Path(named))
+    run = Run(Path("runs", storage.base_name(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
         arguments += ["--output", str(run.path)]
-    launcher, folder = find("local"), run.job_folder
+    launcher, folder = find_launcher("local"), run.job_folder
     while folder.exists():  # of an earlier part of the same run
         folder = folder.with_name(f"{folder.name}+")
     known = len(list(run.records())) if resume else 0
     job = launcher.start(arguments, folder=folder)
     while len(list(run.records())) <= known:
-        if launcher.state(job) in ENDS:
-            last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
-            raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
+        if launcher.state(job) in END_STATES:
+            raise RunError(f"the job did not begin: {last_message(job.log)} (see {job.log})")
         time.sleep(0.1)
     again = f"{program()} runs"
     console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")
@@ -316,4 +316,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(models.opened(name), begun=begun, lease=lease, again=again, **given)
+    return resume(models.open_run(name), begun=begun, lease=lease, again=again, **given)

@@ -17,9 +17,9 @@ from rich.text import Text
 from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
 from clew.jobs.launchers import warm
-from clew.jobs.launchers.launcher import Room
-from clew.jobs.rank_info import Place, meet
-from clew.jobs.rank_info import find as launched
+from clew.jobs.launchers.launcher import Slot
+from clew.jobs.rank_info import RankInfo, meet
+from clew.jobs.rank_info import current_rank as launched
 
 if TYPE_CHECKING:
     from clew.tuning.executor import Executor
@@ -77,10 +77,10 @@ def coordinate(
 
 
 def _in_blocks(
-    place: Place, source: str, settings: Sequence[str], *, output: str | None, resume: str | None, join: bool
+    place: RankInfo, source: str, settings: Sequence[str], *, output: str | None, resume: str | None, join: bool
 ) -> None:
     """Under mpiexec or srun: rank 0 coordinates, the others form blocks that train."""
-    from clew.jobs.launchers.allocation import Blocks, serve
+    from clew.jobs.launchers.allocation import BlockLauncher, serve
     from clew.settings import load_settings
     from clew.tuning.job_executor import Jobs
 
@@ -96,10 +96,10 @@ def _in_blocks(
     if place.rank:
         serve(place, store, size, template.recipe.location)
         return
-    blocks = Blocks(store, place.ranks, size)
+    blocks = BlockLauncher(store, place.ranks, size)
 
     def executor(template: Template, study: Study) -> Executor:
-        rooms = [Room()] * min(blocks.count, study.config.parallel or blocks.count)
+        rooms = [Slot()] * min(blocks.count, study.config.parallel or blocks.count)
         return Jobs(study.folder, template, rooms, blocks)
 
     try:

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from clew.cli.jobs.on_site import Asked, Work
+from clew.cli.jobs.on_site import SiteOptions, SiteWork
 from clew.cli.options import overrides
 from clew.errors import ConfigError, nearest
-from clew.jobs.launchers.launcher import Room
+from clew.jobs.launchers.launcher import Slot
 
 if TYPE_CHECKING:
-    from clew.jobs.sites import Batch
+    from clew.jobs.sites import SiteLauncher
     from clew.tuning.executor import Executor
     from clew.tuning.space import Template
     from clew.tuning.study import Study
@@ -22,7 +22,7 @@ _PARALLEL = 4
 
 
 def plan(
-    asked: Asked,
+    asked: SiteOptions,
     spread: str,
     *,
     recipe: str | None,
@@ -35,7 +35,7 @@ def plan(
     resume: str | None,
     join: bool,
     **others: Any,
-) -> Work | None:
+) -> SiteWork | None:
     """Run the trials as jobs and return nothing; or say what is handed in."""
     from clew.cli.tuning import run
     from clew.runs.folder import next_name
@@ -63,23 +63,23 @@ def plan(
         return None
     here = [] if resume or output else ["--output", str(makes)]
     if spread == "block":
-        return Work("tune", makes, many * config.ranks + 1, here, requeue=True)
+        return SiteWork("tune", makes, many * config.ranks + 1, here, requeue=True)
     if spread != "array":
         raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
     prepared(template, makes)
     needs = {"array": many, "cpus": config.ranks * (asked.given["cpus"] or asked.site.cpus)}
-    return Work(
+    return SiteWork(
         "tune", makes, command=["tune", "run", "--resume", str(makes), "--join", "--parallel", "1"], needs=needs
     )
 
 
-def _batch(asked: Asked, makes: Path, ranks: int) -> Batch:
-    from clew.jobs.sites import batch
+def _batch(asked: SiteOptions, makes: Path, ranks: int) -> SiteLauncher:
+    from clew.jobs.sites import site_launcher
 
-    return batch(asked.site, asked.needs(Work("tune", makes, ranks)))
+    return site_launcher(asked.site, asked.needs(SiteWork("tune", makes, ranks)))
 
 
-def _jobs(batch: Batch, many: int, template: Template, study: Study) -> Executor:
+def _jobs(batch: SiteLauncher, many: int, template: Template, study: Study) -> Executor:
     from clew.tuning.job_executor import Jobs
 
-    return Jobs(study.folder, template, [Room()] * many, batch)
+    return Jobs(study.folder, template, [Slot()] * many, batch)

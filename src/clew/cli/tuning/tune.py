@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from clew.cli.jobs.on_site import Asked, Work, on_site
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import Settings, bold, console, overrides, program
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ app = typer.Typer(
 )
 
 
-def _plan(asked: Asked, *, spread: str | None, **options: Any) -> Work | None:
+def _plan(asked: SiteOptions, *, spread: str | None, **options: Any) -> SiteWork | None:
     """What `--on SITE` does: one job a trial, watched from here, or all of the study inside of jobs."""
     from clew.cli.tuning import site
 

@@ -19,7 +19,7 @@ from clew.errors import ServerError
 from clew.jobs.agent import commands
 from clew.jobs.agent.completion import finish
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.job_list import Command, Work, Working
+from clew.jobs.agent.job_list import AgentJob, Command, JobList
 from clew.jobs.agent.runner import Local, Runner
 
 _LOOK = 0.2
@@ -66,7 +66,7 @@ class Agent:
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._work = Work(
+        self._work = JobList(
             self.folder,
             self.runner,
             self.introduction.slots,
@@ -180,7 +180,7 @@ class Agent:
             with contextlib.suppress(ServerError):
                 self._tell_of(working, result)
 
-    def _tell_of(self, working: Working, result: Result) -> None:
+    def _tell_of(self, working: AgentJob, result: Result) -> None:
         job, attempt = working.order.job, working.order.attempt
         known = self._told.setdefault((job, attempt), _Told())
         try:
@@ -207,7 +207,7 @@ class Agent:
                 self._drop(job, attempt)
             raise
 
-    def _finish(self, working: Working, known: _Told) -> None:
+    def _finish(self, working: AgentJob, known: _Told) -> None:
         """Send what it made; a server that answers and cannot take it does not hold up the job's end for ever."""
         known.since = min(known.since, time.monotonic())
         try:
@@ -228,7 +228,7 @@ class Agent:
         self._drop(job, result.attempt)
         return False
 
-    def _ship_log(self, working: Working, known: _Told) -> None:
+    def _ship_log(self, working: AgentJob, known: _Told) -> None:
         size = working.log.stat().st_size if working.log.exists() else 0
         path = f"/agents/{self._number}/jobs/{working.order.job}/log"
         while known.log is None or known.log < size:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.client.job import Held, Order, Result, Slots
+from clew.core.log_tail import last_message
 from clew.errors import ClewError
-from clew.jobs.agent import commands, supervisor
+from clew.jobs import supervisor
+from clew.jobs.agent import commands
 from clew.jobs.agent.folder import AgentFolder, JobFolder
 from clew.jobs.agent.resource_slots import room
 from clew.jobs.agent.runner import Runner
-from clew.jobs.agent.supervisor import GRACE, Task
-from clew.jobs.launchers.detached import visible
-from clew.jobs.launchers.launcher import Room
+from clew.jobs.launchers.launcher import Slot
+from clew.jobs.launchers.local import visible
+from clew.jobs.supervisor import GRACE, ProcessSpec
 
 Command = Callable[[Order, AgentFolder], tuple[str, ...]]
 _FAULTS = (ClewError, OSError, ValueError, RecursionError)
@@ -25,7 +27,7 @@ _PATIENCE = 60.0
 
 
 @dataclass
-class Working:
+class AgentJob:
     """A job that the server has not heard the end of."""
 
     folder: JobFolder
@@ -36,7 +38,7 @@ class Working:
     """Why not."""
     lost: bool = False
     """Whether it was over before."""
-    room: Room = field(default_factory=Room)
+    room: Slot = field(default_factory=Slot)
     since: float = field(default_factory=time.monotonic)
 
     @property
@@ -45,7 +47,7 @@ class Working:
         return supervisor.log_file(self.folder.attempt(self.order.attempt))
 
 
-class Work:
+class JobList:
     """All jobs of an agent. What it knows is in files: another process takes over where it was killed."""
 
     def __init__(
@@ -61,12 +63,12 @@ class Work:
         """`environment` is what every job gets beside its token."""
         self._root, self._runner, self._slots, self._command, self._grace = root, runner, slots, command, grace
         self._environment = dict(environment or {})
-        self._jobs: dict[int, Working] = {}
+        self._jobs: dict[int, AgentJob] = {}
 
     def adopt(self) -> list[Order]:
         """Take up what an earlier process of this agent left: those that run, and those it lived only to accept."""
         for folder, order in self._root.known():
-            self._begin(Working(folder, order))
+            self._begin(AgentJob(folder, order))
         return [each.order for each in self._jobs.values()]
 
     def take(self, order: Order) -> None:
@@ -75,7 +77,7 @@ class Work:
         if known is not None and known.order.attempt >= order.attempt:
             return
         self.drop(order.job)
-        working = Working(self._root.job(order.key), order)
+        working = AgentJob(self._root.job(order.key), order)
         self._jobs[order.job] = working
         if working.folder.told_file(order.attempt).exists():
             working.reason, working.lost = "its end was told before, and forgotten", True
@@ -113,7 +115,7 @@ class Work:
         if working is not None and working.order.attempt == attempt:
             self._forget(working)
 
-    def look(self) -> Iterator[tuple[Working, Result]]:
+    def look(self) -> Iterator[tuple[AgentJob, Result]]:
         """How every job is now."""
         for working in list(self._jobs.values()):
             result = self._result(working)
@@ -123,22 +125,22 @@ class Work:
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def _begin(self, working: Working) -> None:
+    def _begin(self, working: AgentJob) -> None:
         order, self._jobs[working.order.job] = working.order, working
         attempt = working.folder.attempt(order.attempt)
         file = supervisor.task_file(attempt)
         try:
-            task = Task.read(file) if file.exists() else self._task(working)
-            working.room = Room(task.cores, _devices(task))
+            task = ProcessSpec.read(file) if file.exists() else self._task(working)
+            working.room = Slot(task.cores, _devices(task))
             working.handle = self._runner.start(task, attempt)
         except _FAULTS as error:
             working.reason = str(error)
 
-    def _task(self, working: Working) -> Task:
+    def _task(self, working: AgentJob) -> ProcessSpec:
         order = working.order
         others = [each.room for each in self._jobs.values() if each is not working]
-        here = room(order.resources, self._slots, others) if self._runner.here else Room()
-        return Task(
+        here = room(order.resources, self._slots, others) if self._runner.here else Slot()
+        return ProcessSpec(
             command=self._command(order, self._root),
             folder=str(working.folder.path),
             mark=str(working.folder.attempt(order.attempt).absolute()),
@@ -153,7 +155,7 @@ class Work:
             ranks=commands.ranks(order),
         )
 
-    def _result(self, working: Working) -> Result | None:
+    def _result(self, working: AgentJob) -> Result | None:
         attempt = working.order.attempt
         if working.lost:
             return Result(attempt=attempt, state="lost", reason=working.reason)
@@ -162,7 +164,7 @@ class Work:
         status = self._runner.poll(working.handle)
         if status.end is not None:
             end = status.end
-            reason = end.reason or ("" if end.code in (0, 75) else last_words(working.log))
+            reason = end.reason or ("" if end.code in (0, 75) else last_message(working.log))
             return Result(
                 attempt=attempt,
                 state="ended",
@@ -180,25 +182,18 @@ class Work:
         if status.state == "waiting":
             if time.monotonic() - working.since > _PATIENCE:
                 return Result(
-                    attempt=attempt, state="lost", reason=f"it did not begin: {last_words(working.log)}"[:1000]
+                    attempt=attempt, state="lost", reason=f"it did not begin: {last_message(working.log)}"[:1000]
                 )
             return None
         return Result(attempt=attempt, state="running")
 
-    def _forget(self, working: Working) -> None:
+    def _forget(self, working: AgentJob) -> None:
         del self._jobs[working.order.job]
         file = working.folder.told_file(working.order.attempt)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
 
 
-def _devices(task: Task) -> tuple[int, ...]:
+def _devices(task: ProcessSpec) -> tuple[int, ...]:
     told = task.environment.get("CUDA_VISIBLE_DEVICES", "")
     return tuple(int(each) for each in told.split(",") if each)
-
-
-def last_words(log: Path) -> str:
-    """The last line that a job printed, but for clew's advice."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    told = [line for line in lines if not line.startswith("Run it again with --debug")]
-    return told[-1].removeprefix("clew: ") if told else "it ended without a word"

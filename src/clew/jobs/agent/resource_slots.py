@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import psutil
 
 from clew.client.job import Resources, Slots
-from clew.jobs.launchers.launcher import Room
-from clew.jobs.launchers.slurm_queue import Nodes
+from clew.jobs.launchers.launcher import Slot
+from clew.jobs.launchers.slurm_queue import SiteCapacity
 from clew.jobs.sites import Site
 from clew.tuning.resource_slots import cores_here, devices_here
 
@@ -28,7 +28,7 @@ def slots_at(site: Site, *, cpus: int | None = None, gpus: int | None = None, me
     Raises:
         RunError: its scheduler does not answer.
     """
-    nodes = Nodes.of(site)
+    nodes = SiteCapacity.of(site)
     return Slots(
         cpus=nodes.cpus if cpus is None else cpus,
         gpus=nodes.gpus if gpus is None else gpus,
@@ -38,7 +38,7 @@ def slots_at(site: Site, *, cpus: int | None = None, gpus: int | None = None, me
     )
 
 
-def room(needs: Resources, slots: Slots, taken: Iterable[Room]) -> Room:
+def room(needs: Resources, slots: Slots, taken: Iterable[Slot]) -> Slot:
     """Cores and devices that nobody has; no cores where fewer are there than were promised.
 
     A job that asked for no GPU sees none.
@@ -48,4 +48,4 @@ def room(needs: Resources, slots: Slots, taken: Iterable[Room]) -> Room:
     free = [each for each in cores if all(each not in other.cores for other in others)]
     bound = slots.cpus <= len(cores) and needs.cpus <= len(free)
     devices = [each for each in range(slots.gpus) if all(each not in (other.devices or ()) for other in others)]
-    return Room(tuple(free[: needs.cpus]) if bound else (), tuple(devices[: needs.gpus]))
+    return Slot(tuple(free[: needs.cpus]) if bound else (), tuple(devices[: needs.gpus]))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from clew.errors import RunError
-from clew.jobs.agent import supervisor
-from clew.jobs.agent.supervisor import End, Task
-from clew.jobs.launchers.detached import named_process
+from clew.jobs import supervisor
+from clew.jobs.launchers.local import named_process
+from clew.jobs.supervisor import JobEnd, ProcessSpec
 
 State: TypeAlias = Literal["waiting", "queued", "running", "ended", "lost"]
 """`queued`: a scheduler has it, for as long as it takes; `lost`: begun, and gone without a word."""
@@ -34,7 +34,7 @@ class Status:
     """How a job is."""
 
     state: State
-    end: End | None = None
+    end: JobEnd | None = None
     """Where it has ended."""
     reason: str = ""
     """Why it is queued, or lost."""
@@ -50,7 +50,7 @@ class Runner(Protocol):
     here: bool
     """Whether tasks run on this machine, which has cores and devices set aside for them."""
 
-    def start(self, task: Task, folder: Path) -> str:
+    def start(self, task: ProcessSpec, folder: Path) -> str:
         """Begin a task, unless this folder's was begun before; its log goes to `log.txt` there. Returns its handle.
 
         Raises:
@@ -73,7 +73,7 @@ class Local:
 
     here = True
 
-    def start(self, task: Task, folder: Path) -> str:
+    def start(self, task: ProcessSpec, folder: Path) -> str:
         try:
             if not supervisor.keeper_file(folder).exists():
                 folder.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class Local:
         begun = name.exists()
         alive = begun and named_process(name.read_text()) is not None
         if supervisor.end_file(folder).exists():  # looked for after the keeper, which writes it and goes
-            return Status("ended", End(**json.loads(supervisor.end_file(folder).read_text())))
+            return Status("ended", JobEnd(**json.loads(supervisor.end_file(folder).read_text())))
         if alive:
             return Status("running")
         return Status("lost" if begun else "waiting")
@@ -107,7 +107,7 @@ class Local:
         if process is not None:
             process.kill()
         if supervisor.task_file(folder).exists():
-            supervisor.clear(Task.read(supervisor.task_file(folder)).mark)
+            supervisor.clear(ProcessSpec.read(supervisor.task_file(folder)).mark)
 
     def _spawn(self, folder: Path) -> None:
         _children[:] = [each for each in _children if each.poll() is None]

@@ -78,7 +78,7 @@ def _where(on: str | None, *, cpus: int | None, gpus: int | None, memory: int | 
     """Who carries jobs out, and how much of it."""
     if on is None:
         return Local(), slots_here(cpus=cpus, gpus=gpus, memory=memory)
-    site = sites.load(on)
+    site = sites.load_site(on)
     if site.scheduler != "slurm":
         raise ConfigError(
             f"{site.name}: an agent hands jobs to Slurm, not to {site.scheduler}; use --on with the verbs"

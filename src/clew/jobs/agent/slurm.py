@@ -20,14 +20,13 @@ from pathlib import Path
 
 from clew.core.files import write_text
 from clew.errors import RunError
-from clew.jobs import batch_script
-from clew.jobs.agent import supervisor
+from clew.jobs import batch_script, supervisor
 from clew.jobs.agent.commands import CLEW
 from clew.jobs.agent.runner import Status
-from clew.jobs.agent.supervisor import End, Task
-from clew.jobs.launchers.slurm import FULL, SILENT, Slurm
-from clew.jobs.launchers.slurm_queue import OVER_MEMORY, STATES, Row, Table, accounted, call, over_memory
-from clew.jobs.sites import Needs, Site
+from clew.jobs.launchers.slurm import FULL, SILENT, SlurmLauncher
+from clew.jobs.launchers.slurm_queue import OVER_MEMORY, STATES, SlurmQueue, SlurmRow, accounted, call, over_memory
+from clew.jobs.sites import BatchRequest, Site
+from clew.jobs.supervisor import JobEnd, ProcessSpec
 
 _MARGIN = 30.0
 """Seconds between the end of a task's grace and Slurm's own limit."""
@@ -65,13 +64,13 @@ class AtSlurm:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self._table = Table()
+        self._table = SlurmQueue()
         self._missed: dict[str, float] = {}
         """Since when a job that should be there, or have left a word, was not seen to."""
         self._not_before = 0.0
         """When Slurm is asked again to take a job, after it could not."""
 
-    def start(self, task: Task, folder: Path) -> str:
+    def start(self, task: ProcessSpec, folder: Path) -> str:
         """Write down what is to be done; `poll` hands it in, as Slurm may not be there now."""
         try:
             if not _script_file(folder).exists():
@@ -114,7 +113,7 @@ class AtSlurm:
             call(["scancel", f"--name={_name(folder)}", f"--user={os.geteuid()}", "--state=PENDING"], most=20)
             if number:
                 call(["scancel", "--batch", "--signal=TERM", number], most=20)
-        elif time.time() - asked.stat().st_mtime > Task.read(supervisor.task_file(folder)).grace + _LATE:
+        elif time.time() - asked.stat().st_mtime > ProcessSpec.read(supervisor.task_file(folder)).grace + _LATE:
             self.kill(handle)
             asked.touch()
         self._table.asked = float("-inf")
@@ -131,7 +130,7 @@ class AtSlurm:
         if _asked_file(folder).exists():
             if _tried_file(folder).exists():
                 self.kill(str(folder))
-            return Status("ended", End(_CANCELLED, "cancelled before it was handed in"))
+            return Status("ended", JobEnd(_CANCELLED, "cancelled before it was handed in"))
         if time.monotonic() < self._not_before:
             return Status("queued", reason=f"{self.site.name} takes no jobs now; it is tried again")
         found = _found(folder) if _tried_file(folder).exists() else ""
@@ -142,10 +141,10 @@ class AtSlurm:
             clean = {name: value for name, value in os.environ.items() if name != "CLEW_TOKEN"}
             done = call(["sbatch", "--parsable", str(_script_file(folder))], most=20, environment=clean)
             if done.returncode:
-                told = Slurm(self.site).rejected(done.stderr)
+                told = SlurmLauncher(self.site).rejected(done.stderr)
                 if any(words in done.stderr for words in (*FULL, *SILENT)):
                     return self._later(told)
-                _write_end(folder, End(2, told))
+                _write_end(folder, JobEnd(2, told))
                 return Status("ended", _end(folder))
             found = done.stdout.strip().partition(";")[0]
         write_text(number_file(folder), found)
@@ -156,11 +155,11 @@ class AtSlurm:
         self._not_before = time.monotonic() + self.site.poll_seconds
         return Status("queued", reason=why)
 
-    def _row(self, number: str) -> Row | None:
+    def _row(self, number: str) -> SlurmRow | None:
         rows = self._table.of(number, self.site.poll_seconds)
         return next(iter(rows or ([] if self._table.silent else accounted(number))), None)
 
-    def _words(self, row: Row) -> str:
+    def _words(self, row: SlurmRow) -> str:
         return f"{self.site.name}: job {row.job}, {STATES.get(row.state, 'running')} {row.words()}".rstrip()
 
     def _silence(self) -> str:
@@ -172,19 +171,19 @@ class AtSlurm:
             return True
         return time.monotonic() - self._missed.setdefault(number, time.monotonic()) < _PATIENCE
 
-    def _gone(self, folder: Path, row: Row | None, *, begun: bool) -> Status:
+    def _gone(self, folder: Path, row: SlurmRow | None, *, begun: bool) -> Status:
         """What became of a job that left no word."""
         if row is None:
             return Status("lost", reason=_FORGOTTEN)
         if STATES[row.state] == "cancelled":
-            return Status("ended", _named(End(_CANCELLED), row, asked=_asked_file(folder).exists()))
+            return Status("ended", _named(JobEnd(_CANCELLED), row, asked=_asked_file(folder).exists()))
         if row.state == "OUT_OF_MEMORY" or over_memory(supervisor.log_file(folder)):
-            return Status("ended", End(-int(signal.SIGKILL), OVER_MEMORY))
+            return Status("ended", JobEnd(-int(signal.SIGKILL), OVER_MEMORY))
         if STATES[row.state] == "lost":
             return Status("lost", reason=row.words())
-        return Status("lost") if begun else Status("ended", End(1, f"it did not begin at {self.site.name}"))
+        return Status("lost") if begun else Status("ended", JobEnd(1, f"it did not begin at {self.site.name}"))
 
-    def _needs(self, task: Task, folder: Path) -> Needs:
+    def _needs(self, task: ProcessSpec, folder: Path) -> BatchRequest:
         """What Slurm is asked for: a task's limits are altogether, Slurm's a rank and a node.
 
         Raises:
@@ -196,7 +195,7 @@ class AtSlurm:
         if task.wall is not None and limit is not None and task.wall <= limit:
             wall = min(wall or limit, limit)
         mebibytes = 0 if task.memory is None else math.ceil(task.memory / task.nodes / 2**20)
-        return Needs(
+        return BatchRequest(
             name=_name(folder).removeprefix("clew-"),
             nodes=task.nodes,
             ranks=task.ranks,
@@ -206,7 +205,7 @@ class AtSlurm:
             wall_time=wall,
         ).at(self.site)
 
-    def _adapted(self, task: Task, needs: Needs, folder: Path) -> Task:
+    def _adapted(self, task: ProcessSpec, needs: BatchRequest, folder: Path) -> ProcessSpec:
         """The task as its keeper does it on a node: within Slurm's time, by the site's Python, on all ranks."""
         own = task.command
         if own[: len(CLEW)] == CLEW:
@@ -218,7 +217,7 @@ class AtSlurm:
         most = total - min(task.grace + _MARGIN, total / 4)
         return dataclasses.replace(task, command=words, wall=most if task.wall is None else min(task.wall, most))
 
-    def _script(self, needs: Needs, folder: Path) -> str:
+    def _script(self, needs: BatchRequest, folder: Path) -> str:
         python = sys.executable if self.site.container else batch_script.python(self.site)
         lines = ["#!/bin/bash", *(f"#SBATCH {each}" for each in batch_script.directives(self.site, needs, str(folder)))]
         lines += [*batch_script.stage(self.site), f"exec {shlex.join([python, '-m', __name__, str(folder)])}", ""]
@@ -250,16 +249,16 @@ def _found(folder: Path) -> str | None:
     return next(iter(told.split()), "")
 
 
-def _end(folder: Path) -> End | None:
+def _end(folder: Path) -> JobEnd | None:
     file = supervisor.end_file(folder)
-    return End(**json.loads(file.read_text())) if file.exists() else None
+    return JobEnd(**json.loads(file.read_text())) if file.exists() else None
 
 
-def _write_end(folder: Path, end: End) -> None:
+def _write_end(folder: Path, end: JobEnd) -> None:
     write_text(supervisor.end_file(folder), json.dumps(dataclasses.asdict(end)))
 
 
-def _named(end: End, row: Row | None, *, asked: bool) -> End:
+def _named(end: JobEnd, row: SlurmRow | None, *, asked: bool) -> JobEnd:
     """With what Slurm knows: a job that was cancelled there may well have written a checkpoint, and is not to go on; of
     one that took too much memory, the kernel may have killed a part that was not the keeper."""
     if row is not None and row.state == "OUT_OF_MEMORY":

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.jobs.launchers.detached import Detached, exit_file
-from clew.jobs.launchers.launcher import Job, Room, State, portion
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, core_share
+from clew.jobs.launchers.local import LocalLauncher, exit_file
 from clew.jobs.launchers.ranks import ended, environment, folder_of, free_port
 from clew.jobs.launchers.warm import fork, ready
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 
 _PAUSE = 0.05
 _PATIENCE = 120.0
@@ -27,15 +27,15 @@ _PATIENCE = 120.0
 _OVER = "over"
 
 
-class Blocks:
+class BlockLauncher:
     """The side of rank 0: a launcher whose jobs go to blocks of `size` ranks. Not more jobs at a time than blocks."""
 
     def __init__(self, store: Any, ranks: int, size: int) -> None:
         self._store, self.size, self.count = store, size, (ranks - 1) // size
-        self._jobs: list[Job | None] = [None] * self.count
+        self._jobs: list[LaunchedJob | None] = [None] * self.count
         self._given = [0] * self.count
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
         block = next(
             n for n, job in enumerate(self._jobs) if job is None or self.state(job) not in ("running", "waiting")
         )
@@ -44,16 +44,16 @@ class Blocks:
         name = f"{block}:{self._given[block]}"
         self._store.set(f"work-{name}", json.dumps(note))
         self._given[block] += 1
-        self._jobs[block] = job = Job("blocks", name, str(folder))
+        self._jobs[block] = job = LaunchedJob("blocks", name, str(folder))
         return job
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         return ended(Path(job.folder), self.size) or "running"
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         self._store.set(f"stop-{job.id}", "")
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         self._store.set(f"kill-{job.id}", "")
 
     def dismiss(self) -> None:
@@ -61,7 +61,7 @@ class Blocks:
         self._store.set(_OVER, "")
 
 
-def serve(place: Place, store: Any, size: int, recipe: str) -> None:
+def serve(place: RankInfo, store: Any, size: int, recipe: str) -> None:
     """The side of every other rank: do the jobs of one's block until rank 0 says that it is over, or is gone."""
     block, rank = divmod(place.rank - 1, size)
     if block >= (place.ranks - 1) // size:
@@ -80,9 +80,9 @@ def serve(place: Place, store: Any, size: int, recipe: str) -> None:
 class _Member:
     """One rank of a block."""
 
-    def __init__(self, place: Place, store: Any, block: int, rank: int, size: int) -> None:
+    def __init__(self, place: RankInfo, store: Any, block: int, rank: int, size: int) -> None:
         self.store, self.rank, self.size = store, rank, size
-        self._launcher = Detached()
+        self._launcher = LocalLauncher()
         self._cores = _own_cores(place)
         store.set(f"host-{block}-{rank}", socket.gethostname())
         self.block = block
@@ -125,10 +125,10 @@ def _address(hosts: Sequence[str]) -> str:
     return "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
 
 
-def _own_cores(place: Place) -> tuple[int, ...]:
+def _own_cores(place: RankInfo) -> tuple[int, ...]:
     """This rank's share of its host, unless whoever started it has bound it already."""
     if not hasattr(os, "sched_getaffinity"):
         return ()
     cores = sorted(os.sched_getaffinity(0))
     bound = len(cores) < (os.cpu_count() or 1)
-    return tuple(cores) if bound else portion(cores, place.local_rank, place.local_ranks)
+    return tuple(cores) if bound else core_share(cores, place.local_rank, place.local_ranks)

@@ -14,37 +14,37 @@ from dataclasses import asdict
 from pathlib import Path
 
 from clew.core.files import write_text
-from clew.jobs.launchers.detached import Detached, exit_file
-from clew.jobs.launchers.launcher import Job, Launcher, Room, State
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Launcher, Slot
+from clew.jobs.launchers.local import LocalLauncher, exit_file
 
-_ENDS: dict[str, State] = {"0": "finished", "75": "stopped"}
+_ENDS: dict[str, JobState] = {"0": "finished", "75": "stopped"}
 _PACK = "pack.json"
 """In the folder of a command: the job that does it."""
 _LOOK = 0.2
 """Seconds between two looks at a pack."""
 
 
-class Packs:
+class PackLauncher:
     """A launcher of runs that are trained together. `key` says of a command what it can share a pack with."""
 
     def __init__(
         self,
-        rooms: Sequence[Room] = (),
+        rooms: Sequence[Slot] = (),
         size: int = 1,
         launcher: Launcher | None = None,
         key: Callable[[Sequence[str]], str] = lambda arguments: "",
     ) -> None:
-        self.rooms, self._size, self._launcher, self._key = list(rooms), size, launcher or Detached(), key
-        self.gathered: list[tuple[Job, list[str]]] = []
+        self.rooms, self._size, self._launcher, self._key = list(rooms), size, launcher or LocalLauncher(), key
+        self.gathered: list[tuple[LaunchedJob, list[str]]] = []
         """What waits to be begun."""
         self._places: dict[str, int] = {}
         """The room of every pack that was begun here, by folder."""
-        self._known: dict[str, Job] = {}
-        self._states: dict[str, tuple[float, State]] = {}
+        self._known: dict[str, LaunchedJob] = {}
+        self._states: dict[str, tuple[float, JobState]] = {}
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
         folder.mkdir(parents=True)
-        job = Job("packs", folder.name, str(folder))
+        job = LaunchedJob("packs", folder.name, str(folder))
         self.gathered.append((job, list(arguments)))
         return job
 
@@ -62,7 +62,7 @@ class Packs:
         free = [place for place in range(len(self.rooms)) if place not in taken]
         return free[len([folder for folder in busy if folder not in self._places]) :]  # of a coordinator before us
 
-    def _begin(self, members: Sequence[tuple[Job, list[str]]], place: int) -> None:
+    def _begin(self, members: Sequence[tuple[LaunchedJob, list[str]]], place: int) -> None:
         root = Path(members[0][0].folder).parent
         number = next(n for n in range(1, 1 << 30) if not (root / f"pack-{n:04d}").exists())
         folder, file = root / f"pack-{number:04d}", root / f"pack-{number:04d}.json"
@@ -73,17 +73,17 @@ class Packs:
         for each, _ in members:
             write_text(Path(each.folder) / _PACK, json.dumps(asdict(job)))
 
-    def pack(self, job: Job) -> Job | None:
+    def pack(self, job: LaunchedJob) -> LaunchedJob | None:
         """The job that does a command, once there is one."""
         if job.folder not in self._known:
             try:
                 found = json.loads((Path(job.folder) / _PACK).read_text())
             except FileNotFoundError:
                 return None
-            self._known[job.folder] = Job(**found)
+            self._known[job.folder] = LaunchedJob(**found)
         return self._known[job.folder]
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         own = exit_file(Path(job.folder))
         if own.exists():
             return _ENDS.get(own.read_text().strip(), "failed")
@@ -101,7 +101,7 @@ class Packs:
             write_text(own, whole.read_text())
         return _ENDS.get(own.read_text().strip(), "failed")
 
-    def _of_pack(self, pack: Job) -> State:
+    def _of_pack(self, pack: LaunchedJob) -> JobState:
         """Its state, asked for a few times a second, not for every run in it."""
         when, found = self._states.get(pack.folder, (0.0, "waiting"))
         if time.monotonic() - when > _LOOK:
@@ -109,12 +109,12 @@ class Packs:
             self._states[pack.folder] = time.monotonic(), found
         return found
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         pack = self.pack(job)
         if pack is not None:
             self._launcher.stop(pack)
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         pack = self.pack(job)
         if pack is not None:
             self._launcher.kill(pack)

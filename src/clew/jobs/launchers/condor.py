@@ -14,23 +14,23 @@ from pathlib import Path
 from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
 from clew.jobs import batch_script
-from clew.jobs.launchers.detached import ended_as
-from clew.jobs.launchers.launcher import Job, Room, State
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
+from clew.jobs.launchers.local import ended_as
 from clew.jobs.launchers.slurm_queue import call, last_line
-from clew.jobs.sites import Needs, Site
+from clew.jobs.sites import BatchRequest, Site
 
-_STATES: dict[int, State] = {1: "waiting", 2: "running", 3: "cancelled", 4: "finished", 5: "waiting", 6: "running"}
+_STATES: dict[int, JobState] = {1: "waiting", 2: "running", 3: "cancelled", 4: "finished", 5: "waiting", 6: "running"}
 """Of `JobStatus`: idle, running, removed, completed, held, moving output."""
 
 
-class Condor:
+class CondorLauncher:
     """A launcher whose jobs go to a pool, each on one machine."""
 
-    def __init__(self, site: Site | None = None, needs: Needs | None = None) -> None:
+    def __init__(self, site: Site | None = None, needs: BatchRequest | None = None) -> None:
         self.site = site or Site(name="condor", scheduler="condor")
-        self.needs = needs or Needs()
+        self.needs = needs or BatchRequest()
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
         place = folder.absolute()
         text, body = self.script(list(arguments), place), self.executable(arguments, place)
         place.mkdir(parents=True)
@@ -41,7 +41,7 @@ class Condor:
         if done.returncode:
             shutil.rmtree(place)
             raise RunError(f"{self.site.name}: HTCondor rejected the job: {last_line(done.stderr)}")
-        return Job("condor", done.stdout.split()[0].partition(".")[0], str(place))
+        return LaunchedJob("condor", done.stdout.split()[0].partition(".")[0], str(place))
 
     def script(self, arguments: list[str], folder: Path) -> str:
         """The submit file."""
@@ -78,7 +78,7 @@ class Condor:
         many = ["--workers", str(needs.ranks)] if needs.ranks > 1 else []
         return batch_script.condor(self.site, needs, [*arguments, *many], str(folder))
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         asked = self._rows(job)
         if asked is None:
             return ended_as(Path(job.folder)) or "waiting"
@@ -89,25 +89,25 @@ class Condor:
         known = ended_as(Path(job.folder))
         return known or ("cancelled" if _removed(job) else "lost")
 
-    def _rows(self, job: Job) -> list[dict[str, int]] | None:
+    def _rows(self, job: LaunchedJob) -> list[dict[str, int]] | None:
         """What is in the queue of it; None where HTCondor does not answer."""
         done = call(["condor_q", "-json", job.id])
         if done.returncode:
             return None
         return list(json.loads(done.stdout)) if done.stdout.strip() else []
 
-    def explain(self, job: Job) -> str:
+    def explain(self, job: LaunchedJob) -> str:
         rows = self._rows(job)
         if rows is None:
             return "HTCondor does not answer"
         held = [str(row["HoldReason"]) for row in rows if "HoldReason" in row]
         return f"held: {held[0]}" if held else "cancelled at the scheduler" if not rows and _removed(job) else ""
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         write_text(Path(job.folder) / "stop", "")
         call(["condor_rm", job.id])  # it gets SIGTERM, and its time to write a checkpoint
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         call(["condor_rm", job.id])
 
     def problems(self) -> list[str]:
@@ -115,7 +115,7 @@ class Condor:
         return [last_line(done.stderr)] if done.returncode else []
 
 
-def _removed(job: Job) -> bool:
+def _removed(job: LaunchedJob) -> bool:
     """Whether HTCondor's own log of the job says that it was removed (event 009)."""
     log = Path(job.folder) / "condor.log"
     return log.exists() and re.search(r"^009 ", log.read_text(), flags=re.MULTILINE) is not None

@@ -11,16 +11,16 @@ from typing import Literal, Protocol, TypeAlias
 
 from clew.errors import ConfigError, nearest
 
-State: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost", "cancelled"]
+JobState: TypeAlias = Literal["waiting", "running", "finished", "stopped", "failed", "lost", "cancelled"]
 """`stopped` can be resumed; `lost` ended without leaving an exit code; `cancelled` was taken away at the scheduler."""
-ENDS: tuple[State, ...] = ("finished", "stopped", "failed", "lost", "cancelled")
+END_STATES: tuple[JobState, ...] = ("finished", "stopped", "failed", "lost", "cancelled")
 LAUNCHERS = {
-    "local": "clew.jobs.launchers.detached:Detached",
-    "warm": "clew.jobs.launchers.warm:Warm",
-    "ranks": "clew.jobs.launchers.ranks:Ranks",
-    "packs": "clew.jobs.launchers.batching:Packs",
-    "slurm": "clew.jobs.launchers.slurm:Slurm",
-    "condor": "clew.jobs.launchers.condor:Condor",
+    "local": "clew.jobs.launchers.local:LocalLauncher",
+    "warm": "clew.jobs.launchers.warm:WarmLauncher",
+    "ranks": "clew.jobs.launchers.ranks:RanksLauncher",
+    "packs": "clew.jobs.launchers.batching:PackLauncher",
+    "slurm": "clew.jobs.launchers.slurm:SlurmLauncher",
+    "condor": "clew.jobs.launchers.condor:CondorLauncher",
 }
 """Names and where they lead."""
 ANYWHERE = ("slurm", "condor")
@@ -28,7 +28,7 @@ ANYWHERE = ("slurm", "condor")
 
 
 @dataclass(frozen=True)
-class Room:
+class Slot:
     """The part of a machine that a job may use. Launchers of other machines take the numbers for how much it needs."""
 
     cores: tuple[int, ...] = ()
@@ -37,7 +37,7 @@ class Room:
     """Numbers of accelerators; None: all."""
 
 
-def portion(cores: Sequence[int], place: int, slots: int) -> tuple[int, ...]:
+def core_share(cores: Sequence[int], place: int, slots: int) -> tuple[int, ...]:
     """Neighbouring cores for one of several slots, all of them dealt out; some share where there are too few."""
     if slots > len(cores):
         return (cores[place % len(cores)],)
@@ -45,7 +45,7 @@ def portion(cores: Sequence[int], place: int, slots: int) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Job:
+class LaunchedJob:
     """A command that a launcher has started. It can be written down and taken up by another process."""
 
     launcher: str
@@ -62,27 +62,27 @@ class Job:
 class Launcher(Protocol):
     """Starts a clew command (a spec and a verb, as the command line takes them), watches and stops it.
 
-    It holds nothing between calls: all it needs to know of a job is in the `Job`.
+    It holds nothing between calls: all it needs to know of a job is in the `LaunchedJob`.
     """
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
         """Begin `clew ARGUMENTS`, bound to `room`; `folder`, which is made, takes its output.
 
         Raises:
             RunError: it cannot be started.
         """
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         """How it is now."""
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         """Ask it to write a checkpoint and end; nothing happens where it has ended already."""
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         """End it with all its processes, whatever it does; nothing happens where it cannot be reached."""
 
 
-def find(name: str) -> Launcher:
+def find_launcher(name: str) -> Launcher:
     """The launcher of that name.
 
     Raises:
@@ -95,10 +95,10 @@ def find(name: str) -> Launcher:
     return made
 
 
-def watch(launcher: Launcher, job: Job, *, pause: float = 0.2) -> Iterator[State]:
+def watch(launcher: Launcher, job: LaunchedJob, *, pause: float = 0.2) -> Iterator[JobState]:
     """Every state a job goes through from now on, until it ends."""
-    before: State | None = None
-    while before not in ENDS:
+    before: JobState | None = None
+    while before not in END_STATES:
         now = launcher.state(job)
         if now != before:
             yield now

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clew.core.log_tail import last_line
 from clew.errors import ConfigError, RunError
-from clew.jobs.sites import Needs, Site
+from clew.jobs.sites import BatchRequest, Site
 
 _SCRIPTS = {"prun": "PrunScript", "phpo": "PhpoScript"}
 _DRY = """
@@ -25,7 +26,7 @@ OUTPUTS = ("model.safetensors", "metrics.json", "metrics.tgz")
 """What a training brings back, beside `userJobMetadata.json`, which PanDA keeps with the task."""
 
 
-def training(site: Site, needs: Needs, recipe: str, settings: Sequence[str], inputs: Sequence[str]) -> list[str]:
+def training(site: Site, needs: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str]) -> list[str]:
     """The words of prun: every job prepares its files and trains; its metrics come back with the task."""
     given = [word for setting in settings for word in ("--set", setting)]
     files = ["--grid", "%IN" if inputs else ""]
@@ -36,7 +37,7 @@ def training(site: Site, needs: Needs, recipe: str, settings: Sequence[str], inp
 
 def study(
     site: Site,
-    needs: Needs,
+    needs: BatchRequest,
     recipe: str,
     settings: Sequence[str],
     inputs: Sequence[str],
@@ -65,7 +66,7 @@ def study(
     return [*words, "--outDS", _out(site, needs), *_where(site), *site.panda.arguments]
 
 
-def _common(site: Site, needs: Needs, recipe: str, inputs: Sequence[str]) -> list[str]:
+def _common(site: Site, needs: BatchRequest, recipe: str, inputs: Sequence[str]) -> list[str]:
     words = ["--outDS", _out(site, needs), *_where(site), *site.panda.arguments]
     if Path(recipe).is_file():
         words.append("--useSandbox")  # the file travels with the task
@@ -85,7 +86,7 @@ def _image(site: Site) -> str:
     return image if "://" in image else f"docker://{image}"
 
 
-def _out(site: Site, needs: Needs) -> str:
+def _out(site: Site, needs: BatchRequest) -> str:
     if site.panda.out is None:
         raise ConfigError(f"{site.name}: give `panda.out`, the name of outputs, as user.YOU.{{name}}")
     return site.panda.out.replace("{name}", needs.name)
@@ -112,7 +113,7 @@ def dry(tool: str, words: Sequence[str], environment: Mapping[str, str]) -> dict
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        last = ((done.stderr or done.stdout).strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr or done.stdout)
         raise RunError(f"{tool} does not take the task: {last}")
     task: dict[str, Any] = json.loads(lines[-1])
     return task

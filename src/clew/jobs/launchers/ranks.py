@@ -6,33 +6,33 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from clew.jobs.launchers.detached import Detached, exit_file, visible
-from clew.jobs.launchers.launcher import Job, Room, State, portion
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, core_share
+from clew.jobs.launchers.local import LocalLauncher, exit_file, visible
 from clew.jobs.launchers.warm import fork
 
-_LOCAL = Detached()
+_LOCAL = LocalLauncher()
 
 
-class Ranks:
+class RanksLauncher:
     """A launcher of jobs of `ranks` processes; the numbers of all their keepers make a job's name."""
 
     def __init__(self, ranks: int = 1) -> None:
         self._ranks = ranks
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
-        here, port = room or Room(), free_port()
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
+        here, port = room or Slot(), free_port()
         each = [
             fork(
                 arguments,
                 folder=folder_of(folder, rank),
-                cores=portion(here.cores, rank, self._ranks) if here.cores else (),
+                cores=core_share(here.cores, rank, self._ranks) if here.cores else (),
                 environment={**visible(here), **environment(rank, self._ranks, rank, self._ranks, "127.0.0.1", port)},
             )
             for rank in range(self._ranks)
         ]
-        return Job("ranks", ",".join(job.id for job in each), str(folder))
+        return LaunchedJob("ranks", ",".join(job.id for job in each), str(folder))
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         members = _members(job)
         known = ended(Path(job.folder), len(members))
         if known is not None:
@@ -40,17 +40,17 @@ class Ranks:
         states = {_LOCAL.state(each) for each in members}
         return "running" if "running" in states else ended(Path(job.folder), len(members)) or "lost"
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         for each in _members(job):
             _LOCAL.stop(each)
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         for each in _members(job):
             _LOCAL.kill(each)
 
 
-def _members(job: Job) -> list[Job]:
-    return [Job("warm", name, str(folder_of(Path(job.folder), n))) for n, name in enumerate(job.id.split(","))]
+def _members(job: LaunchedJob) -> list[LaunchedJob]:
+    return [LaunchedJob("warm", name, str(folder_of(Path(job.folder), n))) for n, name in enumerate(job.id.split(","))]
 
 
 def folder_of(folder: Path, rank: int) -> Path:
@@ -58,7 +58,7 @@ def folder_of(folder: Path, rank: int) -> Path:
     return folder / f"rank-{rank}"
 
 
-def ended(folder: Path, ranks: int) -> State | None:
+def ended(folder: Path, ranks: int) -> JobState | None:
     """How a job ended all of whose ranks have left an exit code; None where some have not."""
     ends = [exit_file(folder_of(folder, rank)) for rank in range(ranks)]
     if not all(end.exists() for end in ends):

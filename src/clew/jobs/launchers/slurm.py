@@ -9,30 +9,39 @@ from pathlib import Path
 from clew.core.files import write_text
 from clew.errors import RunError
 from clew.jobs import batch_script
-from clew.jobs.launchers.detached import ended_as, exit_file
-from clew.jobs.launchers.launcher import Job, Room, State
-from clew.jobs.launchers.slurm_queue import OVER_MEMORY, STATES, Row, Table, accounted, call, last_line, over_memory
-from clew.jobs.sites import Needs, Site
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
+from clew.jobs.launchers.local import ended_as, exit_file
+from clew.jobs.launchers.slurm_queue import (
+    OVER_MEMORY,
+    STATES,
+    SlurmQueue,
+    SlurmRow,
+    accounted,
+    call,
+    last_line,
+    over_memory,
+)
+from clew.jobs.sites import BatchRequest, Site
 
 FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
 """What sbatch says where it would take the job later."""
 SILENT = ("Unable to contact", "did not answer")
-_table = Table()
+_table = SlurmQueue()
 _missed: dict[str, int] = {}
 """How often in a row Slurm did not know a job: one that was just handed in may be a moment late."""
 _PATIENCE = 3
-_ORDER: tuple[State, ...] = ("running", "waiting", "cancelled", "lost", "failed", "finished")
+_ORDER: tuple[JobState, ...] = ("running", "waiting", "cancelled", "lost", "failed", "finished")
 """Of an array: what the whole is when some are this."""
 
 
-class Slurm:
+class SlurmLauncher:
     """A launcher whose jobs go to a site's queue. Ranks are started by srun, by the MPI of the site."""
 
-    def __init__(self, site: Site | None = None, needs: Needs | None = None) -> None:
+    def __init__(self, site: Site | None = None, needs: BatchRequest | None = None) -> None:
         self.site = site or Site(name="slurm", scheduler="slurm")
-        self.needs = needs or Needs()
+        self.needs = needs or BatchRequest()
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
         place = folder.absolute()
         text = self.script(list(arguments), place, room)
         try:
@@ -45,9 +54,9 @@ class Slurm:
             shutil.rmtree(place)
             raise RunError(self.rejected(done.stderr))
         _table.asked = float("-inf")
-        return Job("slurm", done.stdout.strip().partition(";")[0], str(place))
+        return LaunchedJob("slurm", done.stdout.strip().partition(";")[0], str(place))
 
-    def script(self, arguments: list[str], folder: Path, room: Room | None = None) -> str:
+    def script(self, arguments: list[str], folder: Path, room: Slot | None = None) -> str:
         """What sbatch is given."""
         needs = self.needs
         if room is not None and room.cores:
@@ -71,7 +80,7 @@ class Slurm:
     def _hint(self) -> str:
         return f" (see `clew site check {self.site.name}`)"
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         known = ended_as(Path(job.folder))
         single = exit_file(Path(job.folder)).exists()
         if single and known == "finished":
@@ -85,7 +94,7 @@ class Slurm:
                 return _settled(state, known, asked=_asked(job))
         return self._unknown(job)
 
-    def _unknown(self, job: Job) -> State:
+    def _unknown(self, job: LaunchedJob) -> JobState:
         if _table.silent:
             return "waiting"
         _missed[job.id] = _missed.get(job.id, 0) + 1
@@ -94,13 +103,13 @@ class Slurm:
             return "waiting"
         return ended_as(Path(job.folder)) or "lost"
 
-    def _rows(self, job: Job, *, hurry: bool = False) -> list[Row]:
+    def _rows(self, job: LaunchedJob, *, hurry: bool = False) -> list[SlurmRow]:
         rows = _table.of(job.id, min(self.site.poll_seconds, 1) if hurry else self.site.poll_seconds)
         if rows:
             _missed.pop(job.id, None)
         return rows or ([] if _table.silent else accounted(job.id))
 
-    def explain(self, job: Job) -> str:
+    def explain(self, job: LaunchedJob) -> str:
         rows = self._rows(job)
         if _table.silent:
             return f"Slurm does not answer: {_table.silent}"
@@ -111,13 +120,13 @@ class Slurm:
             return OVER_MEMORY
         return "; ".join(words)
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         write_text(Path(job.folder) / "stop", "")
         call(["scancel", "--state=PENDING", job.id])
         call(["scancel", "--state=RUNNING", "--signal=TERM", job.id])
         _table.asked = float("-inf")
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         call(["scancel", job.id])
         _table.asked = float("-inf")
 
@@ -130,12 +139,12 @@ class Slurm:
         return [self.rejected(done.stderr).removesuffix(self._hint)] if done.returncode else []
 
 
-def _asked(job: Job) -> bool:
+def _asked(job: LaunchedJob) -> bool:
     """Whether it was us who had it stopped."""
     return (Path(job.folder) / "stop").exists()
 
 
-def _settled(state: State, known: State | None, *, asked: bool) -> State:
+def _settled(state: JobState, known: JobState | None, *, asked: bool) -> JobState:
     """What Slurm says, and what the job said itself: which knows more, but not whether it was cancelled."""
     if state in ("running", "waiting"):
         return state

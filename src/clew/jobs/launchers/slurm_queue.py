@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clew.core import log_tail
 from clew.errors import RunError
-from clew.jobs.launchers.launcher import State
+from clew.jobs.launchers.launcher import JobState
 from clew.jobs.sites import Site
 
-STATES: dict[str, State] = {
+STATES: dict[str, JobState] = {
     "PENDING": "waiting",
     "CONFIGURING": "waiting",
     "REQUEUED": "waiting",
@@ -78,7 +79,7 @@ _FULL = ("QOS", "Assoc", "MaxJob", "MaxSubmit", "JobArrayTaskLimit")
 
 
 @dataclass(frozen=True)
-class Row:
+class SlurmRow:
     """One job, or one of an array."""
 
     job: str
@@ -107,15 +108,15 @@ def _why(reason: str) -> str:
 
 
 @dataclass
-class Table:
+class SlurmQueue:
     """All jobs of this user, asked for at most every so often: many who look cost one question."""
 
-    rows: dict[str, list[Row]] = field(default_factory=dict)
+    rows: dict[str, list[SlurmRow]] = field(default_factory=dict)
     asked: float = float("-inf")
     silent: str = ""
     """What Slurm's commands said when they last did not answer; '' when they did."""
 
-    def of(self, job: str, pause: float) -> list[Row]:
+    def of(self, job: str, pause: float) -> list[SlurmRow]:
         """The rows of a job; none where Slurm knows it no more."""
         if time.monotonic() - self.asked >= pause:
             self.refresh()
@@ -134,11 +135,11 @@ class Table:
         self.rows = {}
         for line in done.stdout.splitlines():
             job, state, reason, nodes = (line.split("|", 3) + [""] * 3)[:4]
-            self.rows.setdefault(job, []).append(Row(job, state, reason, nodes))
+            self.rows.setdefault(job, []).append(SlurmRow(job, state, reason, nodes))
 
 
 @dataclass(frozen=True)
-class Nodes:
+class SiteCapacity:
     """What the nodes of a partition have together."""
 
     count: int
@@ -148,7 +149,7 @@ class Nodes:
     """Bytes."""
 
     @classmethod
-    def of(cls, site: Site) -> Nodes:
+    def of(cls, site: Site) -> SiteCapacity:
         """As Slurm has it.
 
         Raises:
@@ -164,13 +165,13 @@ class Nodes:
         return cls(len(cells), cpus, gpus, mebibytes * 2**20)
 
 
-def accounted(job: str) -> list[Row]:
+def accounted(job: str) -> list[SlurmRow]:
     """What the accounting remembers of a job that the controller forgot; nothing where there is no accounting."""
     done = call(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}", "--format=State,NodeList"])
     if done.returncode:
         return []
     cells = [line.split("|") for line in done.stdout.splitlines() if "|" in line]
-    return [Row(job, state.split()[0], "", nodes) for state, nodes, *_ in cells if state.split()]
+    return [SlurmRow(job, state.split()[0], "", nodes) for state, nodes, *_ in cells if state.split()]
 
 
 def over_memory(log: Path) -> bool:
@@ -197,6 +198,6 @@ def call(
 
 
 def last_line(text: str) -> str:
-    """The last words of a command, without its name in front."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].partition("error: ")[2] or lines[-1] if lines else "it said nothing"
+    """The last line that a command printed, without its name in front."""
+    line = log_tail.last_line(text)
+    return line.partition("error: ")[2] or line

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import RunError
-from clew.jobs.launchers.detached import Detached, named, visible
-from clew.jobs.launchers.launcher import Job, Room
+from clew.jobs.launchers.launcher import LaunchedJob, Slot
+from clew.jobs.launchers.local import LocalLauncher, named, visible
 
 _SERVER = "clew.jobs.launchers.warm_server"
 
@@ -34,15 +34,15 @@ _servers: list[_Server] = []
 """At most one: it serves this process, and ends with it."""
 
 
-class Warm(Detached):
-    """As `Detached`, but a job starts in milliseconds. It outlives the server, and whoever asked for it."""
+class WarmLauncher(LocalLauncher):
+    """As `LocalLauncher`, but a job starts in milliseconds. It outlives the server, and whoever asked for it."""
 
     def __init__(self, *, again: bool = False) -> None:
         """`again`: a process that ended a job well may do the next in the same room."""
         self._again = again
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
-        here = room or Room()
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
+        here = room or Slot()
         return fork(arguments, folder=folder, cores=here.cores, environment=visible(here), again=self._again)
 
 
@@ -53,7 +53,7 @@ def fork(
     cores: Sequence[int],
     environment: Mapping[str, str],
     again: bool = False,
-) -> Job:
+) -> LaunchedJob:
     """Begin `clew ARGUMENTS` on some cores, with more in its environment; `again`: in a process that did another
     before, where one is idle that was begun alike.
 
@@ -73,7 +73,7 @@ def fork(
         pid = _ask(request)
     except OSError as error:
         raise RunError(f"{folder}: cannot start a job there ({error})") from error
-    return Job("warm", named(pid), str(folder))
+    return LaunchedJob("warm", named(pid), str(folder))
 
 
 def ready(*recipes: str) -> None:

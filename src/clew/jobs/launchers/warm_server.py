@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 from clew.core.files import write_text
 from clew.errors import ClewError
 from clew.jobs import worker_process
-from clew.jobs.launchers.detached import bind, exit_file, pass_on
-from clew.jobs.leak_check import Residue, code_of
+from clew.jobs.launchers.local import bind, exit_file, pass_on
+from clew.jobs.leak_check import LeakCheck, code_of
 from clew.recipe import find
 from clew.runs.environment import versions
 
@@ -196,14 +196,14 @@ def _work(keeper: Connection, code: list[Path]) -> NoReturn:
     """The worker: one job, and others as long as nothing is left behind."""
     status: Any = 1
     try:
-        residue: Residue | None = None
+        residue: LeakCheck | None = None
         while True:
             request = keeper.recv()
             _print_to(Path(request["folder"]))
             if residue is None:
                 _settle(request)
                 importlib.import_module(_DATASETS).hold(_SPLITS if request["again"] else 0)
-                residue = Residue(code)
+                residue = LeakCheck(code)
             residue.renew()
             worker_process.begin()
             status = _run(request["arguments"])

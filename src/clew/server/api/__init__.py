@@ -10,7 +10,7 @@ SUBJECTS = (
     "records",
     "runs",
     "health",
-    "people",
+    "accounts",
     "admin",
     "overview",
     "metrics",

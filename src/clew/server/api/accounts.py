@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from clew.server.accounts import Caller, add_token, check_scopes, record, revoke, user_named
+from clew.server.accounts.callers import Caller, add_token, check_scopes, record, revoke, user_named
 from clew.server.api.dependencies import (
     COOKIE,
     PROBLEMS,
@@ -24,9 +24,9 @@ from clew.server.api.dependencies import (
     allowed,
 )
 from clew.server.database.tables import groups, tokens
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError, forbidden
 from clew.server.service import Service
-from clew.server.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["people"], responses=PROBLEMS)
 _SESSION = 12 * 3600.0

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from clew.server.accounts import add_user, group_named, record, user_named
+from clew.server.accounts.callers import add_user, group_named, record, user_named
 from clew.server.api.dependencies import PROBLEMS, Admin, After, Anybody, Body, Limit, Page, ServiceOf, Word, page
 from clew.server.database.tables import audit, groups, members, users
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError
-from clew.server.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["people"], responses=PROBLEMS)
 Called = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]

@@ -12,16 +12,16 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.client.agent_messages import Agent, Answer, Introduction, Kept, Known, Poll, Size
 from clew.client.job import Result
-from clew.server import agents, jobs, queue
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import LARGEST, PROBLEMS, AgentOf, Number, Page, Reader, ServiceOf, Submitter
 from clew.server.database.tables import jobs as table
-from clew.server.job_logs import LEAST, MOST, Logs
-from clew.server.notifications import heard
+from clew.server.database.writer import Change
+from clew.server.events.notifications import heard
+from clew.server.jobs import actions, agents, queue
+from clew.server.jobs.job_logs import LEAST, MOST, Logs
 from clew.server.problems import RefusedError
-from clew.server.quota import left
 from clew.server.service import Service
-from clew.server.writer import Change
+from clew.server.storage.quota import left
 
 router = APIRouter(prefix="/api/v1", tags=["agents"], responses=PROBLEMS)
 _PIECE = 1_000_000
@@ -51,7 +51,7 @@ async def dismiss(service: ServiceOf, caller: Submitter, agent: Number) -> None:
 async def poll(request: Request, service: ServiceOf, caller: AgentOf, agent: Number, body: Poll) -> Answer:
     """What is there to do; the answer comes when there is something, or after `wait` seconds."""
     end, first = time.monotonic() + body.wait, True
-    with service.hub.listening(jobs.QUEUE) as ear:
+    with service.hub.listening(actions.QUEUE) as ear:
         while True:
             work = partial(agents.answer, service=service, caller=caller, agent=agent, poll=body, first=first)
             found = await service.write_soon(work)
@@ -72,7 +72,7 @@ async def report(service: ServiceOf, caller: AgentOf, agent: Number, job: Number
         agents.owned(change.connection, caller, agent)
         queue.seen(change, agent, now=time.time())
         kept = queue.report(change, agent, job, body)
-        change.tell(jobs.ALL, jobs.topic(job), *(() if body.state == "running" else (jobs.QUEUE,)))
+        change.tell(actions.ALL, actions.topic(job), *(() if body.state == "running" else (actions.QUEUE,)))
         if body.state != "running":
             change.after.append(service.people.forget)
         return kept
@@ -98,7 +98,7 @@ async def append(
     if len(data) > _PIECE:
         raise RefusedError(413, f"more than {_PIECE:,} bytes at a time", do="send less at a time")
     size = await run_in_threadpool(_append, service, caller, agent, job, attempt, offset, data)
-    service.hub.tell([jobs.topic(job)])
+    service.hub.tell([actions.topic(job)])
     return Size(size=size)
 
 

@@ -14,7 +14,7 @@ from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from clew.client.artefacts import ArtefactInfo
-from clew.server.accounts import Caller, record
+from clew.server.accounts.callers import Caller, record
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -29,12 +29,12 @@ from clew.server.api.dependencies import (
     one,
     page,
 )
-from clew.server.artefact_store import Blob
 from clew.server.database.tables import artefacts, blobs, runs
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError, missing
-from clew.server.quota import full, left
-from clew.server.range_response import ranged
-from clew.server.writer import Change
+from clew.server.storage.artefact_store import Blob
+from clew.server.storage.quota import full, left
+from clew.server.storage.range_response import ranged
 
 router = APIRouter(prefix="/api/v1", tags=["artefacts"], responses=PROBLEMS)
 Kind = Literal["checkpoint", "model", "plot", "report", "log", "file"]

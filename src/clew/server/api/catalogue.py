@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from clew.client.datasets import DatasetInfo
-from clew.server.accounts import record
+from clew.server.accounts.callers import record
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -29,8 +29,8 @@ from clew.server.api.dependencies import (
     page,
 )
 from clew.server.database.tables import benchmarks, datasets, runs
+from clew.server.database.writer import Change
 from clew.server.problems import missing
-from clew.server.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
 
@@ -188,18 +188,18 @@ def get_benchmark(service: ServiceOf, caller: Reader, number: Number) -> Benchma
 @router.get("/recipes")
 def list_recipes(caller: Reader) -> list[RecipeRow]:
     """Those that clew brings. Anybody's own travel with their jobs, and are never loaded here."""
-    from clew.recipe import SHIPPED
+    from clew.recipe import shipped
 
-    return [RecipeRow(name=name, summary=_summary(name)) for name in sorted(SHIPPED)]
+    return [RecipeRow(name=name, summary=_summary(name)) for name in sorted(shipped())]
 
 
 @router.get("/recipes/{name}", response_model_by_alias=True)
 def get_recipe(caller: Reader, name: Annotated[str, Path(max_length=64)]) -> RecipeSchema:
     """The schema of a recipe's document, from which a form can be made, and every default."""
-    from clew.recipe import SHIPPED, find
+    from clew.recipe import find, shipped
     from clew.settings import load_settings, settings_schema
 
-    if name not in SHIPPED:
+    if name not in shipped():
         raise missing("recipe", name)
     return RecipeSchema(
         name=name,

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Data
 from clew.core.config import Section
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.problems import Problem, forbidden, missing
 from clew.server.service import Service
 

@@ -12,12 +12,12 @@ from fastapi import APIRouter, Header
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import PROBLEMS, Number, Reader, ServiceOf, Watcher
 from clew.server.api.runs import listed, rows
 from clew.server.database.tables import points, runs, streams, summary
-from clew.server.notifications import heard
-from clew.server.server_sent_events import EVENTS, event, streaming
+from clew.server.events.notifications import heard
+from clew.server.events.server_sent_events import EVENTS, event, streaming
 from clew.server.service import Service
 
 router = APIRouter(prefix="/api/v1", tags=["events"])

@@ -11,14 +11,14 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import ENDS, Job, JobDetail, JobEvent, Kind, State, Submission
-from clew.server import jobs
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import LARGEST, PROBLEMS, After, Limit, Number, Page, Reader, ServiceOf, Submitter
-from clew.server.job_logs import Logs
-from clew.server.notifications import heard
-from clew.server.server_sent_events import EVENTS, event, streaming
+from clew.server.database.writer import Change
+from clew.server.events.notifications import heard
+from clew.server.events.server_sent_events import EVENTS, event, streaming
+from clew.server.jobs import actions
+from clew.server.jobs.job_logs import Logs
 from clew.server.service import Service
-from clew.server.writer import Change
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], responses=PROBLEMS)
 _BEAT = 15.0
@@ -40,7 +40,7 @@ class LogPiece(BaseModel):
 @router.post("/jobs", status_code=201)
 async def submit(service: ServiceOf, caller: Submitter, body: Submission) -> JobDetail:
     """Put a job into the queue. Sent again with the same `uid` it is the same job."""
-    job = await service.write_soon(lambda change: jobs.submit(change, caller, body))
+    job = await service.write_soon(lambda change: actions.submit(change, caller, body))
     return await run_in_threadpool(_one, service, caller, job)
 
 
@@ -56,7 +56,7 @@ def list_jobs(
 ) -> Page[Job]:
     """Jobs that I may see, the newest first."""
     with service.database.read() as connection:
-        found = jobs.listed(
+        found = actions.listed(
             connection, caller, state=state or (), kind=kind, owner=owner, limit=limit + 1, before=after
         )
     return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
@@ -71,13 +71,13 @@ def get_job(service: ServiceOf, caller: Reader, job: Number) -> JobDetail:
 @router.post("/jobs/{job}/cancel")
 async def cancel(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Have it end: at once where it waits, soon where it runs."""
-    return await _changed(service, caller, job, jobs.cancel)
+    return await _changed(service, caller, job, actions.cancel)
 
 
 @router.post("/jobs/{job}/requeue")
 async def requeue(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """Put one that ended early back into the queue; it goes on where it stopped."""
-    return await _changed(service, caller, job, jobs.requeue)
+    return await _changed(service, caller, job, actions.requeue)
 
 
 async def _changed(service: Service, caller: Caller, job: int, act: Callable[[Change, Caller, int], None]) -> JobDetail:
@@ -92,7 +92,7 @@ async def _changed(service: Service, caller: Caller, job: int, act: Callable[[Ch
 @router.post("/jobs/{job}/retry", status_code=201)
 async def retry(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail:
     """A new job like this one, from the start."""
-    new = await service.write_soon(lambda change: jobs.retry(change, caller, job))
+    new = await service.write_soon(lambda change: actions.retry(change, caller, job))
     return await run_in_threadpool(_one, service, caller, new)
 
 
@@ -100,8 +100,8 @@ async def retry(service: ServiceOf, caller: Submitter, job: Number) -> JobDetail
 def history(service: ServiceOf, caller: Reader, job: Number, limit: Limit = 100, after: After = None) -> Page[JobEvent]:
     """What happened to it, the oldest first."""
     with service.database.read() as connection:
-        jobs.find(connection, caller, job)
-        found = [JobEvent(**row) for row in jobs.events(connection, job, limit=limit + 1, after=after or 0)]
+        actions.find(connection, caller, job)
+        found = [JobEvent(**row) for row in actions.events(connection, job, limit=limit + 1, after=after or 0)]
     return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
 
 
@@ -133,7 +133,7 @@ async def events(
 
 async def _stream(service: Service, caller: Caller, job: int, attempt: int | None, begin: int) -> AsyncGenerator[str]:
     before: JobDetail | None = None
-    with service.hub.listening(jobs.topic(job)) as ear:
+    with service.hub.listening(actions.topic(job)) as ear:
         while not service.hub.stopping:
             now = await run_in_threadpool(_one, service, caller, job)
             if attempt not in (None, now.attempt):
@@ -156,7 +156,7 @@ async def _stream(service: Service, caller: Caller, job: int, attempt: int | Non
 
 def _one(service: Service, caller: Caller, job: int) -> JobDetail:
     with service.database.read() as connection:
-        return jobs.one(connection, caller, job)
+        return actions.one(connection, caller, job)
 
 
 def _piece(service: Service, job: Job, attempt: int | None, begin: int, limit: int) -> LogPiece:

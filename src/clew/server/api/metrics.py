@@ -9,9 +9,9 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
 from clew.server.api.dependencies import PROBLEMS, Number, ServiceOf, Text, Watcher, one
-from clew.server.curves import Curve, Window, curve, measured
 from clew.server.database.tables import runs
 from clew.server.problems import missing
+from clew.server.runs.curves import Curve, Window, curve, measured
 
 router = APIRouter(prefix="/api/v1/runs/{number}", tags=["metrics"], responses=PROBLEMS)
 _EXTENT = 1e15

@@ -9,11 +9,11 @@ import sqlalchemy as sa
 from fastapi import APIRouter
 from pydantic import BaseModel
 
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import PROBLEMS, Reader, ServiceOf
 from clew.server.api.runs import RunRow, listed, rows
 from clew.server.database.tables import agents, jobs, runs
-from clew.server.quota import quota, used
+from clew.server.storage.quota import quota, used
 
 router = APIRouter(prefix="/api/v1", tags=["overview"], responses=PROBLEMS)
 _FEW = 20

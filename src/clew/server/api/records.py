@@ -17,8 +17,8 @@ from clew.server.api.dependencies import LARGEST, PROBLEMS, Body, Limit, Number,
 from clew.server.api.fast_routes import quick
 from clew.server.api.runs import expected
 from clew.server.database.tables import records, runs, streams
-from clew.server.ingestion import Batch
-from clew.server.record_numbers import LATEST
+from clew.server.runs.ingestion import Batch
+from clew.server.runs.record_numbers import LATEST
 
 router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from clew.client.runs import RunInfo
-from clew.server.accounts import Caller, record
+from clew.server.accounts.callers import Caller, record
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -32,10 +32,10 @@ from clew.server.api.dependencies import (
 )
 from clew.server.api.fast_routes import quick
 from clew.server.database.tables import groups, runs, streams, tags, users
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError
-from clew.server.recompute import erase
-from clew.server.run_state import BEGINNING
-from clew.server.writer import Change
+from clew.server.runs.recompute import erase
+from clew.server.runs.run_state import BEGINNING
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
 _LISTED = [column for column in runs.c if column.name not in ("config", "environment")]

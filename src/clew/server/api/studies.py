@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from clew.client.trial import Ask, Asked, Heard, NewStudy, Reported, StudyFacts, StudyRow, Told, Trial, Trials, Verdict
-from clew.server import trials
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import PROBLEMS, After, Limit, Number, Page, Reader, ServiceOf, Submitter, needs
-from clew.server.studies import Studies
+from clew.server.studies import study_rows
+from clew.server.studies.open_studies import Studies
 
 router = APIRouter(prefix="/api/v1", tags=["studies"], responses=PROBLEMS)
 StudyPusher = Annotated[Caller, Depends(needs("submit", "job"))]
@@ -29,14 +29,14 @@ def make_study(service: ServiceOf, opened: StudiesOf, caller: StudyPusher, body:
     """Begin a study here, or with `elsewhere` make a place for one that is pushed."""
     number = opened.make(caller, body)
     with service.database.read() as connection:
-        return trials.one(connection, caller, number)
+        return study_rows.one(connection, caller, number)
 
 
 @router.get("/studies")
 def list_studies(service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None) -> Page[StudyRow]:
     """Those I see, newest first."""
     with service.database.read() as connection:
-        found = trials.listed(connection, caller, limit=limit + 1, before=after)
+        found = study_rows.listed(connection, caller, limit=limit + 1, before=after)
     return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
 
 
@@ -44,7 +44,7 @@ def list_studies(service: ServiceOf, caller: Reader, limit: Limit = 100, after: 
 def get_study(service: ServiceOf, caller: Reader, study: Number) -> StudyFacts:
     """One, with its settings and the best trial, or the front."""
     with service.database.read() as connection:
-        return trials.one(connection, caller, study)
+        return study_rows.one(connection, caller, study)
 
 
 @router.get("/studies/{study}/trials")
@@ -53,7 +53,7 @@ def list_trials(
 ) -> Page[Trial]:
     """Its trials, in order of number."""
     with service.database.read() as connection:
-        found = trials.outcomes(connection, caller, study, limit=limit + 1, after=after)
+        found = study_rows.outcomes(connection, caller, study, limit=limit + 1, after=after)
     return Page(items=found[:limit], next=found[limit - 1].number if len(found) > limit else None)
 
 
@@ -86,6 +86,6 @@ def tell(opened: StudiesOf, caller: Submitter, study: Number, body: Told) -> Hea
 def best(service: ServiceOf, caller: Reader, study: Number) -> list[Trial]:
     """The best trial, or the front; none before one is complete."""
     with service.database.read() as connection:
-        numbers = [each["number"] for each in trials.one(connection, caller, study).best]
-        found = [trials.outcomes(connection, caller, study, limit=1, after=number - 1) for number in numbers]
+        numbers = [each["number"] for each in study_rows.one(connection, caller, study).best]
+        found = [study_rows.outcomes(connection, caller, study, limit=1, after=number - 1) for number in numbers]
     return [trial for each in found for trial in each]

@@ -8,14 +8,14 @@ import sqlalchemy as sa
 from fastapi import Request, Response
 
 from clew.client.job import ACTIVE
-from clew.server import quota
-from clew.server.accounts import SCOPES, Caller
+from clew.server.accounts.callers import SCOPES, Caller
 from clew.server.api import accounts as api
 from clew.server.api import admin
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import size
 from clew.server.database.tables import groups, jobs, runs
 from clew.server.service import Service
+from clew.server.storage import quota
 
 router = layout.router()
 

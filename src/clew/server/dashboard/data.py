@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from fastapi import Path, Query, Request, Response
 
 from clew.runs.comparison import flat, text
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.runs import listed, rows
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import size

@@ -14,7 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from clew.runs.records import finite
-from clew.server.record_numbers import LATEST
+from clew.server.runs.record_numbers import LATEST
 
 _NONE = "–"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

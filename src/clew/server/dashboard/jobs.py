@@ -9,11 +9,11 @@ from fastapi import Query, Request, Response
 
 from clew.client.job import Job, Resources
 from clew.core.config import to_yaml
-from clew.server import jobs as kept
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import length, size
-from clew.server.job_logs import Logs
+from clew.server.jobs import actions as kept
+from clew.server.jobs.job_logs import Logs
 
 router = layout.router()
 STATES = ("waiting", "claimed", "running", "done", "failed", "cancelled", "lost")

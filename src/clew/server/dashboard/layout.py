@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
 from clew.errors import UserError
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import COOKIE, address_of
 from clew.server.dashboard import render
 from clew.server.database.tables import jobs, runs

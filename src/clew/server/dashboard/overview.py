@@ -9,14 +9,14 @@ import sqlalchemy as sa
 from fastapi import Request, Response
 
 from clew.client.agent_messages import Agent
-from clew.server import agents
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.runs import listed, rows
 from clew.server.dashboard import layout
 from clew.server.dashboard.jobs import shown
 from clew.server.dashboard.run_cards import glimpses
 from clew.server.database.tables import jobs, runs
-from clew.server.jobs import listed as listed_jobs
+from clew.server.jobs import agents
+from clew.server.jobs.actions import listed as listed_jobs
 
 router = layout.router()
 _DAY = 86400.0

@@ -14,20 +14,20 @@ from fastapi import Request, Response
 from clew.client.job import JobDetail
 from clew.core.config import to_yaml
 from clew.figure import COLOURS
-from clew.recipe import SHIPPED
+from clew.recipe import shipped
 from clew.runs.comparison import flat, text
 from clew.runs.failure import words
-from clew.server import jobs
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import one
 from clew.server.api.runs import listed, rows
-from clew.server.curves import Window, curve
 from clew.server.dashboard import files, layout, panels
 from clew.server.dashboard.formatting import ago, length, number, percent, short, size
 from clew.server.dashboard.run_cards import glimpses, summaries
 from clew.server.database.tables import records, runs, streams
-from clew.server.job_logs import Logs
+from clew.server.jobs import actions
+from clew.server.jobs.job_logs import Logs
 from clew.server.problems import RefusedError, missing
+from clew.server.runs.curves import Window, curve
 from clew.server.service import Service
 
 _LAST = 20
@@ -100,7 +100,7 @@ def _look(service: Service, connection: sa.Connection, viewer: Caller, number: i
     job = None
     if row.job is not None:
         try:
-            job = jobs.one(connection, viewer, row.job)
+            job = actions.one(connection, viewer, row.job)
         except RefusedError:
             job = None
     return _Sight(service, connection, viewer, row, run, known, job)
@@ -228,7 +228,7 @@ def _settings(sight: _Sight) -> dict[str, Any]:
     return {
         "yaml": to_yaml(config) if config else "",
         "may_submit": "submit" in sight.viewer.scopes,
-        "recipe_known": sight.row.recipe in SHIPPED,
+        "recipe_known": sight.row.recipe in shipped(),
     }
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from fastapi import Query, Request, Response
 
 from clew.runs.folder import STATES
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import Number
 from clew.server.api.runs import RunRow, listed, rows
 from clew.server.dashboard import layout, run

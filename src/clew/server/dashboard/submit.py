@@ -11,13 +11,13 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Submission
 from clew.errors import UserError
-from clew.server import jobs
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import one
 from clew.server.dashboard import layout
 from clew.server.dashboard.login import form as sent
 from clew.server.dashboard.submit_form import KINDS, Field, Form, make, messages, shipped, told
 from clew.server.database.tables import runs
+from clew.server.jobs import actions
 from clew.server.problems import RefusedError, forbidden
 
 router = layout.router()
@@ -105,7 +105,7 @@ def _submitted(request: Request, viewer: Caller, given: dict[str, str]) -> Respo
     if document is None or made is None:
         return _page(request, form, fields, form.wrong or "Not submitted: see the fields in red.", status=422)
     try:
-        number = request.app.state.service.write(lambda change: jobs.submit(change, viewer, made))
+        number = request.app.state.service.write(lambda change: actions.submit(change, viewer, made))
     except RefusedError as error:
         return _page(request, form, fields, f"{error}. {error.do}", status=error.status)
     return RedirectResponse(f"/jobs/{number}", 303)

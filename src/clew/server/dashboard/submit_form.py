@@ -192,7 +192,7 @@ def make(recipe: str, kind: str) -> Form:
 
 def shipped() -> list[str]:
     """The recipes that come with clew."""
-    return list(recipes.SHIPPED)
+    return list(recipes.shipped())
 
 
 @cache
@@ -204,8 +204,8 @@ def told(recipe: str) -> str:
 def _known(recipe: str) -> str:
     from clew.errors import RecipeError, nearest
 
-    if recipe not in recipes.SHIPPED:
-        raise RecipeError(f"no shipped recipe '{Path(recipe).name}'{nearest(recipe, recipes.SHIPPED)}")
+    if recipe not in recipes.shipped():
+        raise RecipeError(f"no shipped recipe '{Path(recipe).name}'{nearest(recipe, recipes.shipped())}")
     return recipe
 
 

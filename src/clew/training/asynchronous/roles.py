@@ -16,7 +16,7 @@ from torch import Tensor
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, LostPeerError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
 from clew.runs import Run, Writer
 from clew.training import batch_size_search
@@ -60,7 +60,7 @@ def run_rank(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: Place,
+    place: RankInfo,
     *,
     store: Any = None,
     resume: bool = False,
@@ -76,7 +76,7 @@ def run_rank(
             rank.over = _play(run, recipe, config, place, store, rank, resume=resume)
 
 
-def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, writer: Writer) -> TrainConfig:
+def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer) -> TrainConfig:
     """The settings with a batch size in them; the coordinator finds one where none was given."""
     if isinstance(config.batch_size, int):
         return config
@@ -95,7 +95,7 @@ def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: A
 
 
 def _play(
-    run: Run, recipe: Recipe, config: TrainConfig, place: Place, store: Any, rank: RankSession, *, resume: bool
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, rank: RankSession, *, resume: bool
 ) -> str:
     """This rank's part; why the training ended before its last epoch, if it did."""
     writer, stop = rank.writer, rank.stop
@@ -183,7 +183,7 @@ def work(
             raise
 
 
-def _post(config: TrainConfig, place: Place, roles: Roles, store: Any) -> Post:
+def _post(config: TrainConfig, place: RankInfo, roles: Roles, store: Any) -> Post:
     """How this rank reaches the others."""
     if _over_mpi(config, place):
         from clew.training.asynchronous.messaging.mpi import Mpi
@@ -209,7 +209,7 @@ def _post(config: TrainConfig, place: Place, roles: Roles, store: Any) -> Post:
     return client if server is None else Joint(server, client)
 
 
-def _over_mpi(config: TrainConfig, place: Place) -> bool:
+def _over_mpi(config: TrainConfig, place: RankInfo) -> bool:
     if config.central.comm == "tcp":
         return False
     if config.central.comm == "auto" and not _starts_mpi(place):
@@ -227,7 +227,7 @@ def _over_mpi(config: TrainConfig, place: Place) -> bool:
     return there == place.ranks
 
 
-def _starts_mpi(place: Place) -> bool:
+def _starts_mpi(place: RankInfo) -> bool:
     """Whether whoever started the ranks gave MPI something to meet by: without it, some libraries end the process."""
     if place.launcher == "srun":
         return any(name in os.environ for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))

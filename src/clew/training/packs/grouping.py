@@ -12,7 +12,7 @@ from torch import nn
 
 from clew.core.config import to_data
 from clew.errors import ConfigError
-from clew.models.columns import ColumnsRecipe
+from clew.models.columns import Columns
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.training.engine import make_optimizer
@@ -69,7 +69,7 @@ def model_of(recipe: Recipe, config: TrainConfig) -> nn.Module:
 
 def handed(recipe: Recipe) -> Any:
     """The model that was handed over in Python, if one was: one object, with weights already."""
-    return recipe.handed if isinstance(recipe, ColumnsRecipe) else None
+    return recipe.handed if isinstance(recipe, Columns) else None
 
 
 def _anew(model: nn.Module) -> nn.Module:

@@ -15,7 +15,7 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, LeaseError, RunError, StoppedError
 from clew.jobs.lease import Lease
-from clew.jobs.rank_info import Place
+from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
@@ -162,7 +162,7 @@ def _alone(lane: Lane) -> tuple[int, str]:
         lane.end(FAILED, told, "ConfigError")
         return FAILED, told
     try:
-        run_rank(lane.run, lane.recipe, lane.config, Place(), resume=lane.state is not None, lease=lane.lease)
+        run_rank(lane.run, lane.recipe, lane.config, RankInfo(), resume=lane.state is not None, lease=lane.lease)
     except StoppedError as error:
         return STOPPED, str(error)
     except LeaseError as error:

@@ -10,11 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.client.job import ACTIVE, ENDS, Job, JobDetail, Order, Submission
-from clew.server import queue
-from clew.server.accounts import Caller, add_token, record
+from clew.server.accounts.callers import Caller, add_token, record
 from clew.server.database.tables import agents, datasets, groups, job_events, jobs, runs, users
+from clew.server.database.writer import Change
+from clew.server.jobs import queue
 from clew.server.problems import RefusedError, missing
-from clew.server.writer import Change
 
 QUEUE = "queue"
 """The topic that agents listen to."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from clew.server.database.tables import SPAN, points, records, spans, streams, summary
-from clew.server.ingestion_rows import Metric
-from clew.server.writer import Change
+from clew.server.database.writer import Change
+from clew.server.runs.ingestion_rows import Metric
 
 
 def sum_up(change: Change, own: sa.ColumnElement[bool], begin: int, end: int) -> None:

@@ -29,7 +29,7 @@ def configuration(level: str) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"lines": {"()": "clew.server.logs.Lines"}},
+        "formatters": {"lines": {"()": "clew.server.monitoring.log_format.Lines"}},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
         "loggers": {
             "clew.server": {"handlers": ["stderr"], "level": level.upper(), "propagate": False},

@@ -6,7 +6,7 @@ from typing import Any
 
 from clew.runs.folder import STATES
 from clew.runs.records import Record
-from clew.server.record_numbers import LEAD, number, text, whole
+from clew.server.runs.record_numbers import LEAD, number, text, whole
 
 FACTS: tuple[str, ...] = (
     "state",

@@ -19,12 +19,12 @@ import sqlalchemy as sa
 
 from clew.client.trial import Ask, Asked, NewStudy, Reported, Told, Trial
 from clew.errors import RunError
-from clew.server.accounts import Caller, record
+from clew.server.accounts.callers import Caller, record
 from clew.server.database.tables import studies
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError, forbidden
 from clew.server.service import Service
-from clew.server.trials import TOPIC, best_of, look, put, settle, topic
-from clew.server.writer import Change
+from clew.server.studies.study_rows import TOPIC, best_of, look, put, settle, topic
 from clew.tuning.config import TuneConfig
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from clew.server.database import bulk
 from clew.server.database.tables import points, records, runs, spans, streams, summary, to_json
-from clew.server.run_state import FACTS, TIMES
-from clew.server.writer import Change
+from clew.server.database.writer import Change
+from clew.server.runs.run_state import FACTS, TIMES
 
 MEASURED = ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
 _RECORD = ("stream", "seq", "time", "kind", "body")

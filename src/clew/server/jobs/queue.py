@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from clew.client.job import ACTIVE, STOPPED, Held, Resources, Result, Slots, left
 from clew.server.database.tables import agents, job_events, jobs, members, tokens, users
-from clew.server.writer import Change
+from clew.server.database.writer import Change
 
 LEASE = 60.0
 """Seconds of silence after which an agent is taken to be gone."""

@@ -9,13 +9,13 @@ import sqlalchemy as sa
 
 from clew.client.agent_messages import Agent, Answer, Introduction, Poll
 from clew.client.job import ACTIVE, Resources
-from clew.server import jobs, queue
-from clew.server.accounts import Caller, record
+from clew.server.accounts.callers import Caller, record
 from clew.server.database.tables import agents, groups, users
 from clew.server.database.tables import jobs as job_table
+from clew.server.database.writer import Change
+from clew.server.jobs import actions, queue
 from clew.server.problems import RefusedError, missing
 from clew.server.service import Service
-from clew.server.writer import Change
 
 
 def introduce(change: Change, caller: Caller, given: Introduction) -> int:
@@ -61,10 +61,10 @@ def answer(change: Change, service: Service, caller: Caller, agent: int, poll: P
     queue.seen(change, agent, load=None if poll.load is None else poll.load.model_dump(), now=now)
     again, foreign = queue.compare(change, agent, poll.held, now=now) if first else ([], [])
     new = queue.claim(change, agent, quota=service.config.limits.quota_jobs, now=now)
-    orders = tuple(jobs.order(change, job) for job in (*again, *new))
+    orders = tuple(actions.order(change, job) for job in (*again, *new))
     if orders or foreign:
         change.after.append(service.people.forget)
-        change.tell(jobs.ALL, *(jobs.topic(job) for job in (*again, *new)))
+        change.tell(actions.ALL, *(actions.topic(job) for job in (*again, *new)))
     return Answer(orders=orders, cancel=tuple(queue.to_cancel(change, agent)), drop=tuple(foreign))
 
 
@@ -104,7 +104,7 @@ def dismiss(change: Change, caller: Caller, agent: int) -> None:
     row = change.execute(sa.select(agents).where(agents.c.id == agent)).one_or_none()
     if row is None or not (caller.admin or row.owner == caller.user):
         raise missing("agent", agent)
-    if jobs.active(change.connection, agent):
+    if actions.active(change.connection, agent):
         raise RefusedError(409, f"agent {row.name} has jobs", do="cancel them, or wait")
     change.execute(agents.delete().where(agents.c.id == agent))
     record(change, caller, "dismiss", f"agent:{agent}", name=row.name)

@@ -16,12 +16,12 @@ import sqlalchemy as sa
 
 from clew.runs.records import Record
 from clew.server.database.tables import SPAN, points, records, runs, spans, streams, summary, to_json
-from clew.server.ingestion_rows import MEASURED, Known, Metric, Rows, Span, Stream
+from clew.server.database.writer import Change
 from clew.server.problems import missing
-from clew.server.recompute import counted_again, sum_up
-from clew.server.record_numbers import LEAD, SPEED, number, numbers, whole
-from clew.server.run_state import BEGINNING, FACTS, TIMES, story
-from clew.server.writer import Change
+from clew.server.runs.ingestion_rows import MEASURED, Known, Metric, Rows, Span, Stream
+from clew.server.runs.recompute import counted_again, sum_up
+from clew.server.runs.record_numbers import LEAD, SPEED, number, numbers, whole
+from clew.server.runs.run_state import BEGINNING, FACTS, TIMES, story
 
 _METRICS = 2000
 """Of a run; what comes with more names stays in the records."""

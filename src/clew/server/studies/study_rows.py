@@ -9,10 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from clew.client.trial import StudyFacts, StudyRow, Trial
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.database.tables import groups, studies, trials, users
+from clew.server.database.writer import Change
 from clew.server.problems import missing
-from clew.server.writer import Change
 
 TOPIC = "studies"
 

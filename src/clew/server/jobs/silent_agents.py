@@ -8,9 +8,9 @@ import logging
 import time
 
 from clew.errors import ClewError
-from clew.server import jobs, queue
+from clew.server.database.writer import Change
+from clew.server.jobs import actions, queue
 from clew.server.service import Service
-from clew.server.writer import Change
 
 _LOG = logging.getLogger("clew.server")
 _PAUSE = 5.0
@@ -24,7 +24,7 @@ async def watch(service: Service) -> None:
         found = queue.sweep(change, since=since)
         if found:
             _LOG.warning("agents fell silent: jobs %s", found)
-            change.tell(jobs.QUEUE, jobs.ALL, *map(jobs.topic, found))
+            change.tell(actions.QUEUE, actions.ALL, *map(actions.topic, found))
             change.after.append(service.people.forget)
 
     while not service.hub.stopping:

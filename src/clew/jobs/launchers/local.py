@@ -15,21 +15,22 @@ from types import FrameType
 import psutil
 
 from clew.core.files import write_text
+from clew.core.process import running_process
 from clew.errors import RunError
-from clew.jobs.launchers.launcher import Job, Room, State
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
 
 _CLEW = "from clew.cli.main import run; run()"
-_ENDS: dict[str, State] = {"0": "finished", "75": "stopped"}
+_ENDS: dict[str, JobState] = {"0": "finished", "75": "stopped"}
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _keepers: list[subprocess.Popen[bytes]] = []
 """Those this process started: Python complains of a process object that goes before its process does."""
 
 
-class Detached:
+class LocalLauncher:
     """A process in a session of its own, under a keeper that writes down how it ended."""
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Room | None = None) -> Job:
-        here = room or Room()
+    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
+        here = room or Slot()
         try:
             folder.mkdir(parents=True)
             with (folder / "log.txt").open("wb") as log:
@@ -44,9 +45,9 @@ class Detached:
         except OSError as error:
             raise RunError(f"{folder}: cannot start a job there ({error})") from error
         _keepers.append(keeper)
-        return Job("local", named(keeper.pid), str(folder))
+        return LaunchedJob("local", named(keeper.pid), str(folder))
 
-    def state(self, job: Job) -> State:
+    def state(self, job: LaunchedJob) -> JobState:
         file = exit_file(Path(job.folder))
         if file.exists():
             return _ENDS.get(file.read_text().strip(), "failed")
@@ -54,19 +55,19 @@ class Detached:
             return "running"
         return _ENDS.get(file.read_text().strip(), "failed") if file.exists() else "lost"
 
-    def stop(self, job: Job) -> None:
+    def stop(self, job: LaunchedJob) -> None:
         keeper = _keeper(job)
         if keeper is not None:
             keeper.terminate()
 
-    def kill(self, job: Job) -> None:
+    def kill(self, job: LaunchedJob) -> None:
         keeper = _keeper(job)
         if keeper is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(keeper.pid, signal.SIGKILL)
 
 
-def _keeper(job: Job) -> psutil.Process | None:
+def _keeper(job: LaunchedJob) -> psutil.Process | None:
     """Who keeps a job, while it runs: then it may keep another."""
     return None if exit_file(Path(job.folder)).exists() else named_process(job.id)
 
@@ -76,14 +77,14 @@ def exit_file(folder: Path) -> Path:
     return folder / "exit"
 
 
-def ended_as(folder: Path) -> State | None:
+def ended_as(folder: Path) -> JobState | None:
     """How a job ended, by the exit codes its folder has: one, or one for each of its array; None without any."""
     codes = {file.read_text().strip() for file in (*folder.glob("exit"), *folder.glob("exit-*"))}
     states = {_ENDS.get(code, "failed") for code in codes if code}
     return next((state for state in ("failed", "stopped", "finished") if state in states), None)
 
 
-def visible(room: Room) -> Mapping[str, str]:
+def visible(room: Slot) -> Mapping[str, str]:
     """What an environment says of devices."""
     return {} if room.devices is None else dict.fromkeys(_VISIBLE, ",".join(map(str, room.devices)))
 
@@ -116,12 +117,7 @@ def pass_on(child: int) -> None:
 def named_process(name: str) -> psutil.Process | None:
     """The process that `named` named, while it lives."""
     pid, _, created = name.partition(":")
-    try:
-        found = psutil.Process(int(pid))
-        alive = abs(found.create_time() - float(created)) < 1 and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return found if alive else None
+    return running_process(int(pid), created=float(created))
 
 
 def main() -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from clew.server.accounts import add_token
+from clew.server.accounts.callers import add_token
 from clew.server.database.tables import tokens, users
+from clew.server.database.writer import Change
 from clew.server.service import Service
-from clew.server.writer import Change
 
 _NAME = "local agent"
 _PAUSE = 2.0

@@ -7,13 +7,13 @@ import time
 import sqlalchemy as sa
 
 from clew.client.job import ENDS
-from clew.server.accounts import record
-from clew.server.artefact_store import Store
+from clew.server.accounts.callers import record
 from clew.server.config import Retention
 from clew.server.database.tables import artefacts, blobs, jobs, runs, tags, tokens
-from clew.server.job_logs import Logs
+from clew.server.database.writer import Change
+from clew.server.jobs.job_logs import Logs
 from clew.server.service import Service
-from clew.server.writer import Change
+from clew.server.storage.artefact_store import Store
 
 EVERY = 3600.0
 """Seconds between two looks."""

@@ -1,6 +1,6 @@
 """The process that stands over a job: starts it once, keeps it to its limits, writes down how it ended.
 
-It needs nobody: the agent may die and come back. `python -m clew.jobs.agent.supervisor FOLDER` does what `task.json`
+It needs nobody: the agent may die and come back. `python -m clew.jobs.supervisor FOLDER` does what `task.json`
 there says; its own name goes to `keeper`, the end to `end.json`, what the job prints to `log.txt`.
 """
 
@@ -22,7 +22,7 @@ from types import FrameType
 import psutil
 
 from clew.core.files import write_text
-from clew.jobs.launchers.detached import bind, named
+from clew.jobs.launchers.local import bind, named
 
 MARK = "CLEW_JOB"
 """In the environment of every process of a job, however far it has wandered."""
@@ -37,7 +37,7 @@ _BECOMING = 0.02
 
 
 @dataclass(frozen=True)
-class Task:
+class ProcessSpec:
     """A command, where it runs, and what it may use."""
 
     command: tuple[str, ...]
@@ -69,14 +69,14 @@ class Task:
         hidden.replace(file)
 
     @classmethod
-    def read(cls, file: Path) -> Task:
+    def read(cls, file: Path) -> ProcessSpec:
         """What `write` wrote."""
         told = json.loads(file.read_text())
         return cls(**{**told, "command": tuple(told["command"]), "cores": tuple(told["cores"])})
 
 
 @dataclass(frozen=True)
-class End:
+class JobEnd:
     """How a job ended."""
 
     code: int
@@ -117,8 +117,8 @@ def main() -> None:
 def keep(folder: Path, name: str) -> None:
     """Be the keeper, known by this name, unless another is."""
     if _claimed(folder, name):
-        task = Task.read(task_file(folder))
-        end = Keeper(task, folder).run()
+        task = ProcessSpec.read(task_file(folder))
+        end = Supervisor(task, folder).run()
         if folder.is_dir():
             write_text(end_file(folder), json.dumps(dataclasses.asdict(end)))
 
@@ -136,10 +136,10 @@ def _claimed(folder: Path, name: str) -> bool:
     return True
 
 
-class Keeper:
+class Supervisor:
     """Runs a task to its end."""
 
-    def __init__(self, task: Task, folder: Path) -> None:
+    def __init__(self, task: ProcessSpec, folder: Path) -> None:
         self._task, self._folder = task, folder
         self._asked = False
         self._reason = ""
@@ -147,7 +147,7 @@ class Keeper:
         self._deadline: float | None = None
         """When it is killed."""
 
-    def run(self) -> End:
+    def run(self) -> JobEnd:
         """Start it, watch it, clear away what it leaves."""
         task, began = self._task, time.time()
         for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
@@ -161,10 +161,10 @@ class Keeper:
                 stdin=subprocess.DEVNULL,
             )
         except OSError as error:
-            return End(127, f"cannot be started: {error}", began, time.time())
+            return JobEnd(127, f"cannot be started: {error}", began, time.time())
         code = self._watch(child, began)
         clear(task.mark)
-        return End(code, self._reason or _signalled(code), began, time.time(), self._most)
+        return JobEnd(code, self._reason or _signalled(code), began, time.time(), self._most)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self._asked = True

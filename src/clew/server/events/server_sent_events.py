@@ -11,7 +11,7 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from clew.server.accounts import Caller
+from clew.server.accounts.callers import Caller
 from clew.server.problems import RefusedError
 from clew.server.service import Service
 

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 
 from clew.server.database import Database
 from clew.server.database.tables import audit, groups, jobs, members, tokens, users
+from clew.server.database.writer import Change
 from clew.server.problems import RefusedError, forbidden, missing
-from clew.server.writer import Change
 
 SCOPES = {
     "read": "look at what is mine and my groups'",

@@ -1,0 +1,1 @@
+"""What operators watch: the format of the log and metrics for Prometheus."""

@@ -1,0 +1,1 @@
+"""Runs on the server: records are stored exactly once, and turned into curves, metric summaries and run states."""
