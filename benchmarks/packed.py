@@ -116,14 +116,14 @@ def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
-    from clew.training.data_supply import best_device
     from clew.training.packs import grouping
     from clew.training.packs.engine import AHEAD, PackEngine
     from clew.training.packs.graph_replay import replayed
     from clew.training.packs.samples import Supply
+    from clew.training.training_data import default_device
 
     given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = best_device(0), given.train.optimizer
+    device, plain = default_device(0), given.train.optimizer
     configs = [
         given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)

@@ -18,7 +18,7 @@ from clew.bench.workload.event_data import EventData, code_checksum
 from clew.core.config import to_data
 from clew.core.files import sha256
 from clew.runs.environment import capture
-from clew.training.system_monitor import tellers
+from clew.training.system_monitor import energy_sources
 
 
 def device_names(config: WorkloadConfig) -> list[str]:
@@ -67,7 +67,7 @@ def data_facts(chosen: Any, found: EventData) -> dict[str, Any]:
 
 def energy_source() -> str:
     """Where joules come from, or why there are none."""
-    found = tellers(0)
+    found = energy_sources(0)
     return f"{' and '.join(found)}, sampled twice a second" if found else "this machine does not tell its energy"
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from clew.bench.workload.config import WorkloadConfig, devices_per_copy, threads_per_copy
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, to_batch
-from clew.inference.model_runner import Inference
+from clew.inference.model_runner import ModelRunner
 from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training import checkpoint
-from clew.training.data_supply import best_device
-from clew.training.run_recipe import recipe_of
+from clew.training.run_recipe import recipe_of_run
+from clew.training.training_data import default_device
 
 _LEAST = 3.0
 """Seconds that inference is measured at least."""
@@ -30,9 +30,9 @@ _EVENTS = 8
 def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
     """Events a second through the trained network, batches ready in memory, the first left out; one copy on the
     threads of all."""
-    recipe, _ = recipe_of(run)
-    device = best_device(0) if devices_per_copy(config) else torch.device("cpu")
-    asked = Inference(recipe, _model(run, recipe), device, config.batch_size)
+    recipe, _ = recipe_of_run(run)
+    device = default_device(0) if devices_per_copy(config) else torch.device("cpu")
+    asked = ModelRunner(recipe, _model(run, recipe), device, config.batch_size)
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
     batches = asked.portion(samples).batches
     with (
@@ -68,7 +68,10 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
     model, batch = _judged(run)
     if not hasattr(model, "bins"):
         return None
-    device, many = best_device(0) if devices_per_copy(config) else torch.device("cpu"), max(2, threads_per_copy(config))
+    device, many = (
+        default_device(0) if devices_per_copy(config) else torch.device("cpu"),
+        max(2, threads_per_copy(config)),
+    )
     (bins, told), (others, otherwise) = _binned(model, batch, "cpu", 1), _binned(model, batch, device, many)
     moved = (bins != others).double().mean(dim=(1, 2))
     true = batch["targets"][:, 0].long()
@@ -86,14 +89,14 @@ def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
 def classes(run: Run, config: WorkloadConfig) -> NDArray[np.int64]:
     """What the trained model says of the elements of a few validation events, where it was trained."""
     model, batch = _judged(run)
-    device = best_device(0) if devices_per_copy(config) else "cpu"
+    device = default_device(0) if devices_per_copy(config) else "cpu"
     told: NDArray[np.int64] = _binned(model, batch, device, threads_per_copy(config))[1].numpy()
     return told
 
 
 def _judged(run: Run) -> tuple[Any, Batch]:
     """The trained model, and a few validation events."""
-    recipe, _ = recipe_of(run)
+    recipe, _ = recipe_of_run(run)
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
     return _model(run, recipe).eval(), to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
 

@@ -19,22 +19,22 @@ from clew.runs import Run, Writer
 from clew.runs.record_forwarding import listeners
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.stop_signal import Stop
-from clew.training.system_monitor import Monitor
+from clew.training.stop_signal import StopSignal
+from clew.training.system_monitor import SystemMonitor
 
 
 @dataclass
-class Rank:
+class RankSession:
     """A process of a training, on record."""
 
     writer: Writer
-    stop: Stop
+    stop: StopSignal
     over: str = ""
     """Why the training ended before its last epoch; to be filled in."""
 
 
 @contextlib.contextmanager
-def on_record(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | None) -> Iterator[Rank]:
+def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | None) -> Iterator[RankSession]:
     """A rank from its first record to its last. Rank 0 heeds `lease`, and tells the writers of the settings.
 
     Raises whatever stops it, after writing the end down.
@@ -47,8 +47,8 @@ def on_record(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | Non
         facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
         writer.write("start", schema=SCHEMA, **facts)
         try:
-            with Stop(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
-                rank = Rank(writer, stop)
+            with StopSignal(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
+                rank = RankSession(writer, stop)
                 yield rank
         except LeaseError:
             raise  # the records are another's now
@@ -60,11 +60,11 @@ def on_record(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | Non
         writer.write("end", status="finished", message=rank.over, cpu=cpu())
 
 
-def monitored(
+def system_monitor(
     run: Run, config: TrainConfig, place: RankInfo, device: torch.device
 ) -> contextlib.AbstractContextManager[Any]:
     """Measure what the machine does meanwhile, where the settings say so."""
     if config.monitor_seconds is None:
         return contextlib.nullcontext()
     number = None if device.type == "cpu" else device.index
-    return Monitor(run, place.rank, first=place.local_rank == 0, device=number, period=config.monitor_seconds)
+    return SystemMonitor(run, place.rank, first=place.local_rank == 0, device=number, period=config.monitor_seconds)

@@ -29,7 +29,7 @@ _SHARES = 8
 """Units of a rank at least, if there are batches enough: all have work to the end, and somebody sees it go on."""
 
 
-class Samples(Protocol):
+class SampleSource(Protocol):
     """Where samples come from. Travels between processes."""
 
     @property
@@ -57,7 +57,7 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True)
-class Split:
+class DatasetSplit:
     """A split of a dataset."""
 
     path: Path
@@ -65,7 +65,7 @@ class Split:
     ahead: ClassVar[int] = 1
 
     @classmethod
-    def of(cls, data: str | Path | Dataset, split: str | None) -> Split:
+    def of(cls, data: str | Path | Dataset, split: str | None) -> DatasetSplit:
         """`split` of a dataset, or where none is named its `test`, or `val`.
 
         Raises:
@@ -105,7 +105,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Events:
+class RawEvents:
     """Raw events, which go through a recipe and the transforms a run was trained with."""
 
     run: Run

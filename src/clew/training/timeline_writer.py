@@ -20,7 +20,7 @@ _ALL, _THEN = 2000, 10
 _FLUSH = 4096
 
 
-class Trace:
+class TimelineWriter:
     """Collects spans. `add` is meant for every step of a training: it appends a tuple, and little else."""
 
     def __init__(self, path: Path | None, *, behind: int = 0) -> None:

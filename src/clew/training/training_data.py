@@ -15,7 +15,7 @@ from clew.data.table import WEIGHT
 from clew.errors import RecipeError
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
-from clew.training.graph_recorder import recordable
+from clew.training.step_recorder import can_record
 from clew.training.strategies import Strategy
 
 
@@ -30,7 +30,7 @@ def make_loader(
     store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
     plain = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
-    room = partial(recipe.graph_capacity, precision=config.precision) if recordable(config, strategy, device) else None
+    room = partial(recipe.graph_capacity, precision=config.precision) if can_record(config, strategy, device) else None
     return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True, room=room)
 
 
@@ -65,7 +65,7 @@ def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
     return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
 
 
-def best_device(number: int) -> torch.device:
+def default_device(number: int) -> torch.device:
     """The accelerator torch finds, of whatever make, dealt out by number; or the CPU."""
     if not torch.accelerator.is_available():
         return torch.device("cpu")

@@ -16,29 +16,29 @@ from torch._C._distributed_c10d import Store
 
 from clew.data.dataset.loader import ahead_of
 from clew.errors import RecipeError, StoppedError
-from clew.inference.model_runner import Inference, Portion
-from clew.inference.result_link import Link
-from clew.inference.sample_stream import Samples
+from clew.inference.model_runner import ModelRunner, SamplePortion
+from clew.inference.result_link import ResultLink
+from clew.inference.sample_sources import SampleSource
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, meet_at
 from clew.recipe import TYPED_IN, Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
-from clew.training.data_supply import best_device
-from clew.training.team import Team, cause
+from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.training_data import default_device
 
-Progress = Callable[[int, int | None], None]
+ProgressCallback = Callable[[int, int | None], None]
 
 
-class Work(Protocol):
+class PortionWork(Protocol):
     """What is done with each portion, and with all results. Travels between processes."""
 
     @property
     def losses(self) -> bool:
         """Whether losses are wanted of the network."""
 
-    def one(self, engine: Inference, portion: Portion) -> Any:
+    def one(self, engine: ModelRunner, portion: SamplePortion) -> Any:
         """The result of a portion, which has samples."""
 
     def all(self, results: Iterator[Any]) -> Any:
@@ -46,18 +46,18 @@ class Work(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
+class InferenceTask:
     """A model, samples, and what is to be done with them."""
 
     run: Run
     recipe: Recipe
     weights: str
-    samples: Samples
+    samples: SampleSource
     size: int
     """Samples a batch."""
-    work: Work
+    work: PortionWork
 
-    def engine(self, device: torch.device) -> Inference:
+    def engine(self, device: torch.device) -> ModelRunner:
         """The model with its weights.
 
         Raises:
@@ -65,10 +65,10 @@ class Task:
         """
         model = self.recipe.model()
         checkpoint.load(model, self.run.checkpoint(self.weights))
-        return Inference(self.recipe, model, device, self.size, self.work.losses)
+        return ModelRunner(self.recipe, model, device, self.size, self.work.losses)
 
 
-def perform(task: Task, *, workers: int, progress: Progress | None = None) -> Any:
+def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | None = None) -> Any:
     """Do a task on as many ranks as asked for, or as a launcher started; every one of those gets what came of it.
 
     Raises:
@@ -77,14 +77,14 @@ def perform(task: Task, *, workers: int, progress: Progress | None = None) -> An
     """
     if task.work.losses and task.recipe.columns is not None:
         task.samples.check(task.recipe.columns)
-    team = Team.gathered(task.run.path.parent)
+    team = LaunchContext.gathered(task.run.path.parent)
     workers = team.size(workers)
     told = progress or (lambda done, total: None)
     if team.store is not None:
         try:
             return _rank(task, team.here, team.store, told)
         except Exception as error:
-            raise cause(error, team.here, team.store) from error
+            raise first_failure(error, team.here, team.store) from error
     if workers == 1:
         return _rank(task, RankInfo(), None, told)
     if not task.recipe.location and type(task.recipe).__module__ == "__main__":
@@ -93,10 +93,10 @@ def perform(task: Task, *, workers: int, progress: Progress | None = None) -> An
     return _in_processes(task, workers, told)
 
 
-def _rank(task: Task, place: RankInfo, store: Store | None, told: Progress) -> Any:
-    link = Link(place, store)
-    engine = task.engine(best_device(place.local_rank))
-    with contextlib.closing(work(task, engine, place)) as own:
+def _rank(task: InferenceTask, place: RankInfo, store: Store | None, told: ProgressCallback) -> Any:
+    link = ResultLink(place, store)
+    engine = task.engine(default_device(place.local_rank))
+    with contextlib.closing(unit_results(task, engine, place)) as own:
         results = link.collected(own)
         if place.rank:
             return link.share(list(results))  # there are none: they were sent
@@ -104,7 +104,9 @@ def _rank(task: Task, place: RankInfo, store: Store | None, told: Progress) -> A
     return link.share(made)
 
 
-def work(task: Task, engine: Inference, place: RankInfo) -> Generator[tuple[int, int, Any], None, None]:
+def unit_results(
+    task: InferenceTask, engine: ModelRunner, place: RankInfo
+) -> Generator[tuple[int, int, Any], None, None]:
     """Of every unit of this rank its number, its samples and the result; on rank 0 also, empty, the units of others.
 
     The next units are read in a thread while the device works.
@@ -118,7 +120,9 @@ def work(task: Task, engine: Inference, place: RankInfo) -> Generator[tuple[int,
                 yield number, len(portion.samples), task.work.one(engine, portion)
 
 
-def _portions(task: Task, engine: Inference, place: RankInfo) -> Generator[tuple[int, Portion | None], None, None]:
+def _portions(
+    task: InferenceTask, engine: ModelRunner, place: RankInfo
+) -> Generator[tuple[int, SamplePortion | None], None, None]:
     for number, load in enumerate(task.samples.units(task.size, place.ranks)):
         if number % place.ranks == place.rank:
             samples = load()
@@ -127,7 +131,7 @@ def _portions(task: Task, engine: Inference, place: RankInfo) -> Generator[tuple
             yield number, None
 
 
-def _counted(results: Iterator[tuple[int, Any]], told: Progress, total: int | None) -> Iterator[Any]:
+def _counted(results: Iterator[tuple[int, Any]], told: ProgressCallback, total: int | None) -> Iterator[Any]:
     done = 0
     for count, result in results:
         done += count
@@ -136,7 +140,7 @@ def _counted(results: Iterator[tuple[int, Any]], told: Progress, total: int | No
             told(done, total)
 
 
-def _in_processes(task: Task, workers: int, told: Progress) -> Any:
+def _in_processes(task: InferenceTask, workers: int, told: ProgressCallback) -> Any:
     """On ranks of this machine. Rank 0 tells this process how far it is, and what came of it."""
     here, there = multiprocessing.Pipe(duplex=False)
     heard: list[Any] = []
@@ -144,7 +148,7 @@ def _in_processes(task: Task, workers: int, told: Progress) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         listener.start()
         try:
-            preload = ["torch.distributed", "clew.inference.parallel"]
+            preload = ["torch.distributed", "clew.inference.parallel_inference"]
             run_local(_enter, (task, there, str(Path(folder) / "meeting")), workers, preload=preload)
         finally:
             there.close()
@@ -155,7 +159,7 @@ def _in_processes(task: Task, workers: int, told: Progress) -> Any:
     return heard[0]
 
 
-def _listen(pipe: Any, told: Progress, heard: list[Any]) -> None:
+def _listen(pipe: Any, told: ProgressCallback, heard: list[Any]) -> None:
     with contextlib.suppress(EOFError):
         while True:
             kind, *words = pipe.recv()
@@ -165,7 +169,7 @@ def _listen(pipe: Any, told: Progress, heard: list[Any]) -> None:
                 heard.append(words[0])
 
 
-def _enter(task: Task, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
+def _enter(task: InferenceTask, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
     store = meet_at(Path(meeting), rank, ranks)
     made = _rank(

@@ -17,7 +17,7 @@ from clew.data.prepare.inputs import locations
 from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.models import loading
-from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess
+from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess_columns
 from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
@@ -25,7 +25,7 @@ from clew.storage import cache_folder
 def is_model(given: Any) -> bool:
     """Whether this is a model or the place of one, rather than a recipe."""
     if isinstance(given, (str, Path)):
-        return ".py:" in str(given) or Path(given).suffix in loading.FILES
+        return ".py:" in str(given) or Path(given).suffix in loading.MODEL_ENDINGS
     if isinstance(given, (FunctionType, type)):
         return not (isinstance(given, type) and issubclass(given, Recipe))
     return loading.is_keras(given) or loading.is_module(given)
@@ -45,7 +45,7 @@ def recipe_for(
         if isinstance(chosen.get(name), str):
             chosen[name] = tuple(part.strip() for part in chosen[name].split(","))
     if "features" not in chosen or "labels" not in chosen:
-        features, labels = guess(_first(train))
+        features, labels = guess_columns(_first(train))
         chosen = {"features": (features,), "labels": (labels,), **chosen}
     build = _absolute(str(model)) if isinstance(model, (str, Path)) else ""
     if ":" in _absolute(loss):
@@ -72,7 +72,7 @@ def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
         made = model(**arguments)
     except TypeError as error:
         raise ConfigError(f"{model.__name__} cannot be called with {dict(arguments)}: {error}") from error
-    return loading.checked(made, model.__name__)
+    return loading.check_is_model(made, model.__name__)
 
 
 def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
@@ -135,13 +135,13 @@ def _written(table: Table) -> Path:
 
 def _absolute(place: str) -> str:
     """A place of code that is understood from any folder."""
-    if Path(place).suffix in loading.FILES:
+    if Path(place).suffix in loading.MODEL_ENDINGS:
         return str(Path(place).resolve())
     where, colon, name = place.rpartition(":")
     return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else place
 
 
-def identity(recipe: Columns) -> str:
+def run_name(recipe: Columns) -> str:
     """What a run of this recipe is called."""
     build = recipe.config.model.build
     if build:

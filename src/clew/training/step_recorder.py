@@ -11,33 +11,33 @@ from torch import Tensor, nn
 
 from clew.data.dataset.batch import Batch
 from clew.training.config import TrainConfig
-from clew.training.strategies import Strategy, Sum
+from clew.training.strategies import LossSum, Strategy
 
 _MOST = 8
 """Recordings that are kept: each holds a batch and a gradient of its own."""
 
 
-def recordable(config: TrainConfig, strategy: Strategy, device: torch.device) -> bool:
+def can_record(config: TrainConfig, strategy: Strategy, device: torch.device) -> bool:
     """Whether steps of such a training may be recorded, if the recipe's can be."""
     alone = type(strategy) is Strategy and config.accumulate == 1
     return config.record and alone and device.type == "cuda" and config.precision != "fp16"
 
 
-class Recorder:
+class StepRecorder:
     """Learns from batches by recordings, one for every room that they need.
 
     The first batch of a room is computed plainly, but in that room: libraries choose their ways and kernels are
     compiled. The second is recorded, as a CUDA graph. What cannot be recorded stays plain, and that is said once.
     """
 
-    def __init__(self, learn: Callable[[Batch], dict[str, Sum]], parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, learn: Callable[[Batch], dict[str, LossSum]], parameters: Sequence[nn.Parameter]) -> None:
         """`learn` leaves gradients in `parameters`."""
         self._learn, self._parameters = learn, parameters
         self._tapes: dict[tuple[tuple[int, bool], tuple[int, ...]], _Tape] = {}
         self._pool: Any = None
         self._fails = False
 
-    def learn(self, batch: Batch) -> dict[str, Sum]:
+    def learn(self, batch: Batch) -> dict[str, LossSum]:
         """Losses of a batch, and gradients."""
         tape = None if self._fails else self._tape(batch)
         if tape is None:
@@ -88,15 +88,15 @@ class _Tape:
     def __init__(self, batch: Batch) -> None:
         self.batch, self.used = batch, False
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.sums: dict[str, Sum] = {}
+        self.sums: dict[str, LossSum] = {}
         self.gradients: list[Tensor | None] = []
 
-    def play(self, parameters: Sequence[nn.Parameter]) -> dict[str, Sum]:
+    def play(self, parameters: Sequence[nn.Parameter]) -> dict[str, LossSum]:
         assert self.graph is not None
         self.graph.replay()
         for parameter, gradient in zip(parameters, self.gradients, strict=True):
             parameter.grad = gradient
-        return {name: Sum(*(_kept(each) for each in found)) for name, found in self.sums.items()}
+        return {name: LossSum(*(_kept(each) for each in found)) for name, found in self.sums.items()}
 
 
 def _kept(value: Any) -> Any:

@@ -16,7 +16,7 @@ from clew.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
-class Team:
+class LaunchContext:
     """The processes a launcher started, of which this is one; or this one alone."""
 
     here: RankInfo
@@ -25,7 +25,7 @@ class Team:
     store: Any = None
 
     @classmethod
-    def gathered(cls, root: Path) -> Team:
+    def gathered(cls, root: Path) -> LaunchContext:
         here = launched()
         if here.ranks == 1:
             return cls(here, root)
@@ -82,7 +82,7 @@ class Team:
         return made
 
 
-def cause(error: Exception, here: RankInfo, store: Any) -> Exception:
+def first_failure(error: Exception, here: RankInfo, store: Any) -> Exception:
     """The error of the rank that failed first, which the others may know only as a lost connection."""
     told = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
     try:

@@ -16,7 +16,7 @@ from clew.data.dataset.loader import Loader, Portion
 from clew.data.table import Ragged
 from clew.errors import ClewError
 from clew.runs import Run
-from clew.training.strategies import Strategy, Sum
+from clew.training.strategies import LossSum, Strategy
 
 
 class NotFiniteError(ClewError):
@@ -24,7 +24,7 @@ class NotFiniteError(ClewError):
 
 
 @dataclass(frozen=True)
-class Bad:
+class NonFiniteLoss:
     """The first step whose loss is not finite, counted from the last record, and this rank's samples in it."""
 
     number: int
@@ -33,13 +33,13 @@ class Bad:
     numbers: NDArray[np.int64]
 
 
-class Meter:
+class StepStatistics:
     """Fills between two records. Nothing is computed, and no device waited for, before it is read."""
 
     def __init__(self, loader: Loader, strategy: Strategy) -> None:
         self._loader, self._strategy = loader, strategy
         self._begun, self._waited, self._talked = time.perf_counter(), loader.waited, strategy.waited
-        self._sums: list[dict[str, Sum]] = []
+        self._sums: list[dict[str, LossSum]] = []
         self._numbers: list[NDArray[np.int64]] = []
         self._known: dict[str, tuple[list[float], list[float]]] | None = None
 
@@ -53,7 +53,7 @@ class Meter:
         """Seconds since it was begun."""
         return time.perf_counter() - self._begun
 
-    def add(self, sums: dict[str, Sum], portion: Portion) -> None:
+    def add(self, sums: dict[str, LossSum], portion: Portion) -> None:
         """One more step."""
         self._sums.append(sums)
         self._numbers.append(portion.numbers)
@@ -84,12 +84,12 @@ class Meter:
             "communicate": self._strategy.waited - self._talked,
         }
 
-    def first_bad(self) -> Bad | None:
+    def first_bad(self) -> NonFiniteLoss | None:
         """The first step with a loss that is not finite, if there is one."""
         for name, (totals, _) in self._read().items():
             if not math.isfinite(sum(totals)):
                 number = next(n for n, total in enumerate(totals) if not math.isfinite(total))
-                return Bad(number, name, totals[number], self._numbers[number])
+                return NonFiniteLoss(number, name, totals[number], self._numbers[number])
         return None
 
     def _read(self) -> dict[str, tuple[list[float], list[float]]]:
@@ -105,7 +105,7 @@ class Meter:
         return self._known
 
 
-def save_portion(run: Run, rank: int, loader: Loader, bad: Bad, step: int) -> NotFiniteError:
+def save_bad_batch(run: Run, rank: int, loader: Loader, bad: NonFiniteLoss, step: int) -> NotFiniteError:
     """Keep the samples of a step that went wrong; the error that tells of it."""
     told = "lower train.optimizer.lr or set train.clip"
     where = ""
