@@ -14,7 +14,7 @@ import pytest
 from clew import settings
 from clew.errors import RunError
 from clew.runs import Run, list_runs
-from clew.runs.folder import follow, next_name
+from clew.runs.folder import follow, next_run_path
 from clew.runs.summary import summarize
 from tests.runs import CONFIG, begin, fresh
 
@@ -113,12 +113,12 @@ def test_a_run_begun_again_after_its_end_is_running(tmp_path: Path) -> None:
 
 
 def test_the_next_name_is_the_first_free_one(tmp_path: Path) -> None:
-    assert next_name(tmp_path / "runs", "tracking").name == "tracking-001"
+    assert next_run_path(tmp_path / "runs", "tracking").name == "tracking-001"
     for number in (1, 3):
         (tmp_path / f"tracking-{number:03d}").mkdir()
     (tmp_path / "tracking-first").mkdir()
-    assert next_name(tmp_path, "tracking") == tmp_path / "tracking-002"
-    assert next_name(tmp_path, "track").name == "track-001"
+    assert next_run_path(tmp_path, "tracking") == tmp_path / "tracking-002"
+    assert next_run_path(tmp_path, "track").name == "track-001"
 
 
 def test_runs_are_listed_by_name_without_half_written_ones(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def objective_values(run: Run, objectives: Sequence[Objective]) -> tuple[float, 
     Raises:
         MissingMetricError: there is none, or it lacks a metric.
     """
-    history = run.history(run.lead)
+    history = run.history(run.main_stream)
     best = _best([each for each in history if each["kind"] == "validation"], objectives)
     return tuple(_value(run, best, each) for each in objectives)
 
@@ -82,12 +82,12 @@ def run_cost(run: Run) -> RunCost:
         begun = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
-                seconds += last - begun if stream == run.lead and begun is not None and last is not None else 0.0
+                seconds += last - begun if stream == run.main_stream and begun is not None and last is not None else 0.0
                 begun = record["time"]
                 first = first or begun
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
-        if stream == run.lead and begun is not None and last is not None:
+        if stream == run.main_stream and begun is not None and last is not None:
             seconds += last - begun
     return RunCost(seconds, cpu, first)
 

@@ -245,7 +245,7 @@ def trained(template: Template, files: Sequence[str], *, folder: Path) -> Run:
     """
     _, facts = _judged(template, {}, files, folder, {})
     run = Run(folder / "run")
-    found: dict[str, Any] = next(run.records_back(kinds=("validation",)), {"metrics": {}})
+    found: dict[str, Any] = next(run.reversed_records(kinds=("validation",)), {"metrics": {}})
     told = {
         "figures": facts,
         "metrics": found["metrics"],

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from clew.core.config import to_yaml
 from clew.figure import COLOURS, Figure, figure, line, points
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 from clew.tuning.config import Parameter, TuneConfig
 from clew.tuning.study import Study, TrialSummary
 from clew.tuning.study_cost import StudyCost, study_cost
@@ -42,7 +42,7 @@ def write_report(study: Study) -> Path:
     """Write the page and return where it is."""
     found, spent = study.outcomes(), study_cost(study)
     drawn = figures(study, found)
-    page = Page(study.folder.path.resolve().name)
+    page = HtmlPage(study.folder.path.resolve().name)
     state = "running" if any(each.state == "running" for each in found) else "finished"
     page.header(state, _facts(study, found, spent), _notes(found))
     page.add(_cards(study, spent))

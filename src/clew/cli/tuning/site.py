@@ -38,7 +38,7 @@ def plan(
 ) -> SiteWork | None:
     """Run the trials as jobs and return nothing; or say what is handed in."""
     from clew.cli.tuning import run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, open_or_create
 
@@ -55,7 +55,7 @@ def plan(
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    makes = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
+    makes = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     many = config.parallel or _PARALLEL
     if spread == "trials":
         batch = _batch(asked, makes, config.ranks)
