@@ -40,7 +40,7 @@ def plan(
     from clew.cli.tuning import run
     from clew.runs.folder import next_name
     from clew.settings import load_settings
-    from clew.tuning.api import STUDIES, prepared
+    from clew.tuning.api import STUDIES, open_or_create
 
     if (recipe is None) == (resume is None):
         raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
@@ -66,7 +66,7 @@ def plan(
         return SiteWork("tune", makes, many * config.ranks + 1, here, requeue=True)
     if spread != "array":
         raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    prepared(template, makes)
+    open_or_create(template, makes)
     needs = {"array": many, "cpus": config.ranks * (asked.given["cpus"] or asked.site.cpus)}
     return SiteWork(
         "tune", makes, command=["tune", "run", "--resume", str(makes), "--join", "--parallel", "1"], needs=needs
@@ -80,6 +80,6 @@ def _batch(asked: SiteOptions, makes: Path, ranks: int) -> SiteLauncher:
 
 
 def _jobs(batch: SiteLauncher, many: int, template: Template, study: Study) -> Executor:
-    from clew.tuning.job_executor import Jobs
+    from clew.tuning.job_executor import JobExecutor
 
-    return Jobs(study.folder, template, [Slot()] * many, batch)
+    return JobExecutor(study.folder, template, [Slot()] * many, batch)

@@ -12,7 +12,7 @@ from clew.recipe import Recipe
 from clew.runs import Run, Writer
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 
 FINISHED, STOPPED, FAILED, LOST = 0, 75, 1, 3
 """How a model's training ends, as an exit code."""
@@ -33,7 +33,7 @@ class Lane:
     message: str = ""
     cpu: float = 0.0
     writer: Writer = field(init=False)
-    verdict: Verdict = field(init=False)
+    verdict: ValidationTracker = field(init=False)
     schedule: Schedule = field(init=False)
     over: str = ""
     """Why its training ends before the last epoch."""
