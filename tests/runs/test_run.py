@@ -39,7 +39,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_missing_run_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="none: no such run; `clew runs list` shows those there are"):
+    with pytest.raises(RunError, match="none: no such run; `clew runs list` shows all runs"):
         Run.open(tmp_path / "none")
 
 
@@ -47,13 +47,13 @@ def test_a_missing_run_says_where_to_look(tmp_path: Path) -> None:
 def test_a_half_written_folder_is_no_run(tmp_path: Path, missing: str) -> None:
     run = fresh(tmp_path / "run")
     (run.path / missing).unlink()
-    with pytest.raises(RunError, match="run: not a whole run folder") as caught:
+    with pytest.raises(RunError, match="run: not a complete run folder") as caught:
         Run.open(run.path)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_folder_of_something_else_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="not a whole run folder"):
+    with pytest.raises(RunError, match="not a complete run folder"):
         Run.open(tmp_path)
 
 
