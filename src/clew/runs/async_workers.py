@@ -70,7 +70,7 @@ class WorkersRecord:
 
 def load_workers(run: Run) -> WorkersRecord | None:
     """Return the newest record of the workers; None for a run without one."""
-    record = run.last("workers", run.lead)
+    record = run.last("workers", run.main_stream)
     if record is None:
         return None
     workers = [_worker_totals(number, totals) for number, totals in record["workers"].items()]
@@ -80,7 +80,7 @@ def load_workers(run: Run) -> WorkersRecord | None:
 
 def master_notes(run: Run) -> list[Record]:
     """Return the notes of the master, for example about workers that left or were refused; oldest first."""
-    return list(run.records(run.lead, "note"))
+    return list(run.records(run.main_stream, "note"))
 
 
 def summary_lines(record: WorkersRecord) -> Iterator[tuple[str, str]]:
@@ -170,7 +170,7 @@ def _worker_totals(number: str, totals: dict[str, Any]) -> WorkerTotals:
 
 
 def _notes_html(run: Run) -> str:
-    start = run.last("start", run.lead)
+    start = run.last("start", run.main_stream)
     start_time = float(start["time"]) if start else 0.0
     rows = [
         (f"{note['time'] - start_time:+.2f} s", f'<span class="words">{escape(str(note["message"]))}</span>')

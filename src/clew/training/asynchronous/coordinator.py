@@ -20,7 +20,7 @@ from clew.training.asynchronous.messaging import Message, Transport
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
 from clew.training.asynchronous.update_handler import UpdateHandler
 from clew.training.config import TrainConfig
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
 from clew.version import __version__
 
 _TICK, _STATES_TIMEOUT = 0.1, 5.0
@@ -39,7 +39,7 @@ class Coordinator:
         records: CoordinatorRecords,
         flat_model: FlatModel,
         layout: ClusterLayout,
-        stop: Stop,
+        stop: StopSignal,
         document: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a coordinator with the weights of a model.

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from clew.data.dataset.sampler import Sampler
 from clew.errors import WorkerError
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import checkpoint
 from clew.training.asynchronous.flat_model import FlatModel
 from clew.training.asynchronous.messaging.tcp import HEARTBEAT_TIMEOUT
 from clew.training.asynchronous.validation_queue import PendingValidation, ValidationQueue
-from clew.training.background_validation import Validated
+from clew.training.background_validation import ValidationResult
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 
 _STEP_RECORD_INTERVAL = 0.5
 """Seconds between two records of steps."""
@@ -29,7 +29,7 @@ class CoordinatorRecords:
     """The records, validations and checkpoints of one training."""
 
     def __init__(
-        self, run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, model: nn.Module, sampler: Sampler
+        self, run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, model: nn.Module, sampler: Sampler
     ) -> None:
         self.run, self.recipe, self.config, self.writer, self.model = run, recipe, config, writer, model
         self.path, self.batches = run.path, sampler.steps
@@ -37,8 +37,8 @@ class CoordinatorRecords:
         """Seconds without a heartbeat after which a worker is lost. A launcher also watches the workers it started."""
         steps = sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
-        self.verdict = Verdict(config, self.schedule)
-        self.saver = checkpoint.Saver(run, config.keep_checkpoints)
+        self.verdict = ValidationTracker(config, self.schedule)
+        self.saver = checkpoint.CheckpointSaver(run, config.keep_checkpoints)
         self.validation = ValidationQueue(recipe, config)
         self._saved_model = recipe.model()
         self._saved_weights = FlatModel(self._saved_model)
@@ -56,7 +56,7 @@ class CoordinatorRecords:
     def rehearse(self, device: torch.device) -> None:
         """Evaluate a few samples, so that mistakes in recipe and settings show before the first step."""
         metrics = self.validation.rehearse(self.model, device)
-        Verdict(self.config, Schedule(self.config, 1, 1)).see(metrics)
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).see(metrics)
 
     def write_plan(self, samples: int, parameters: int, device: str) -> None:
         """Write the record of what is planned."""
@@ -153,11 +153,11 @@ class CoordinatorRecords:
     def _finish_validation(self, metrics: dict[str, float]) -> None:
         done = self.validation.queue[0]
         seconds = time.perf_counter() - done.started
-        best = self._write_validation(Validated(done.position, metrics, seconds))
+        best = self._write_validation(ValidationResult(done.position, metrics, seconds))
         self.saver.keep(self._state_dict(done.values), ("last", "best") if best else ("last",), done.position)
         self.validation.finish_first()
 
-    def _write_validation(self, done: Validated) -> bool:
+    def _write_validation(self, done: ValidationResult) -> bool:
         """Write the record of a validation; return whether it is the best so far."""
         self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, background=True)
         best, reason = self.verdict.see(done.metrics)
@@ -190,7 +190,7 @@ class CoordinatorRecords:
     def restore(self) -> dict[str, Any]:
         """Load the newest checkpoint, with its weights into the model, and return the rest of it."""
         state, path, damaged = checkpoint.load_state(self.run)
-        checkpoint.fill(self.model, state["model"], path)
+        checkpoint.load_into(self.model, state["model"], path)
         step, self.epochs, _, self.samples = state["place"]
         self.earlier_seconds, self.end_reason, self._recorded_step = state["spent"], state["over"], step
         self.verdict.restore(state["verdict"])

@@ -14,7 +14,7 @@ from clew.errors import LostPeerError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search
 from clew.training.asynchronous.connection import connect_rank
 from clew.training.asynchronous.coordinator import Coordinator
@@ -27,9 +27,9 @@ from clew.training.asynchronous.messaging.direct import DirectTransport
 from clew.training.asynchronous.shard_master import ShardMaster
 from clew.training.asynchronous.worker import Worker, introduce
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device, make_sampler, training_columns
-from clew.training.rank import monitored, on_record
-from clew.training.stop_signal import Stop
+from clew.training.rank_session import open_session, system_monitor
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device, make_sampler, training_columns
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class AsynchronousTraining:
     run: Run
     recipe: Recipe
     config: TrainConfig
-    writer: Writer
-    stop: Stop
+    writer: RecordWriter
+    stop: StopSignal
     resume: bool
     """Whether to continue from the newest checkpoint."""
 
@@ -69,15 +69,15 @@ def run_rank(
     Raises:
         Exception: Whatever ended the training early; it is recorded before.
     """
-    with on_record(run, config, place, lease) as rank:
+    with open_session(run, config, place, lease) as rank:
         config = _with_batch_size(run, recipe, config, place, store, rank.writer)
         training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
-        with monitored(run, config, place, best_device(place.local_rank)):
+        with system_monitor(run, config, place, default_device(place.local_rank)):
             rank.over = _play_role(training, place, store)
 
 
 def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: RecordWriter
 ) -> TrainConfig:
     """Return the settings with a batch size; if none is set, the coordinator searches one and shares it."""
     if isinstance(config.batch_size, int):
@@ -85,9 +85,9 @@ def _with_batch_size(
     if place.rank == COORDINATOR:
         dataset = Dataset(config.dataset)
         columns = training_columns(recipe, dataset)
-        search = batch_size_search.find(recipe, config, dataset, columns, best_device(place.local_rank))
+        search = batch_size_search.find_batch_size(recipe, config, dataset, columns, default_device(place.local_rank))
         writer.write("batch_size", **search)
-        run.settle(batch_size=search["chosen"])
+        run.save_settings(batch_size=search["chosen"])
         if store is not None:
             store.set("batch_size", str(search["chosen"]))
         size = int(search["chosen"])
@@ -117,7 +117,7 @@ def _play_role(training: AsynchronousTraining, place: RankInfo, store: Any) -> s
         if place.rank in roles.workers:
             introduce(transport)
             slices = roles.slices_for(place.rank, flat_model.length)
-            run_worker(training.run, recipe, config, transport, slices, best_device(place.local_rank))
+            run_worker(training.run, recipe, config, transport, slices, default_device(place.local_rank))
         elif place.rank in roles.group_masters:
             size = roles.group_size(place.rank)
             GroupMaster(transport, config, flat_model.parameter_count, workers=size).serve()
@@ -153,7 +153,7 @@ def make_coordinator(
     layout = ClusterLayout(slices[0], started_workers, slices[1:], roles.group_masters)
     coordinator = Coordinator(transport, records, flat_model, layout, training.stop, document)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    records.write_plan(sampler.samples, parameters, str(best_device(0)))
+    records.write_plan(sampler.samples, parameters, str(default_device(0)))
     if training.resume:
         coordinator.restore()
     coordinator.begin()
@@ -197,7 +197,7 @@ def _run_in_one_process(training: AsynchronousTraining) -> str:
     slices = roles.slices_for(0, coordinator.flat_model.length)
     with contextlib.closing(coordinator):
         introduce(worker_side)
-        run_worker(training.run, training.recipe, config, worker_side, slices, best_device(0))
+        run_worker(training.run, training.recipe, config, worker_side, slices, default_device(0))
         while not coordinator.finished:
             coordinator.tick()
         coordinator.serve()

@@ -21,7 +21,7 @@ from clew.recipe import Recipe
 from clew.training import validation
 from clew.training.asynchronous.flat_model import FlatModel
 from clew.training.asynchronous.worker_validation import validation_samples
-from clew.training.background_validation import Validator
+from clew.training.background_validation import BackgroundValidator
 from clew.training.config import TrainConfig
 
 
@@ -51,7 +51,7 @@ class ValidationQueue:
         self.samples: Store = validation_samples(config, Dataset(config.dataset))
         self._prototypes: dict[str, Metric] = {}
         """One metric of each name, from which the metrics of workers are read."""
-        self.process = Validator(recipe, config) if config.validation == "background" else None
+        self.process = BackgroundValidator(recipe, config) if config.validation == "background" else None
         """The background process, if the settings ask for one."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="validate") if config.validation == "thread" else None
         self._result: Future[dict[str, float]] | None = None
@@ -60,7 +60,7 @@ class ValidationQueue:
     def rehearse(self, model: nn.Module, device: torch.device) -> dict[str, float]:
         """Evaluate a model on a few samples, so that mistakes show before the first step; return the metrics."""
         samples = self.samples.read(np.arange(min(4, len(self.samples))))
-        self._prototypes = validation.rehearse(self._recipe, model, samples, device)
+        self._prototypes = validation.check_batch(self._recipe, model, samples, device)
         return metric_values(self._prototypes)
 
     @property
@@ -124,7 +124,7 @@ class ValidationQueue:
         FlatModel(model).load(values)
         batches = Sampler(len(self.samples), self._config.size, shuffle=False).batches(0)
         cpu = torch.device("cpu")
-        return metric_values(validation.judge_all(self._recipe, model, self.samples, batches, cpu))
+        return metric_values(validation.evaluate_batches(self._recipe, model, self.samples, batches, cpu))
 
     def finish_first(self) -> PendingValidation:
         """Remove the first validation, which is done, and return it. The time of the next one starts now."""

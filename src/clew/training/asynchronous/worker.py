@@ -26,11 +26,11 @@ from clew.training.asynchronous.worker_exchange import WeightExchange, check_acc
 from clew.training.asynchronous.worker_validation import WorkerValidation
 from clew.training.config import TrainConfig
 from clew.training.control import Schedule
-from clew.training.data_supply import make_loader
 from clew.training.engine import Engine, make_optimizer
-from clew.training.step_meter import Meter, save_portion
+from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
-from clew.training.trace import COMMUNICATE, LOAD, READ, VALIDATE, Trace
+from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
+from clew.training.training_data import make_loader
 from clew.version import __version__
 
 _IDLE_PAUSE, _GOODBYE_TIMEOUT = 0.1, 30.0
@@ -79,8 +79,8 @@ class Worker:
         self.strategy = Strategy()
         dataset = Dataset(config.dataset)
         self.loader = make_loader(recipe, config, dataset, self.strategy, device)
-        traced = run is not None and config.trace
-        self.trace = Trace(run.trace_folder / f"rank-{transport.number}.trace" if run is not None and traced else None)
+        timeline = run.trace_folder / f"rank-{transport.number}.trace" if run is not None and config.trace else None
+        self.trace = TimelineWriter(timeline)
         self.loader.on_wait = lambda start, end: self.trace.add(LOAD, start, end)
         self.loader.on_read = lambda start, end: self.trace.add(READ, start, end)
         torch.manual_seed(config.seed)
@@ -107,7 +107,7 @@ class Worker:
         self._pending: Future[Tensor] | None = None
         """The answer to an exchange that is in progress."""
         self._validation = WorkerValidation(recipe, config, dataset, device)
-        self._meter = Meter(self.loader, self.strategy)
+        self._meter = StepStatistics(self.loader, self.strategy)
 
     def run(self) -> int:
         """Train from the first lease to the end; return the number of batches."""
@@ -226,13 +226,13 @@ class Worker:
 
     def _report(self) -> dict[str, Any]:
         """Return what was done since the last report, for the coordinator."""
-        meter, self._meter = self._meter, Meter(self.loader, self.strategy)
+        meter, self._meter = self._meter, StepStatistics(self.loader, self.strategy)
         losses: dict[str, Any] = {}
         samples = 0
         if meter.steps:
             bad = meter.first_bad()
             if bad is not None and self._run is not None:
-                raise save_portion(self._run, self.transport.number, self.loader, bad, int(self.status["step"]))
+                raise save_bad_batch(self._run, self.transport.number, self.loader, bad, int(self.status["step"]))
             if bad is not None:
                 raise RunError(f"{bad.name} is {bad.value}; lower train.optimizer.lr or set train.clip")
             losses, samples = meter.sums(), meter.samples

@@ -41,7 +41,7 @@ class WorkerValidation:
             self._flat_model = FlatModel(self._model)
         self._flat_model.load(values)
         batches = Sampler(len(self._samples), self._config.size, shuffle=False).batches(0)[first:stop]
-        values_by_name = validation.judge_all(self._recipe, self._model, self._samples, batches, self._device)
+        values_by_name = validation.evaluate_batches(self._recipe, self._model, self._samples, batches, self._device)
         return {name: metrics.metric_to_data(metric) for name, metric in values_by_name.items()}
 
 

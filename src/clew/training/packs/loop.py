@@ -18,15 +18,15 @@ from clew.data.dataset.sample_store import Disk, Memory, Store
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine, StepLosses, StepPlan
 from clew.training.packs.graph_replay import make_step_runner
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.packs.member_state import load_member_state, member_state
 from clew.training.packs.samples import EpochBatches, PackSamples
 from clew.training.packs.validation import evaluate_pack
-from clew.training.step_meter import Bad, save_portion
-from clew.training.stop_signal import Stop
+from clew.training.step_statistics import NonFiniteLoss, save_bad_batch
+from clew.training.stop_signal import StopSignal
 
 _RECORD_INTERVAL = 0.5
 """Seconds between two records."""
@@ -46,7 +46,7 @@ class PackLoop:
         members: Sequence[PackMember],
         models: Sequence[nn.Module],
         device: torch.device,
-        stop: Stop,
+        stop: StopSignal,
         on_end: Callable[[PackMember], None],
     ) -> None:
         """Stack the models and open the dataset.
@@ -71,7 +71,7 @@ class PackLoop:
         steps = self.samples.steps(0)
         for member in members:
             member.schedule = Schedule(member.config, self.config.steps or steps * self.config.epochs, steps)
-            member.verdict = Verdict(member.config, member.schedule)
+            member.verdict = ValidationTracker(member.config, member.schedule)
         self.step = self.epoch = self.batch = self.samples_seen = 0
         """Steps done; the current epoch; batches of it done; samples trained on per member."""
         self.best = self.engine.stack.snapshot()
@@ -101,7 +101,7 @@ class PackLoop:
             self._compile()
         for row, member in enumerate(self.members):
             try:
-                Verdict(member.config, Schedule(member.config, 1, 1)).see(metric_values(metrics[row]))
+                ValidationTracker(member.config, Schedule(member.config, 1, 1)).see(metric_values(metrics[row]))
             except ClewError as error:
                 raise PackRefusedError(str(error)) from error  # a training of its own reports it better
 
@@ -262,9 +262,9 @@ class PackLoop:
     def _save_bad_batch(self, member: PackMember, totals: Any) -> str:
         """Save the first batch whose loss is not finite, and return the message about it."""
         number = int(np.flatnonzero(~np.isfinite(totals))[0])
-        bad = Bad(number, "loss", float(totals[number]), self._numbers[number])
+        bad = NonFiniteLoss(number, "loss", float(totals[number]), self._numbers[number])
         step = self.step - len(self._numbers) + number + 1
-        return str(save_portion(member.run, 0, self.samples.loader, bad, step))
+        return str(save_bad_batch(member.run, 0, self.samples.loader, bad, step))
 
     def _check_regularly(self, steps: int) -> None:
         """Renew leases, end members that must stop, and write checkpoints, if it is time for that."""

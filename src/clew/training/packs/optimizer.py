@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clew.training.config import TrainConfig
-from clew.training.engine import scaling
+from clew.training.engine import batch_size_scaling
 from clew.training.packs.stacked_layers import has_triton
 
 PACK_OPTIMIZERS = ("sgd", "adam", "adamw")
@@ -50,7 +50,7 @@ class PackOptimizer:
         self.weights, self.gradients = weights, gradients
         self.name = configs[0].optimizer.name
         parameters = [_parameters(config) for config in configs]
-        self.lr = [config.optimizer.lr * scaling(config.optimizer, config.size) for config in configs]
+        self.lr = [config.optimizer.lr * batch_size_scaling(config.optimizer, config.size) for config in configs]
         self._nesterov = bool(parameters[0].get("nesterov", False))
         state_tensors = 1 if self.name == "sgd" else 2
         if self.name == "sgd" and not any(each["momentum"] for each in parameters):

@@ -20,14 +20,14 @@ from clew.recipe import Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.training import checkpoint
-from clew.training.api import document
+from clew.training.api import run_settings
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device
 from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, PackRefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device
 
 OnEnd = Callable[[PackMember], None]
 """Called with each member when it has ended; its `code` and `message` are set."""
@@ -37,7 +37,7 @@ _LEASE_INTERVAL = 0.5
 
 def create_run(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
     """Create the folder of a run, as `clew.train` does."""
-    run = Run.create(path, config=document(recipe, config), environment=capture())
+    run = Run.create(path, config=run_settings(recipe, config), environment=capture())
     write_text(run.dataset_file, (Dataset(config.dataset).path / "manifest.json").read_text())
     return run
 
@@ -64,10 +64,10 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
         threads: CPU threads; default: `train.threads` of the first run, or all cores.
     """
     torch.set_num_threads(threads or members[0].config.threads or allowed_cores())
-    device = best_device(0)
+    device = default_device(0)
     waiting = list(members)
     with (
-        Stop(_time_limit(members)) as stop,
+        StopSignal(_time_limit(members)) as stop,
         repeated(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
         for group, reason in group_members(members):
@@ -107,7 +107,7 @@ def group_members(members: Sequence[PackMember]) -> list[tuple[list[PackMember],
     return [*((group, "") for group in groups.values()), *separate]
 
 
-def _train_by_shape(members: Sequence[PackMember], device: torch.device, stop: Stop, on_end: OnEnd) -> None:
+def _train_by_shape(members: Sequence[PackMember], device: torch.device, stop: StopSignal, on_end: OnEnd) -> None:
     """Train models of the same shape together, one shape after the other."""
     shapes: dict[str, list[tuple[PackMember, nn.Module]]] = {}
     for member in members:
@@ -134,7 +134,7 @@ def _train_by_shape(members: Sequence[PackMember], device: torch.device, stop: S
 
 
 def _train_stacked(
-    members: list[PackMember], models: list[nn.Module], device: torch.device, stop: Stop, on_end: OnEnd
+    members: list[PackMember], models: list[nn.Module], device: torch.device, stop: StopSignal, on_end: OnEnd
 ) -> None:
     with contextlib.closing(PackLoop(members, models, device, stop, on_end)) as loop:
         loop.rehearse()
@@ -151,7 +151,7 @@ def _train_stacked(
                 raise
 
 
-def _train_separately(members: Sequence[PackMember], reason: str, stop: Stop, on_end: OnEnd) -> None:
+def _train_separately(members: Sequence[PackMember], reason: str, stop: StopSignal, on_end: OnEnd) -> None:
     """Train runs one after the other, as `clew train` does."""
     for member in members:
         if stop.wanted:

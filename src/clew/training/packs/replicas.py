@@ -18,14 +18,14 @@ from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device
 from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, PackMember
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device
 
 _CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
 """Members of a pack."""
@@ -59,7 +59,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         RunError: No replica could be trained.
     """
     assert config.replicas is not None
-    device = best_device(0)
+    device = default_device(0)
     processes = min(allowed_cores(), config.replicas) if device.type == "cpu" else 1
     if not recipe.location and type(recipe).__module__ == "__main__":
         processes = 1  # other processes cannot import it
@@ -83,7 +83,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         writer.write("end", status="finished", message=message, cpu=time.process_time() - cpu_start)
 
 
-def _write_plan(recipe: Recipe, config: TrainConfig, writer: Writer, device: str) -> None:
+def _write_plan(recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
     parameters = sum(parameter.numel() for parameter in recipe.model().parameters())
@@ -108,7 +108,7 @@ def _steps_per_replica(config: TrainConfig, dataset: Dataset) -> int:
 def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
     """Train the share of one process, pack by pack."""
     assert config.replicas is not None
-    size = _CPU_PACK_SIZE if best_device(0).type == "cpu" else _DEVICE_PACK_SIZE
+    size = _CPU_PACK_SIZE if default_device(0).type == "cpu" else _DEVICE_PACK_SIZE
     threads = config.threads or max(1, allowed_cores() // ranks)
     numbers = range(rank, config.replicas, ranks)
     stopped: list[PackMember] = []
@@ -117,7 +117,7 @@ def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks
         if member.code in (STOPPED, LOST):
             stopped.append(member)
 
-    with Stop(None) as stop:
+    with StopSignal(None) as stop:
         for first in range(0, len(numbers), size):
             replicas = [_load_replica(run, recipe, config, number) for number in numbers[first : first + size]]
             members = [member for member in replicas if member is not None]
@@ -144,7 +144,7 @@ def _load_replica(run: Run, recipe: Recipe, config: TrainConfig, number: int) ->
     return pack.load_member(pack.create_run(path, recipe, member_config), recipe, member_config)
 
 
-def _record_progress(run: Run, writer: Writer) -> contextlib.AbstractContextManager[None]:
+def _record_progress(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:
     """Write a record of the progress of all replicas once per second."""
     previous = time.perf_counter()
 
@@ -189,7 +189,7 @@ def metric_spread(run: Run) -> dict[str, tuple[float, float, int]]:
     }
 
 
-def _write_summary(run: Run, config: TrainConfig, writer: Writer) -> str:
+def _write_summary(run: Run, config: TrainConfig, writer: RecordWriter) -> str:
     """Write the mean and the spread of every metric; return a message about replicas that failed, or ''.
 
     Raises:

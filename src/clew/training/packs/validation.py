@@ -89,7 +89,7 @@ def _evaluate_samples(
         with torch.no_grad():
             outputs = engine.outputs(on_device)
             losses = engine.losses(outputs, on_device)
-        batches.append((batch.size, validation.named(outputs), losses))
+        batches.append((batch.size, validation.outputs_by_name(outputs), losses))
     row_per_event = all(
         value.ndim > 1 and value.shape[1] == count for count, outputs, _ in batches for value in outputs.values()
     )
@@ -97,10 +97,10 @@ def _evaluate_samples(
     if row_per_event and all(len({outputs[name].shape[2:] for _, outputs, _ in batches}) == 1 for name in names):
         joined = {name: torch.cat([outputs[name] for _, outputs, _ in batches], dim=1) for name in names}
         sums = _sum_losses([losses for _, _, losses in batches])
-        return [_EvaluatedSamples(samples, validation.arrays(joined), *sums)]
+        return [_EvaluatedSamples(samples, validation.to_arrays(joined), *sums)]
     starts = range(0, len(samples), size)
     return [
-        _EvaluatedSamples(samples.slice(first, first + size), validation.arrays(outputs), *_sum_losses([losses]))
+        _EvaluatedSamples(samples.slice(first, first + size), validation.to_arrays(outputs), *_sum_losses([losses]))
         for first, (_, outputs, losses) in zip(starts, batches, strict=True)
     ]
 
