@@ -198,7 +198,7 @@ def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clew.tuning.heartbeat._INTERVAL", 0.1)
-    monkeypatch.setattr("clew.tuning.coordinator._LOOK", 0.1)
+    monkeypatch.setattr("clew.tuning.coordinator._TAKE_OVER_SECONDS", 0.1)
     made = study(tmp_path / "study", trials=2)
     (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
     assert made.ask("gone") is not None
