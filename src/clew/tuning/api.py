@@ -16,7 +16,7 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError
 from clew.jobs.launchers import warm
-from clew.runs.folder import next_name
+from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.tuning import folds, space
 from clew.tuning.config import TuneConfig
@@ -129,7 +129,7 @@ def open_or_create(template: Template | TuneConfig, path: str | Path | None = No
     else:
         data, name = template.data, Path(template.recipe.location).stem
         config = check_settings(template)
-    study = Study.create(path or next_name(STUDIES, name), data, config)
+    study = Study.create(path or next_run_path(STUDIES, name), data, config)
     if not isinstance(template, TuneConfig) and config.folds is not None:
         folds.write_folds(study.folder.folds, Dataset(template.train.dataset), config.folds, template.prepare)
     return study

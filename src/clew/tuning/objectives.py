@@ -37,7 +37,7 @@ def objective_values(run: Run, objectives: Sequence[Objective]) -> tuple[float, 
     Raises:
         MissingMetricError: The run was not validated, or its validations lack a metric.
     """
-    history = run.history(run.lead)
+    history = run.history(run.main_stream)
     best = _best_validation([record for record in history if record["kind"] == "validation"], objectives)
     return tuple(_objective_value(run, best, objective) for objective in objectives)
 
@@ -93,12 +93,12 @@ def run_cost(run: Run) -> RunCost:
         start = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
-                seconds += last - start if stream == run.lead and start is not None and last is not None else 0.0
+                seconds += last - start if stream == run.main_stream and start is not None and last is not None else 0.0
                 start = record["time"]
                 first_start = first_start or start
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
-        if stream == run.lead and start is not None and last is not None:
+        if stream == run.main_stream and start is not None and last is not None:
             seconds += last - start
     return RunCost(seconds, cpu, first_start)
 

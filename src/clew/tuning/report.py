@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.config import to_yaml
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 from clew.tuning.figures import study_figures
 from clew.tuning.snapshot import StudySnapshot, TrialSummary
 from clew.tuning.study import Study
@@ -25,7 +25,7 @@ def write_report(study: Study) -> Path:
     """Write the report of a study and return its path."""
     snapshot = study.snapshot()
     figures = study_figures(snapshot)
-    page = Page(study.folder.path.resolve().name)
+    page = HtmlPage(study.folder.path.resolve().name)
     running = any(trial.state == "running" for trial in snapshot.trials)
     page.header("running" if running else "finished", _facts(study), _notes(running=running))
     page.add(_cards(snapshot, study_cost(snapshot)))

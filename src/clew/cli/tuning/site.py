@@ -32,7 +32,7 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
         options: The options of `clew tune run`.
     """
     from clew.cli.tuning import run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, open_or_create
 
@@ -50,7 +50,7 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    folder = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
+    folder = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     parallel = config.parallel or _PARALLEL
     if mode == "trials":
         launcher = _launcher(site, folder, config.ranks)

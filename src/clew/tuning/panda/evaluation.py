@@ -89,7 +89,7 @@ def train_on_grid(template: Template, files: Sequence[str], *, folder: Path) -> 
     """
     job = GridJob(template, files, folder)
     _, facts = _train(job, {})
-    validation: dict[str, Any] = next(job.run.records_back(kinds=("validation",)), {"metrics": {}})
+    validation: dict[str, Any] = next(job.run.reversed_records(kinds=("validation",)), {"metrics": {}})
     metadata = {
         "figures": facts,
         "metrics": validation["metrics"],
