@@ -24,7 +24,7 @@ from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
-from clew.runs.folder import next_name
+from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.storage import models
 from clew.training.config import TrainConfig
@@ -87,7 +87,7 @@ def train(
     _check(data)
 
     def make() -> Run:
-        folder = Path(output) if output else next_name(RUNS, _name(work))
+        folder = Path(output) if output else next_run_path(RUNS, _name(work))
         run = Run.create(folder, config=run_settings(work, chosen), environment=capture())
         write_text(run.dataset_file, (data.path / "manifest.json").read_text())
         if begun is not None:

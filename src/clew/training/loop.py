@@ -18,7 +18,7 @@ from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
@@ -73,7 +73,7 @@ def run_rank(
 
 
 def _sized(
-    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, device: torch.device
+    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
 ) -> TrainConfig:
     """The settings with a batch size in them; rank 0 finds one where none was given."""
     if isinstance(config.batch_size, int):
@@ -86,7 +86,7 @@ def _sized(
     size = min(found["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
     writer.write("batch_size", **{**found, "chosen": size})
     if strategy.rank == 0:
-        run.settle(batch_size=size)
+        run.save_settings(batch_size=size)
     return config.model_copy(update={"batch_size": size})
 
 
@@ -99,7 +99,7 @@ class _Loop:
         recipe: Recipe,
         config: TrainConfig,
         strategy: Strategy,
-        writer: Writer,
+        writer: RecordWriter,
         stop: StopSignal,
         device: torch.device,
     ) -> None:

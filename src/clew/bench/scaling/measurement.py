@@ -68,7 +68,7 @@ def read_measurement(trained: ScalingRun, run: Run) -> None:
     Raises:
         RunError: it recorded no step.
     """
-    history = run.history(run.lead)
+    history = run.history(run.main_stream)
     steps = [record for record in history if record["kind"] == "step"]
     if not steps:
         raise RunError(f"{run.path}: it ended before its first record; give it more epochs or events")
@@ -133,7 +133,7 @@ def time_shares(ranks: Mapping[int, NDArray[Any]]) -> dict[str, float]:
     late = _last(ranks)
     rows = []
     for spans in ranks.values():
-        parts = timeline.shares(spans)
+        parts = timeline.phase_shares(spans)
         training = max(1e-9, 1 - parts.get("validate", 0.0) - parts.get("checkpoint", 0.0))
         talk, wait = parts.get("communicate", 0.0) / training, _waiting(spans, late)
         io, compute = parts.get("load", 0.0) / training, sum(parts.get(name, 0.0) for name in _COMPUTE) / training

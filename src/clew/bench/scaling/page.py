@@ -13,7 +13,7 @@ from clew.bench.scaling.measurement import PARTS
 from clew.bench.scaling.study import ScalingResult
 from clew.bench.workload.environment import load_warnings
 from clew.figure import COLOURS, Figure, figure, line
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 
 CALLED = {
     "io": "I/O",
@@ -30,7 +30,7 @@ def write(made: ScalingResult, path: Path) -> Path:
     """The page, in the look of a run's report."""
     told = made.conditions
     kind = "Weak" if made.weak else "Strong"
-    page = Page(f"{kind} scaling")
+    page = HtmlPage(f"{kind} scaling")
     work = "the work grows with the workers" if made.weak else "the same work shared by more workers"
     facts = [
         f"recipe <b>{escape(Path(made.config['recipe']).stem)}</b>",

@@ -9,7 +9,7 @@ from typing import Any
 from clew.bench.strategies.hosts import bits_per_second
 from clew.bench.strategies.results import UNLIMITED, StrategyStudy
 from clew.figure import COLOURS, Figure, figure, line
-from clew.runs.html_page import Page, label, table
+from clew.runs.html_page import HtmlPage, label, table
 
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 
@@ -17,7 +17,7 @@ _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x")
 def write(study: StrategyStudy, path: Path) -> Path:
     """The page, in the look of a run's report."""
     goal, told = study.goal, study.conditions
-    page = Page("Strategies compared")
+    page = HtmlPage("Strategies compared")
     sign = "at least" if goal.direction == "maximize" else "at most"
     facts = [
         f"recipe <b>{escape(Path(told['recipe']).stem)}</b>",

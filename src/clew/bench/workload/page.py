@@ -10,14 +10,14 @@ from clew.bench.workload.config import ACCURACY, PADDED, WorkloadConfig
 from clew.bench.workload.environment import load_warnings
 from clew.bench.workload.results import WorkloadResult, comparability_note, fit_message, key_figures
 from clew.figure import COLOURS, Figure, figure, line
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 
 
 def write(result: WorkloadResult, path: Path) -> Path:
     """The page, in the look of a run's report."""
     config = WorkloadConfig(**result.config)
     found = key_figures(result)
-    page = Page(f"Workload {config.name}")
+    page = HtmlPage(f"Workload {config.name}")
     seen = result.environment
     facts = [
         escape(str(seen["cpu"])),

@@ -118,7 +118,7 @@ def read_run(attempt: WorkloadRun, run: Run) -> None:
         max((record[key] for record in told if key in record), default=None)
         for key in ("device_memory", "device_tensors")
     )
-    joules = resource_usage.energy(run)
+    joules = resource_usage.energy_used(run)
     attempt.energy = joules(history[-1]["time"] + 60) if joules else None
 
 

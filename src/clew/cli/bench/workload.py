@@ -69,7 +69,7 @@ def particleflow(
     from clew.bench.workload.runner import run_workload
     from clew.cli.bench.bench import whole
     from clew.core.config import Document, validate
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
 
     given: dict[str, Any] = {
         "recipe": recipe,
@@ -91,7 +91,7 @@ def particleflow(
         "settings": list(settings or ()),
     }
     config = validate(WorkloadConfig, Document(given, {}, "clew bench particleflow"))
-    output = output or next_name(Path("bench"), config.name)
+    output = output or next_run_path(Path("bench"), config.name)
     with _noting() as note:
         found = run_workload(config, output, note)
     if json:

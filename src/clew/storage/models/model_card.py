@@ -77,7 +77,7 @@ def _best_validation(run: Run) -> Mapping[str, Any]:
     """The validation record of the best weights."""
     best = run.config().data.get("train", {}).get("best", {})
     metric, sign = best.get("metric", "loss"), -1 if best.get("direction", "minimize") == "maximize" else 1
-    validations = [each for each in run.history(run.lead) if each["kind"] == "validation"]
+    validations = [each for each in run.history(run.main_stream) if each["kind"] == "validation"]
     with_metric = [each for each in validations if _is_number(each["metrics"].get(metric))]
     return (
         min(with_metric, key=lambda each: sign * each["metrics"][metric])
