@@ -133,7 +133,7 @@ class Studies:
         study = Study.open(folder)
         tune = study.config.model_dump(mode="json")
         created = self.make(StudyFolder(Path(folder)).name, tune, external=True)
-        outcomes = iter(study.outcomes())
+        outcomes = iter(study.trials())
         while page := list(islice(outcomes, _PAGE)):
             trials = [{**_trial_values(vars(each)), "run": each.name} for each in page]
             self._connection.call("PUT", f"/studies/{created.id}/trials", body={"trials": trials})
@@ -143,5 +143,5 @@ class Studies:
 def _trial_values(outcome: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: outcome[name] for name in _SAME_FIELDS}
     reports = {step: value if math.isfinite(value) else None for step, value in outcome["reports"].items()}
-    values |= {"values": list(outcome["values"]), "reports": reports, "started": outcome["begun"]}
+    values |= {"values": list(outcome["values"]), "reports": reports, "started": outcome["started"]}
     return {**values, "reason": outcome["reason"][:2000]}

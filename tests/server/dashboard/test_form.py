@@ -38,9 +38,9 @@ def test_messages_stand_at_their_fields() -> None:
 
 def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
     found = submit_form.make_form("tracking", "train")
-    found.fill({"train.central.masters": "2"})
+    found.fill({"train.asynchronous.masters": "2"})
     assert found.check() is None
-    assert found.error.startswith("train: central")
+    assert found.error.startswith("train: asynchronous")
 
 
 def test_an_emptied_field_is_null_where_that_is_allowed() -> None:

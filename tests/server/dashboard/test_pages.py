@@ -250,7 +250,7 @@ def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx
     body = {"name": "odd", "tune": {"space": space, "trials": 3}, "external": True}
     study = client.post("/api/v1/studies", json=body).json()["id"]
     told = [{"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))]
-    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "begun": 1e12}]})
+    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "started": 1e12}]})
     head = {"Content-Type": "application/json"}
     assert client.put(f"/api/v1/studies/{study}/trials", content=text, headers=head).status_code == 204
     run = make(client, "odd")

@@ -47,7 +47,7 @@ def _plan(
     """What `--on SITE` hands in: the same command, which goes on with its run when the job is begun again."""
     from clew.data.dataset import Dataset
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
 
     if sum(given is not None for given in (recipe, resume, model)) != 1:
@@ -69,7 +69,7 @@ def _plan(
         return SiteWork("train", run.path, ranks, ["--again"], requeue=True)
     if model is None and not asked.given["after"]:
         Dataset(config.dataset)
-    makes = Path(output or next_name(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
+    makes = Path(output or next_run_path(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
     if makes.exists():
         raise RunError(f"{makes} exists already; name another folder with --output, or remove it")
     added = ["--again", *([] if output else ["--output", str(makes)])]
@@ -204,7 +204,7 @@ def train(
                 "replicas": replicas,
                 "time_limit_minutes": minutes,
             }
-            options |= {"strategy": strategy, "central__listen": listen}
+            options |= {"strategy": strategy, "asynchronous__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = load_settings("columns", chosen)
@@ -231,9 +231,9 @@ def _begins(run: Run) -> None:
 def _tell_ensemble(run: Run) -> None:
     """Mean and spread of every metric."""
     from clew.cli.options import table
-    from clew.training.packs.replicas import spread
+    from clew.training.packs.replicas import metric_spread
 
-    found = spread(run)
+    found = metric_spread(run)
     rows = [(name, f"{mean:.5g}", f"{own:.2g}") for name, (mean, own, _) in found.items()]
     console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
     members = max(count for _, _, count in found.values())
@@ -255,7 +255,9 @@ def _on_grid(recipe: str, settings: list[str] | None, files: str) -> None:
     from clew.settings import load_settings
     from clew.tuning import panda
 
-    run = panda.trained(load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd())
+    run = panda.train_on_grid(
+        load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd()
+    )
     console.print(f"{bold(run.path)} finished; model.safetensors and userJobMetadata.json are beside it")
 
 
@@ -274,11 +276,12 @@ def _begun(path: Path) -> bool:
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
     from clew import storage
+    from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
 
-    named = resume or output or str(next_name(Path("runs"), Path(what).stem))
+    named = resume or output or str(next_run_path(Path("runs"), Path(what).stem))
     run = Run(Path("runs", storage.base_name(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
@@ -290,8 +293,7 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
     job = launcher.start(arguments, folder=folder)
     while len(list(run.records())) <= known:
         if launcher.state(job) in END_STATES:
-            last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
-            raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
+            raise RunError(f"the job did not begin: {last_message(job.log)} (see {job.log})")
         time.sleep(0.1)
     again = f"{program()} runs"
     console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")

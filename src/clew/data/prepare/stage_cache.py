@@ -7,7 +7,6 @@ lock that the kernel drops when the process ends, however it ends: no dead proce
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import h5py
 
+from clew.core.file_lock import hold_lock
 from clew.core.files import atomic, write_text
 from clew.data.table import Table, hdf5
 from clew.data.table_cache import KIND
@@ -110,13 +110,13 @@ class Cache:
             BusyError: another process holds it.
         """
         path = self.folder / "locks" / key[:2] / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as stream:
-            _lock(stream)
+        with contextlib.ExitStack() as stack:
             try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+                stack.enter_context(hold_lock(path, timeout=0, required=False))
+            except BlockingIOError as error:
+                raise BusyError("another process works on it") from error
+            stack.callback(path.unlink, missing_ok=True)
+            yield
 
     def entries(self) -> list[Entry]:
         """Everything cached, copies of inputs included, least recently used first."""
@@ -144,16 +144,3 @@ class Cache:
                 total -= entry.bytes
                 gone.append(entry)
         return gone
-
-
-def _lock(stream: Any) -> None:
-    """Take an exclusive lock or raise BusyError; go on without one where the file system has none."""
-    import fcntl
-
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-            raise BusyError("somebody else is at it") from error
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise

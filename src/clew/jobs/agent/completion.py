@@ -66,7 +66,7 @@ def _push(run: Run, link: Connection) -> None:
     pusher = Pusher(run, link)
     pusher.push()
     pusher.push_files()
-    pusher.settle()
+    pusher.save_settings()
     pusher.note()
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clew.client.job import JobOrder
 from clew.core.config import to_yaml
+from clew.core.file_lock import hold_lock
 from clew.core.files import write_text
 from clew.errors import RunError
 
@@ -98,27 +96,14 @@ class AgentFolder:
         Raises:
             RunError: another agent is at it, or it cannot be made.
         """
+        lock = contextlib.ExitStack()
         try:
             self.jobs.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock.enter_context(hold_lock(self.path / "lock", timeout=_PATIENCE, mode=0o600))
+        except BlockingIOError:
+            raise RunError(f"{self.path}: another agent works there; name another folder with --folder") from None
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error.strerror}); name another with --folder") from error
-        end = time.monotonic() + _PATIENCE
-        while not _locked(descriptor):
-            if time.monotonic() > end:
-                os.close(descriptor)
-                raise RunError(f"{self.path}: another agent works there; name another folder with --folder")
-            time.sleep(0.1)
-        try:
+        with lock:
             yield
-        finally:
-            os.close(descriptor)
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

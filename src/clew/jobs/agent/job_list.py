@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.client.job import HeldJob, JobOrder, JobResult, Slots
+from clew.core.log_tail import last_message
 from clew.errors import ClewError
 from clew.jobs import supervisor
 from clew.jobs.agent import commands
@@ -163,7 +164,7 @@ class JobList:
         status = self._runner.poll(working.handle)
         if status.end is not None:
             end = status.end
-            reason = end.reason or ("" if end.code in (0, 75) else last_words(working.log))
+            reason = end.reason or ("" if end.code in (0, 75) else last_message(working.log))
             return JobResult(
                 attempt=attempt,
                 state="ended",
@@ -181,7 +182,7 @@ class JobList:
         if status.state == "waiting":
             if time.monotonic() - working.since > _PATIENCE:
                 return JobResult(
-                    attempt=attempt, state="lost", reason=f"it did not begin: {last_words(working.log)}"[:1000]
+                    attempt=attempt, state="lost", reason=f"it did not begin: {last_message(working.log)}"[:1000]
                 )
             return None
         return JobResult(attempt=attempt, state="running")
@@ -196,10 +197,3 @@ class JobList:
 def _devices(task: ProcessSpec) -> tuple[int, ...]:
     told = task.environment.get("CUDA_VISIBLE_DEVICES", "")
     return tuple(int(each) for each in told.split(",") if each)
-
-
-def last_words(log: Path) -> str:
-    """The last line that a job printed, but for clew's advice."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    told = [line for line in lines if not line.startswith("Run it again with --debug")]
-    return told[-1].removeprefix("clew: ") if told else "it ended without a word"

@@ -15,6 +15,7 @@ from types import FrameType
 import psutil
 
 from clew.core.files import write_text
+from clew.core.process import running_process
 from clew.errors import RunError
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
 
@@ -116,12 +117,7 @@ def pass_on(child: int) -> None:
 def named_process(name: str) -> psutil.Process | None:
     """The process that `named` named, while it lives."""
     pid, _, created = name.partition(":")
-    try:
-        found = psutil.Process(int(pid))
-        alive = abs(found.create_time() - float(created)) < 1 and found.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return None
-    return found if alive else None
+    return running_process(int(pid), created=float(created))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from clew.core.log_tail import last_line
 from clew.errors import ConfigError, RunError
 from clew.jobs.sites import BatchRequest, Site
 
@@ -112,7 +113,7 @@ def dry(tool: str, words: Sequence[str], environment: Mapping[str, str]) -> dict
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        last = ((done.stderr or done.stdout).strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr or done.stdout)
         raise RunError(f"{tool} does not take the task: {last}")
     task: dict[str, Any] = json.loads(lines[-1])
     return task

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from clew.core import log_tail
 from clew.errors import RunError
 from clew.jobs.launchers.launcher import JobState
 from clew.jobs.sites import Site
@@ -197,6 +198,6 @@ def call(
 
 
 def last_line(text: str) -> str:
-    """The last words of a command, without its name in front."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].partition("error: ")[2] or lines[-1] if lines else "it said nothing"
+    """The last line that a command printed, without its name in front."""
+    line = log_tail.last_line(text)
+    return line.partition("error: ")[2] or line

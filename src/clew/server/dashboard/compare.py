@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from clew.figure import COLOURS
-from clew.runs.comparison import ABSENT, differing, flat, text
+from clew.runs.comparison import ABSENT, differing_values, flatten_settings, setting_text
 from clew.runs.record_metrics import SPEED
 from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout, panels
@@ -41,7 +41,7 @@ def compare(
     ids = [number for number in ids if number in cards]
     if len(ids) < 2:
         raise RequestError(404, "Fewer than two of these runs exist.", hint="Tick others in the list of runs.")
-    settings = differing([dict(flat(full[number].config)) for number in ids])
+    settings = differing_values([dict(flatten_settings(full[number].config)) for number in ids])
     values: dict[str, Any] = {
         "sides": [_side(cards[number], index, ids) for index, number in enumerate(ids)],
         "runs": [{name: cards[number][name] for name in ("id", "name", "started")} for number in ids],
@@ -49,7 +49,7 @@ def compare(
         "metrics": metrics([summaries.get(number, {}) for number in ids]),
         "settings": _texts({key: each for key, each in settings.items() if ABSENT not in each}),
         "partial": _texts({key: each for key, each in settings.items() if ABSENT in each}),
-        "environments": _texts(differing([_environment(full[number].environment) for number in ids])),
+        "environments": _texts(differing_values([_environment(full[number].environment) for number in ids])),
     }
     return layout.page(request, "compare.html", "runs", **values)
 
@@ -91,8 +91,8 @@ def _side(card: dict[str, Any], index: int, ids: list[int]) -> dict[str, Any]:
 
 
 def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(flat({name: environment[name] for name in _ENVIRONMENT_KEYS if name in environment}))
+    return dict(flatten_settings({name: environment[name] for name in _ENVIRONMENT_KEYS if name in environment}))
 
 
 def _texts(settings: Mapping[str, list[Any]]) -> dict[str, list[str]]:
-    return {name: [text(value) for value in values] for name, values in settings.items()}
+    return {name: [setting_text(value) for value in values] for name, values in settings.items()}

@@ -79,8 +79,8 @@ def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[st
         match = _TRACE.fullmatch(each["name"])
         if match and each["bytes"] <= _MAX_PLOT_BYTES:
             with contextlib.suppress(RunError):  # not a trace, or deleted meanwhile
-                ranks[int(match[1])] = spans.parsed(content(service, each), each["name"])
+                ranks[int(match[1])] = spans.parse_trace(content(service, each), each["name"])
     if not any(len(each) for each in ranks.values()):
         return []
-    figure = figure_parts(spans.drawn(dict(sorted(ranks.items()))))
+    figure = figure_parts(spans.timeline_figure(dict(sorted(ranks.items()))))
     return [] if figure is None else [figure]

@@ -15,7 +15,7 @@ from clew.client.job import JobDetail
 from clew.core.config import to_yaml
 from clew.figure import COLOURS
 from clew.recipe import shipped
-from clew.runs.comparison import flat, text
+from clew.runs.comparison import flatten_settings, setting_text
 from clew.runs.failure import words
 from clew.runs.record_metrics import COMMUNICATE, WAIT
 from clew.server.accounts.caller import Caller
@@ -243,7 +243,10 @@ def _settings(context: _RunContext) -> dict[str, Any]:
 
 def _environment(context: _RunContext) -> dict[str, Any]:
     return {
-        "environment": [(name.replace("_", " "), text(value)) for name, value in flat(context.row.environment or {})]
+        "environment": [
+            (name.replace("_", " "), setting_text(value))
+            for name, value in flatten_settings(context.row.environment or {})
+        ]
     }
 
 

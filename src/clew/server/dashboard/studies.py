@@ -15,14 +15,12 @@ from pydantic import ValidationError
 from clew.server.api.dependencies import Number, visible_row
 from clew.server.dashboard import files, layout
 from clew.server.dashboard.formatting import duration, number
-from clew.server.dashboard.parallel_coordinates import parallel_coordinates
 from clew.server.dashboard.run_cards import short_recipe
 from clew.server.database.tables import studies, trials, users
 from clew.server.studies.study_rows import EXTERNAL_FACT
 
 if TYPE_CHECKING:
-    from clew.tuning.remote_trials import Elsewhere
-    from clew.tuning.study import Outcome
+    from clew.tuning.snapshot import StudySnapshot, TrialSummary
 
 router = layout.router()
 _PAGE = 50
@@ -121,26 +119,26 @@ def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, An
     }
 
 
-def _as_study(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> Elsewhere | None:
+def _as_study(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> StudySnapshot | None:
     """Return the study as figures need it; None if the stored data is not a study of clew."""
     from clew.tuning.config import TuneConfig
-    from clew.tuning.remote_trials import Elsewhere
+    from clew.tuning.snapshot import StudySnapshot
 
     try:
         tune = _mapping(_mapping(getattr(row, "spec", None)).get("tune"))
         config = TuneConfig.model_validate(tune or {"space": row.space, "objective": _objectives(row)})
-        return Elsewhere(config, [_outcome(each) for each in all_trials])
+        return StudySnapshot(config, [_outcome(each) for each in all_trials])
     except (ValidationError, TypeError, ValueError, KeyError):
         return None
 
 
-def _outcome(each: Mapping[str, Any]) -> Outcome:
-    from clew.tuning.study import Outcome
+def _outcome(each: Mapping[str, Any]) -> TrialSummary:
+    from clew.tuning.snapshot import TrialSummary
 
     facts = _mapping(each["facts"])
     reports = {int(step): float(value) for step, value in _mapping(each["reports"]).items() if value is not None}
     complete = each["state"] == "complete" and each["values"]
-    return Outcome(
+    return TrialSummary(
         number=each["number"],
         state=each["state"],
         settings=dict(each["params"]),
@@ -150,22 +148,21 @@ def _outcome(each: Mapping[str, Any]) -> Outcome:
         spread=tuple(facts.get("spread", ())),
         seconds=float(facts.get("seconds") or max((each["ended"] or each["updated"]) - each["created"], 0.0)),
         cpu=float(facts.get("cpu") or 0.0),
-        begun=float(each["created"]),
+        started=float(each["created"]),
     )
 
 
-def _figures(study: Elsewhere) -> list[dict[str, Any]]:
-    from clew.tuning.report import figures
+def _figures(study: StudySnapshot) -> list[dict[str, Any]]:
+    from clew.tuning.figures import study_figures
 
-    groups = figures(study, study.outcomes)
-    ordered = [*groups["search"], *parallel_coordinates(study)]
-    ordered += [*groups["training"], *groups["parameters"], *groups["cost"]]
+    groups = study_figures(study)
+    ordered = [*groups["search"], *groups["parameters"], *groups["training"], *groups["cost"]]
     parts = [part for part in (files.figure_parts(figure) for figure in ordered) if part is not None]
     return [{**part, "title": part["title"].replace("darker: later", "stronger: later")} for part in parts]
 
 
 def _tiles(
-    row: Any, all_trials: Sequence[Mapping[str, Any]], study: Elsewhere | None, best: Sequence[Outcome]
+    row: Any, all_trials: Sequence[Mapping[str, Any]], study: StudySnapshot | None, best: Sequence[TrialSummary]
 ) -> list[dict[str, str]]:
     tiles = []
     if study is not None and len(best) == 1:
@@ -179,7 +176,7 @@ def _tiles(
             of = f"of {_planned(row)}" if state == "complete" and _planned(row) else "trials"
             tiles.append({"name": state, "value": str(count), "unit": of})
     if study is not None and all_trials:
-        spent = math.fsum(each.seconds for each in study.outcomes)
+        spent = math.fsum(each.seconds for each in study.trials())
         tiles.append({"name": "time of trials", "value": duration(spent), "unit": ""})
     return tiles
 

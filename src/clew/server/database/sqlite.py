@@ -7,7 +7,6 @@ than writing the rows.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.dialects import sqlite
 
+from clew.core.file_lock import hold_lock
 from clew.errors import ConfigError
 from clew.server.database.backend import Backend, Rows, pool_size, quoted
 
@@ -32,15 +32,14 @@ class SqliteBackend(Backend):
     def claim(self, url: sa.URL) -> Any:
         path = Path(str(url.database))
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.with_name(f"{path.name}.lock").open("w")
+        lock = contextlib.ExitStack()
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
+            lock.enter_context(hold_lock(path.with_name(f"{path.name}.lock"), timeout=0))
+        except BlockingIOError:
             raise ConfigError(f"{path}: another server uses this database; stop that one first") from None
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        return file
+        return lock
 
     def create_engine(self, url: sa.URL, *, writes: bool) -> sa.Engine:
         engine = sa.create_engine(

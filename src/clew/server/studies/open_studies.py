@@ -37,7 +37,8 @@ from clew.server.studies.study_rows import (
 from clew.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
-    from clew.tuning.study import Outcome, Study
+    from clew.tuning.snapshot import TrialSummary
+    from clew.tuning.study import Study
 
 _MAX_OPEN = 64
 """Studies that stay open."""
@@ -76,18 +77,18 @@ class OpenStudies:
                 raise RequestError(422, "a study on the server has no storage and no folds of its own", where="tune")
             if not tune.space or tune.trials > _MAX_TRIALS:
                 raise RequestError(422, f"name a space, and at most {_MAX_TRIALS:,} trials", where="tune")
-            space.ordered(tune.space)
-            optuna_setup.sampler(tune), optuna_setup.pruner(tune.pruner, new.epochs)
+            space.dependency_order(tune.space)
+            optuna_setup.create_sampler(tune), optuna_setup.create_pruner(tune.pruner, new.epochs)
         return self._service.write(lambda transaction: _insert_study(transaction, caller, new))
 
     def ask(self, caller: Caller, number: int, request: AskRequest) -> list[ProposedTrial]:
         """Propose trials; fewer than requested, or none, when the study has proposed all its trials."""
-        from clew.tuning.study import OUTSIDE
+        from clew.tuning.study import EXTERNAL
 
         with self._opened(caller, number) as study:
             proposed: list[ProposedTrial] = []
             for _ in range(request.count):
-                lease = f"{OUTSIDE}-{secrets.token_hex(8)}"
+                lease = f"{EXTERNAL}-{secrets.token_hex(8)}"
                 trial = study.ask(lease, within=request.within)
                 if trial is None:
                     break
@@ -116,7 +117,7 @@ class OpenStudies:
             raise RequestError(422, "give one of values, pruned and failed")
         state: Any = "complete" if result.values else "pruned" if result.pruned else "failed"
         with self._opened(caller, number) as study:
-            if study.outcome(result.trial).state not in ("complete", "pruned", "failed"):
+            if study.trial(result.trial).state not in ("complete", "pruned", "failed"):
                 _check_lease(study, result.trial, result.lease)
             accepted = study.tell(result.trial, result.values or None, state=state, reason=result.failed or "")
             if accepted:
@@ -160,7 +161,7 @@ class OpenStudies:
 
     def _save(self, number: int, study: Study, changed: list[int], best: list[dict[str, Any]] | None = None) -> None:
         """Write changed trials of a study to the database."""
-        trials = [_trial_of(study.outcome(trial)) for trial in changed]
+        trials = [_trial_of(study.trial(trial)) for trial in changed]
 
         def work(transaction: Transaction) -> None:
             for trial in trials:
@@ -213,7 +214,7 @@ def _insert_study(transaction: Transaction, caller: Caller, new: NewStudy) -> in
     return number
 
 
-def _trial_of(outcome: Outcome) -> Trial:
+def _trial_of(outcome: TrialSummary) -> Trial:
     return Trial(
         number=outcome.number,
         state=outcome.state,
@@ -223,9 +224,9 @@ def _trial_of(outcome: Outcome) -> Trial:
         reason=outcome.reason[:2000],
         seconds=outcome.seconds,
         attempts=outcome.attempts,
-        started=outcome.begun,
+        started=outcome.started,
     )
 
 
-def _best_row(outcome: Outcome) -> dict[str, Any]:
+def _best_row(outcome: TrialSummary) -> dict[str, Any]:
     return _trial_of(outcome).model_dump(mode="json", include={"number", "settings", "values"})

@@ -62,28 +62,19 @@ def touch_study(transaction: Transaction, number: int, best: list[dict[str, Any]
 
 def best_trials(transaction: Transaction, number: int, objectives: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the best trial of a study by its rows, or the Pareto front if it has several objectives."""
-    signs = [1 if objective["direction"] == "minimize" else -1 for objective in objectives]
+    from clew.tuning.best_trials import best_indices
+
+    directions = [objective["direction"] for objective in objectives]
     query = sa.select(trials.c.number, trials.c.params, trials.c["values"].label("values_"))
-    complete = (trials.c.study == number) & (trials.c.state == "complete")
-    scored = [
-        ([sign * value for sign, value in zip(signs, row.values_, strict=True)], row)
-        for row in transaction.execute(query.where(complete))
-        if len(row.values_ or ()) == len(signs)
+    query = query.where((trials.c.study == number) & (trials.c.state == "complete")).order_by(trials.c.number)
+    complete = [
+        row
+        for row in transaction.execute(query)
+        if len(row.values_ or ()) == len(directions)
         and all(value is not None and math.isfinite(value) for value in row.values_)
     ]
-    scored.sort(key=lambda pair: (pair[0], pair[1].number))
-    front = _pareto_front(scored) if len(signs) > 1 else [row for _, row in scored[:1]]
-    return [{"number": row.number, "settings": row.params, "values": row.values_} for row in front]
-
-
-def _pareto_front(scored: list[tuple[list[float], Any]]) -> list[Any]:
-    """Return the rows that no other row dominates, by number. Scores are sorted, so a better one comes first."""
-    front: list[tuple[list[float], Any]] = []
-    for scores, row in scored:
-        dominated = (other != scores and all(a <= b for a, b in zip(other, scores, strict=True)) for other, _ in front)
-        if not any(dominated):
-            front.append((scores, row))
-    return sorted((row for _, row in front), key=lambda row: row.number)
+    best = [complete[index] for index in best_indices([row.values_ for row in complete], directions)]
+    return [{"number": row.number, "settings": row.params, "values": row.values_} for row in best]
 
 
 def list_studies(connection: sa.Connection, caller: Caller, *, limit: int, before: int | None = None) -> list[StudyRow]:
