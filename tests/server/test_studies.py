@@ -110,10 +110,10 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     [
         ({"space": {}}, "name a space"),
         ({"space": SPACE, "storage": "postgresql://db/x"}, "no storage and no folds"),
-        ({"space": {"x": {"uniform": [1, 0]}}}, "lowest value must be below"),
+        ({"space": {"x": {"uniform": [1, 0]}}}, "must be below"),
         ({"space": SPACE, "sampler": "guess"}, "Input should be"),
         ({"space": SPACE, "nonsense": 1}, "Extra inputs"),
-        ({"space": {"x": {"choice": [1], "when": {"y": 1}}, "y": {"choice": [1], "when": {"x": 1}}}}, "circle"),
+        ({"space": {"x": {"choice": [1], "when": {"y": 1}}, "y": {"choice": [1], "when": {"x": 1}}}}, "cycle"),
     ],
     ids=["empty", "storage", "bounds", "sampler", "unknown", "circle"],
 )

@@ -176,7 +176,7 @@ def _tiles(
             of = f"of {_planned(row)}" if state == "complete" and _planned(row) else "trials"
             tiles.append({"name": state, "value": str(count), "unit": of})
     if study is not None and all_trials:
-        spent = math.fsum(each.seconds for each in study.trials())
+        spent = math.fsum(each.seconds for each in study.trials)
         tiles.append({"name": "time of trials", "value": duration(spent), "unit": ""})
     return tiles
 
