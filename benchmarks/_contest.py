@@ -111,9 +111,9 @@ def in_turns(
 
 def seconds(work: Callable[[], Any]) -> float:
     """How long it takes."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def quartile(times: Sequence[float]) -> float:
@@ -123,20 +123,20 @@ def quartile(times: Sequence[float]) -> float:
 @contextmanager
 def timed(owner: Any, name: str) -> Iterator[list[tuple[float, float]]]:
     """Begin and end of every call of something within the block."""
-    whole, spans = getattr(owner, name), list[tuple[float, float]]()
+    function, spans = getattr(owner, name), list[tuple[float, float]]()
 
     def call(*arguments: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
-            return whole(*arguments, **options)
+            return function(*arguments, **options)
         finally:
-            spans.append((begun, time.perf_counter()))
+            spans.append((start, time.perf_counter()))
 
     setattr(owner, name, call)
     try:
         yield spans
     finally:
-        setattr(owner, name, whole)
+        setattr(owner, name, function)
 
 
 class Sheet:
@@ -178,14 +178,14 @@ def options(about: str | None, quick: str = "fewer events and repetitions") -> a
 def main(measure: Measure, parser: argparse.ArgumentParser) -> int:
     """Measure and write down; 0 when all bars are met."""
     arguments = parser.parse_args()
-    sheet, begun, load = Sheet(), time.monotonic(), os.getloadavg()
+    sheet, start, load = Sheet(), time.monotonic(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         more = measure(sheet, Path(folder), arguments)
     if arguments.json:
         conditions = {
             "quick": arguments.quick,
             **more,
-            "seconds": round(time.monotonic() - begun),
+            "seconds": round(time.monotonic() - start),
             "load_average": {"before": load, "after": os.getloadavg()},
             "environment": capture(),
             "stated": sheet.stated,

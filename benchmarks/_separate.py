@@ -129,13 +129,13 @@ def rate(step: Step, seconds: float = _SECONDS) -> float:
     for _ in range(10):
         step()
     torch.accelerator.synchronize()
-    begun, done = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds:
+    start, done = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
         for _ in range(20):
             step()
         done += 20
     torch.accelerator.synchronize()
-    return done / (time.perf_counter() - begun)
+    return done / (time.perf_counter() - start)
 
 
 class Rival:
@@ -157,11 +157,11 @@ class Rival:
         """Steps of a model a second, of all."""
         try:
             for each in self._processes:
-                self._heard(each, "begin")
+                self._read_line(each, "begin")
             self._until = time.monotonic() + _HANG
             for each in self._processes:
                 print("go", file=each.stdin, flush=True)
-            return sum(float(self._heard(each, "end")) for each in self._processes)
+            return sum(float(self._read_line(each, "end")) for each in self._processes)
         finally:
             self.end()
 
@@ -173,7 +173,7 @@ class Rival:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 each.wait(max(0.0, until - time.monotonic()))
 
-    def _heard(self, process: Any, what: str) -> str:
+    def _read_line(self, process: Any, what: str) -> str:
         left = max(0.0, self._until - time.monotonic())
         if not select.select([process.stdout], [], [], left)[0]:
             raise RuntimeError(f"hung: it did not {what} in time")

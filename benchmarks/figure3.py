@@ -37,8 +37,8 @@ def data(folder: Path, events: int) -> Dataset:
     recipe = find("tracking")()
     for _ in recipe.generate(events, 3, folder / "events"):
         pass
-    given: dict[str, Any] = {"input": [str(folder / "events")], "cache": str(folder / "cache")}
-    return clew.prepare(recipe, output=str(folder / "dataset"), **given)
+    settings: dict[str, Any] = {"input": [str(folder / "events")], "cache": str(folder / "cache")}
+    return clew.prepare(recipe, output=str(folder / "dataset"), **settings)
 
 
 def curve(run: Run) -> Curve:
@@ -74,8 +74,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     curves: dict[str, Curve] = {}
     dataset = data(folder, events)
     for name, settings in WAYS.items():
-        given: dict[str, Any] = {"epochs": epochs, "threads": 1, "batch_size": 32, **settings}
-        run = clew.train("tracking", dataset, output=folder / name.replace(" ", "-"), **given)
+        train_settings: dict[str, Any] = {"epochs": epochs, "threads": 1, "batch_size": 32, **settings}
+        run = clew.train("tracking", dataset, output=folder / name.replace(" ", "-"), **train_settings)
         curves[label(name, settings)] = x, y = curve(run)
         sheet.state(f"{name}: {epochs} epochs", x[-1], "s")
         sheet.state(f"{name}: F1 at the end", y[-1], "")

@@ -72,13 +72,13 @@ def template(dataset: Dataset, trials: int, epochs: int, packed: int | None) -> 
 Way = Callable[[settings.Settings, Any], Executor]
 
 
-def study(path: Path, given: settings.Settings, way: Way) -> tuple[float, float]:
+def study(path: Path, template_settings: settings.Settings, way: Way) -> tuple[float, float]:
     """Seconds on the clock and of processors that a study takes."""
-    begun, cpu = time.perf_counter(), time.process_time()
-    done = tune(given, path, executor=lambda opened: way(given, opened))
-    seconds, own = time.perf_counter() - begun, time.process_time() - cpu
+    start, cpu = time.perf_counter(), time.process_time()
+    done = tune(template_settings, path, executor=lambda opened: way(template_settings, opened))
+    seconds, own_cpu = time.perf_counter() - start, time.process_time() - cpu
     assert done.count()["complete"] == done.total_trials, done.count()
-    return seconds, own + sum(each.cpu for each in done.trials())
+    return seconds, own_cpu + sum(each.cpu for each in done.trials())
 
 
 def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mapping[str, Any]:
@@ -88,10 +88,13 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
     rooms = [Slot(core_share(cores, place, 2)) for place in range(2)]
     size = -(-trials // 2)
     ways: dict[str, tuple[int | None, Way]] = {
-        "a fresh process a trial": (None, lambda given, s: JobExecutor(s.folder, given, rooms, find_launcher("local"))),
-        "forks of a warm server": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
-        "forks again": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
-        "packs": (size, lambda given, s: PackExecutor(s.folder, given, rooms)),
+        "a fresh process a trial": (
+            None,
+            lambda settings, s: JobExecutor(s.folder, settings, rooms, find_launcher("local")),
+        ),
+        "forks of a warm server": (None, lambda settings, s: JobExecutor(s.folder, settings, rooms)),
+        "forks again": (None, lambda settings, s: JobExecutor(s.folder, settings, rooms)),
+        "packs": (size, lambda settings, s: PackExecutor(s.folder, settings, rooms)),
     }
     warm.ready("jetfeatures")
     study(folder / "before", template(dataset, 2, 1, None), ways["forks of a warm server"][1])
@@ -122,21 +125,21 @@ def packed_rate(
     from clew.training.packs.samples import Supply
     from clew.training.training_data import default_device
 
-    given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = default_device(0), given.train.optimizer
+    settings = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
+    device, plain = default_device(0), settings.train.optimizer
     configs = [
-        given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
+        settings.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
     ]
-    made = [grouping.model_of(given.recipe, config) for config in configs]
-    engine = PackEngine([given.recipe] * models, made, configs, device)
-    supply = Supply(given.recipe, configs[0], dataset, device)
+    networks = [grouping.model_of(settings.recipe, config) for config in configs]
+    engine = PackEngine([settings.recipe] * models, networks, configs, device)
+    supply = Supply(settings.recipe, configs[0], dataset, device)
     first = supply.epoch(0, 0).take().batch
     engine.prepare(first)
     if compiled:
         engine.compile(first)
-    learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
-    while not begun or time.perf_counter() - begun < seconds:
+    learn, step, epoch, start, before = replayed(engine), 0, 0, 0.0, 0
+    while not start or time.perf_counter() - start < seconds:
         batches, last = supply.epoch(epoch, 0), step + supply.steps(epoch)
         while step < last:
             plan = engine.plan(step, torch.ones((min(last - step, AHEAD), models), dtype=torch.float64))
@@ -145,9 +148,9 @@ def packed_rate(
         epoch += 1
         if epoch == 2:  # all is recorded
             torch.accelerator.synchronize()
-            begun, before = time.perf_counter(), step
+            start, before = time.perf_counter(), step
     torch.accelerator.synchronize()
-    return models * (step - before) / (time.perf_counter() - begun)
+    return models * (step - before) / (time.perf_counter() - start)
 
 
 def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -159,20 +162,20 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
     faulthandler.dump_traceback_later(100, repeat=True)  # should something hang, it tells where
     torch.set_num_threads(1)
     models, dataset = 256, data(folder, 20_000)
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
 
     def told(name: str, way: Callable[[], float]) -> None:
         if time.perf_counter() - BEGUN > arguments.budget:
             print(f"  no time left for: {name}", flush=True)
             return
         try:
-            found[name] = way()
+            rates[name] = way()
         except Exception as error:
             print(f"  {name}: {type(error).__name__}: {error}", flush=True)
             return
-        sheet.state(f"{name}: model-steps/s", found[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
+        sheet.state(f"{name}: model-steps/s", rates[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
         if arguments.json:
-            arguments.json.write_text(json.dumps({"partial": found}, indent=1) + "\n")
+            arguments.json.write_text(json.dumps({"partial": rates}, indent=1) + "\n")
 
     told(PACKED, lambda: packed_rate(dataset, models))
     rivals = {
@@ -193,11 +196,11 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
             for name in names:
                 rivals[name].end()
     told("control: packed again", lambda: packed_rate(dataset, models))
-    separate = [name for name in found if name.startswith("separate")]
-    best = max(separate, key=lambda name: found[name], default="")
-    missing = [name for name in rivals if name not in found]
-    if PACKED in found and not missing:
-        sheet.bar("256 trials packed against the best separate way", found[PACKED] / found[best], DEVICE, "x")
+    separate = [name for name in rates if name.startswith("separate")]
+    best = max(separate, key=lambda name: rates[name], default="")
+    missing = [name for name in rivals if name not in rates]
+    if PACKED in rates and not missing:
+        sheet.bar("256 trials packed against the best separate way", rates[PACKED] / rates[best], DEVICE, "x")
     else:
         print(f"  no ratio: not measured are {', '.join(missing) or PACKED}", flush=True)
     told("packed, with dropout", lambda: packed_rate(dataset, models, dropout=0.1))
@@ -205,15 +208,15 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
     if arguments.compile:
         told("packed, 256 models, compiled", lambda: packed_rate(dataset, models, compiled=True))
     if arguments.study:
-        studies(sheet, folder, dataset, found[PACKED])
+        studies(sheet, folder, dataset, rates[PACKED])
     faulthandler.cancel_dump_traceback_later()
-    return {"best": best, "rates": found, "device": torch.cuda.get_device_name(0)}
+    return {"best": best, "rates": rates, "device": torch.cuda.get_device_name(0)}
 
 
 def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
     """A whole study on the device: trials an hour with records, validation and metrics."""
     epochs, one = 2, [Slot((), (0,))]
-    packs: Way = lambda given, s: PackExecutor(s.folder, given, one)  # noqa: E731
+    packs: Way = lambda settings, s: PackExecutor(s.folder, settings, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
     sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")
     steps = 256 * epochs * -(-dataset.splits["train"] // 64)

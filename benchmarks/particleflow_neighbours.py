@@ -30,9 +30,9 @@ OWN = 5
 Array = NDArray[Any]
 
 
-def towers(made: Table) -> tuple[Array, Array, int]:
+def towers(table: Table) -> tuple[Array, Array, int]:
     """Features and classes of all towers, and how many tracks there are."""
-    each = [_event(*pair) for pair in zip(made.ragged("elements"), made.ragged("targets"), strict=True)]
+    each = [_event(*pair) for pair in zip(table.ragged("elements"), table.ragged("targets"), strict=True)]
     features, classes, tracks = zip(*each, strict=True)
     return np.concatenate(features), np.concatenate(classes), sum(tracks)
 
@@ -56,20 +56,22 @@ def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     files = 2 if arguments.quick else 4
-    made = [generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)]
-    learned = [towers(each) for each in made[:-1]]
+    tables = [
+        generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)
+    ]
+    learned = [towers(each) for each in tables[:-1]]
     x, y = (np.concatenate([each[place] for each in learned]) for place in (0, 1))
-    asked, true, tracks = towers(made[-1])
-    found = {}
+    asked, true, tracks = towers(tables[-1])
+    results = {}
     for name, columns in (("a tower alone", slice(0, OWN)), ("with the tracks at its place", slice(None))):
         trees = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.15, random_state=1).fit(x[:, columns], y)
         right = int((trees.predict(asked[:, columns]) == true).sum())
-        found[name] = (right + tracks) / (len(true) + tracks)
-        sheet.state(f"{name}: accuracy over elements", 100 * found[name], "%")
+        results[name] = (right + tracks) / (len(true) + tracks)
+        sheet.state(f"{name}: accuracy over elements", 100 * results[name], "%")
         sheet.state(f"{name}: of towers", 100 * right / len(true), "%")
-    alone, more = found.values()
+    alone, more = results.values()
     sheet.state("gain by neighbours", 100 * (more - alone), "%")
-    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": found}
+    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": results}
 
 
 if __name__ == "__main__":

@@ -113,10 +113,10 @@ def ours(task: InferenceTask, engine: ModelRunner, portions: list[SamplePortion]
 def compare(sheet: Sheet, title: str, contestants: Contestants, rounds: int) -> None:
     """clew's speed over the bare loop's, by 25th percentiles."""
     times = alternate({name: partial(seconds, work) for name, work in contestants.items()}, rounds)
-    found = {name: quartile(each) for name, each in times.items()}
-    sheet.bar(f"{title}: clew against a bare loop", found["bare"] / found["clew"], BAR, "times")
-    sheet.state(f"{title}: control, the bare loop against itself", found["bare"] / found["again"], "times")
-    sheet.state(f"{title}: from a table, batches cut by clew", found["bare"] / found["table"], "times")
+    quartiles = {name: quartile(each) for name, each in times.items()}
+    sheet.bar(f"{title}: clew against a bare loop", quartiles["bare"] / quartiles["clew"], BAR, "times")
+    sheet.state(f"{title}: control, the bare loop against itself", quartiles["bare"] / quartiles["again"], "times")
+    sheet.state(f"{title}: from a table, batches cut by clew", quartiles["bare"] / quartiles["table"], "times")
 
 
 def flat_table(events: int) -> Table:

@@ -45,7 +45,7 @@ def split(x: Any, y: Any, seed: int) -> tuple[Any, Any]:
 def train(task: str, strategy: str, seed: int, output: str, epochs: int) -> None:
     load, model, _ = TASKS[task]
     training, held = split(*load(), seed)
-    many: dict[str, Any] = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
+    strategy_settings: dict[str, Any] = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
     clew.train(
         f"{HERE / '_pictures.py'}:{model}",
         training,
@@ -60,7 +60,7 @@ def train(task: str, strategy: str, seed: int, output: str, epochs: int) -> None
         seed=seed,
         trace=False,
         monitor_seconds=None,
-        **many,
+        **strategy_settings,
     )
 
 
@@ -81,22 +81,22 @@ class Trainings:
 
     def _curve(self, task: str, strategy: str, seed: int, epochs: int) -> list[float]:
         output = self._folder / f"{task}-{strategy}-{seed}".replace(" ", "-")
-        kept = output.with_suffix(".json")
-        if not kept.exists():
-            words = json.dumps([task, strategy, seed, str(output), epochs])
-            subprocess.run([sys.executable, __file__, "--one", words], check=True, stdout=subprocess.DEVNULL)
-            kept.write_text(json.dumps(curve(Run.open(output))))
-        return list(json.loads(kept.read_text()))
+        cached = output.with_suffix(".json")
+        if not cached.exists():
+            command = json.dumps([task, strategy, seed, str(output), epochs])
+            subprocess.run([sys.executable, __file__, "--one", command], check=True, stdout=subprocess.DEVNULL)
+            cached.write_text(json.dumps(curve(Run.open(output))))
+        return list(json.loads(cached.read_text()))
 
 
-def reached(found: list[float]) -> float:
+def reached(accuracies: list[float]) -> float:
     """The accuracy it comes to: the mean over the best tenth of the epochs."""
-    return max(float(part.mean()) for part in np.array_split(found, 10) if len(part))
+    return max(float(part.mean()) for part in np.array_split(accuracies, 10) if len(part))
 
 
-def needed(found: list[float], goal: float) -> float:
+def needed(accuracies: list[float], goal: float) -> float:
     """Epochs until the accuracy is there; NaN if it never is."""
-    return next((float(number) for number, value in enumerate(found, 1) if value >= goal), np.nan)
+    return next((float(number) for number, value in enumerate(accuracies, 1) if value >= goal), np.nan)
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -112,9 +112,9 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         lengths = {"alone": epochs, **{each: epochs * LONGER.get(each, 1) for each in strategies}}
         with ThreadPoolExecutor(len(lengths)) as pool:
             asked = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
-        found = {name: each.result() for name, each in asked.items()}
-        everything |= {f"{task}, {name}": each for name, each in found.items()}
-        judge(sheet, task, found.pop("alone"), found)
+        results = {name: each.result() for name, each in asked.items()}
+        everything |= {f"{task}, {name}": each for name, each in results.items()}
+        judge(sheet, task, results.pop("alone"), results)
     return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
 
 

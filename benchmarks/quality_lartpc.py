@@ -120,10 +120,10 @@ def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
         if not done.exists():
             clock.ask(60 if many > 1000 else 0)
-            begun = time.monotonic()
+            start = time.monotonic()
             generate(load_settings("lartpc", shape(sizes, 1)).recipe, many, seed, place)
             done.touch()
-            print(f"{many:,} synthetic events, {name}: {time.monotonic() - begun:.0f} s", flush=True)
+            print(f"{many:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
     return [str(folder / "events-train"), str(folder / "events-test")]
 
 
@@ -132,13 +132,13 @@ def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
     place = folder / f"data-{shrink}"
     if not (place / "manifest.json").exists():
         train, test = made(folder, sizes, clock)
-        begun = time.monotonic()
+        start = time.monotonic()
         loaded = load_settings("lartpc", shape(sizes, shrink))
         inputs: Any = {"train": [train], "val": [test]}
         clew.prepare(
             loaded.recipe, loaded.prepare, input=inputs, output=str(place), cache=str(folder / "cache"), keep=()
         )
-        print(f"dataset shrunk by {shrink}: {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"dataset shrunk by {shrink}: {time.monotonic() - start:.0f} s", flush=True)
     return Dataset(place)
 
 
@@ -161,15 +161,15 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
 
 def judged(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
-    found = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
-    confusion, energy = found.tallies["confusion"], found.tallies["accuracy_energy"]
+    evaluation = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
+    confusion, energy = evaluation.tallies["confusion"], evaluation.tallies["accuracy_energy"]
     assert isinstance(confusion, metrics.Confusion)
     counts, summary, steps = confusion.counts, summarize(run), list(run.records(kind="step"))
     return {
         **asdict(trial),
-        "accuracy": found.tallies["accuracy"].value,
-        "error": found.tallies["accuracy"].error,
-        "loss": found.tallies["loss"].value,
+        "accuracy": evaluation.tallies["accuracy"].value,
+        "error": evaluation.tallies["accuracy"].error,
+        "loss": evaluation.tallies["loss"].value,
         "losses": [record["metrics"]["loss"] for record in run.records(kind="validation")],
         "efficiency": dict(zip(CLASSES, (np.diag(counts) / counts.sum(axis=1)).tolist(), strict=True)),
         "confusion": counts.tolist(),
@@ -182,11 +182,11 @@ def judged(run: Run, trial: Trial) -> dict[str, Any]:
     }
 
 
-def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
+def scan(results: Sequence[dict[str, Any]]) -> list[figure.Figure]:
     """Loss by epoch at each global batch, with the rule and without."""
     drawn = []
-    for rule, told in RULES.items():
-        own = [each for each in found if each["name"].startswith("batch-") and each["rule"] == rule]
+    for rule, label in RULES.items():
+        trials = [each for each in results if each["name"].startswith("batch-") and each["rule"] == rule]
         lines = [
             figure.line(
                 range(1, len(each["losses"]) + 1),
@@ -195,14 +195,14 @@ def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
                 colour=place,
                 mode="lines+markers",
             )
-            for place, each in enumerate(own)
+            for place, each in enumerate(trials)
         ]
         if lines:
-            drawn.append(figure.figure(lines, title=f"Loss of test events, {told}", x="epoch", y="loss"))
+            drawn.append(figure.figure(lines, title=f"Loss of test events, {label}", x="epoch", y="loss"))
     return drawn
 
 
-def written(out: Path, found: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
+def written(out: Path, results: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
     """All that is known so far."""
     out.mkdir(parents=True, exist_ok=True)
     page = HtmlPage("Particles in liquid argon, synthetic")
@@ -212,18 +212,18 @@ def written(out: Path, found: list[dict[str, Any]], conditions: dict[str, Any]) 
         [each["name"], *(f"{value:.4f}" for value in (each["accuracy"], each["error"], each["loss"]))]
         + [f"{each['efficiency'][name]:.3f}" for name in CLASSES]
         + [f"{each['images/s']:,.0f}", f"{each['seconds of learning']:.0f}"]
-        for each in found
+        for each in results
     ]
     rows.append(["the study", f"{STUDY['all']:.3f}", "", "", *(f"{STUDY[name]:.3f}" for name in CLASSES), "", ""])
     page.section("Trials", table(["", "accuracy", "±", "loss", *CLASSES, "images/s", "s"], rows))
-    page.section("Loss against global batch", figures=scan(found))
-    for each in found:
+    page.section("Loss against global batch", figures=scan(results))
+    for each in results:
         if not each["name"].startswith("batch-"):
             page.section(each["name"], figures=each["figures"])
     page.write(out / "quality_lartpc.html")
-    bare = [{name: value for name, value in each.items() if name != "figures"} for each in found]
-    told = {"bars": [], "conditions": {**conditions, "trials": bare, "study": STUDY}}
-    (out / "quality_lartpc.json").write_text(json.dumps(told, indent=1) + "\n")
+    bare = [{name: value for name, value in each.items() if name != "figures"} for each in results]
+    document = {"bars": [], "conditions": {**conditions, "trials": bare, "study": STUDY}}
+    (out / "quality_lartpc.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 def show(each: dict[str, Any]) -> None:
@@ -243,16 +243,16 @@ def measure(arguments: argparse.Namespace, sizes: Sizes, device: str) -> None:
     """
     folder, clock = arguments.folder, Clock(arguments.seconds)
     conditions = {"sizes": asdict(sizes), "generator": VERSION, "seed": SEED, "environment": capture()}
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for trial in trials(sizes):
-        kept = folder / f"{trial.name}.json"
-        if not kept.exists():
+        result_file = folder / f"{trial.name}.json"
+        if not result_file.exists():
             run = trained(folder, trial, sizes, device, clock)
             clock.ask(5)
-            kept.write_text(json.dumps(judged(run, trial)))
-            show(json.loads(kept.read_text()))
-        found.append(json.loads(kept.read_text()))
-        written(arguments.out, found, conditions)
+            result_file.write_text(json.dumps(judged(run, trial)))
+            show(json.loads(result_file.read_text()))
+        results.append(json.loads(result_file.read_text()))
+        written(arguments.out, results, conditions)
 
 
 def main() -> int:
@@ -264,8 +264,8 @@ def main() -> int:
     for name in ("train", "test", "epochs", "scan_epochs"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {getattr(FULL, name):,}")
     arguments = parser.parse_args()
-    given = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
-    sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
+    overrides = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
+    sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in overrides.items() if value})
     device = default_device(0).type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)

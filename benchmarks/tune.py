@@ -83,9 +83,9 @@ def main() -> int:
 def overhead(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
     """Milliseconds a trial of a function that does nothing."""
     study = _study(scratch / "trivial", trials)
-    begun, cpu = time.perf_counter(), time.process_time()
+    start, cpu = time.perf_counter(), time.process_time()
     tune(study.config, study, function=lambda values: float(values["model.dropout"]))
-    each = 1e3 * (time.perf_counter() - begun) / trials
+    each = 1e3 * (time.perf_counter() - start) / trials
     conditions["trivial_cpu_ms"] = round(1e3 * (time.process_time() - cpu) / trials, 2)
     assert study.count()["complete"] == trials
     return _bar(f"a trivial trial in this process, mean of {trials}", each, 20, "ms")
@@ -111,14 +111,14 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
             "model.hidden": rng.choice([32, 64, 128]),
         }
         study._optuna.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=rng.random()))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     again = Study.open(scratch / "long")
-    conditions["open_seconds"] = round(time.perf_counter() - begun, 2)
+    conditions["open_seconds"] = round(time.perf_counter() - start, 2)
     spent, used = list[float](), list[float]()
     for _ in range(12):
-        begun, cpu = time.perf_counter(), time.process_time()
+        start, cpu = time.perf_counter(), time.process_time()
         asked = again.ask("me")
-        spent.append(1e3 * (time.perf_counter() - begun))
+        spent.append(1e3 * (time.perf_counter() - start))
         used.append(1e3 * (time.process_time() - cpu))
         assert asked is not None
         again.tell(asked.number, rng.random())
@@ -166,7 +166,7 @@ def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, floa
     (folder.parent / f"{folder.name}.json").write_text(json.dumps(given.data))  # JSON is YAML
     yaml = (folder.parent / f"{folder.name}.json").rename(folder.parent / f"{folder.name}.yaml")
     imports = float(subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True).stdout)
-    begun = time.time()
+    start = time.time()
     words = [
         sys.executable,
         "-c",
@@ -180,7 +180,7 @@ def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, floa
     subprocess.run([*words, "--oversubscribe"], check=True, stdout=subprocess.DEVNULL)
     runs = [clew.Run(path) for path in sorted((folder / "trials").glob("trial-*"))]
     starts = [(run.last("start") or {})["time"] for run in runs]
-    return _rates(begun, starts, [(run.end() or {})["time"] for run in runs], imports)
+    return _rates(start, starts, [(run.end() or {})["time"] for run in runs], imports)
 
 
 def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> dict[str, float]:
@@ -197,11 +197,11 @@ def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> d
     return _rates(told["begun"], [e["imported"] for e in told["trials"]], [e["ended"] for e in told["trials"]], imports)
 
 
-def _rates(begun: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
+def _rates(start: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
     """Seconds to the first trial without imports; trials an hour after the first two, which import."""
     order = sorted(ends)
     hourly = 3600 * (len(order) - 2) / (order[-1] - order[1])
-    return {"first": max(min(starts) - begun - imports, 0.0), "per_hour": hourly, "imports": imports}
+    return {"first": max(min(starts) - start - imports, 0.0), "per_hour": hourly, "imports": imports}
 
 
 def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
@@ -214,10 +214,10 @@ def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
         tuned = {"space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}}, "trials": trials, "sampler": "random"}
         given = load_settings("tracking").changed({**settings, "tune": tuned}, "here")
         rooms = [Slot()] * parallel
-        begun = time.perf_counter()
+        start = time.perf_counter()
         path = scratch / f"separate-{parallel}"
         tune(given, path, executor=lambda study, given=given, rooms=rooms: JobExecutor(study.folder, given, rooms))  # type: ignore[misc]
-        found[parallel] = round(3600 * trials / (time.perf_counter() - begun))
+        found[parallel] = round(3600 * trials / (time.perf_counter() - start))
         device = clew.Run(path / "trials" / "trial-0000").last("plan") or {}
         print(
             f"separate runs, {parallel} at a time on {device.get('device')}: {found[parallel]:,} trials/hour",
