@@ -1,4 +1,4 @@
-"""How batches are made: what padding costs, and how long trainings wait for data."""
+"""Making batches: the cost of padding, and how long trainings wait for data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Reader(nn.Module):
 
 
 def reading(table: Table) -> Callable[[Any], float]:
-    """A function that learns from some sequences, padded, and says how long that took."""
+    """Return a function that trains on a batch of padded sequences and returns its time in seconds."""
     torch.manual_seed(0)
     model = Reader()
     optimizer = Adam(model.parameters(), fused=True)
@@ -120,7 +120,7 @@ def waited(sheet: Sheet, title: str, recipe: Any, data: Any, output: Path, *, ba
 
 
 def rate(run: Any, *, skip: int = 1) -> float:
-    """Samples a second that a training learned from, validations left out, and its first `skip` epochs."""
+    """Return the samples per second of a training, without validations and without its first `skip` epochs."""
     records = list(run.records(kind="step"))
     before = max((each["samples"] for each in records if each["epoch"] < skip), default=0)
     timed = [each for each in records if each["epoch"] >= skip]

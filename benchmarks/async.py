@@ -1,4 +1,4 @@
-"""What asynchronous training costs: the master's apply, an exchange over MPI and over TCP, whole trainings.
+"""The cost of asynchronous training: an update of the master, an exchange over MPI and over TCP, complete trainings.
 
 Ratios come from blocks that take turns in one process (or one pair of processes) and compare 25th percentiles, with a
 control of one side against itself. Whole trainings, real processes with one thread each, alternate with a plain loop;
@@ -66,7 +66,7 @@ def apply(sheet: Sheet, rounds: int) -> None:
 
 
 def mpiexec() -> list[str]:
-    """The one beside Python, or the site's."""
+    """Return the command of mpiexec: from the environment of Python if it is there, else of the system."""
     local = Path(sys.executable).parent / "mpiexec"
     return [str(local) if local.exists() else "mpiexec", "-n"]
 

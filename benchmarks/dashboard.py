@@ -1,8 +1,8 @@
-"""How fast pages are there, in a real Chromium on the same machine: a run with a million recorded steps.
+"""Loading times of dashboard pages in a real Chromium on the same machine, for a run with a million recorded steps.
 
-From the click to the last curve in sight, its data fetched from the server: drawn plainly first, and by plotly once
-that is read, which is stated beside it. Then a zoom into a twentieth of the run, to the finer curve. Every figure is
-the median of several, each in a browser profile of its own: nothing is cached.
+Measured is the time from the click to the last visible curve, with its data from the server. Curves are first drawn
+plainly, and then by plotly when it has loaded, which is also stated. Then follows a zoom into a twentieth of the run,
+until the finer curve is drawn. Every result is a median, each measurement with a new browser profile without caches.
 
     python benchmarks/dashboard.py [--quick] [--json FILE]
 """

@@ -2,8 +2,8 @@
 
     python benchmarks/figure3.py --output figure3.html [--quick] [--json FILE]
 
-Edges are judged on held-out events after every epoch; time is that of training alone, validations left out, as the
-records tell it. The same seed, the same size of batches, the same samples in each; one thread a rank.
+Edges are evaluated on held-out events after every epoch. The time is that of training without validations, from the
+records of the run. Seed, batch size and samples are the same in each; one thread per rank.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def drawn(curves: Mapping[str, Curve]) -> dict[str, Any]:
 
 
 def label(name: str, settings: Mapping[str, Any]) -> str:
-    """The name of a curve, which tells where ranks had to share cores."""
+    """Return the name of a curve. It mentions if ranks shared cores."""
     cores = allowed_cores()
     return f"{name} on {cores} cores" if settings.get("workers", 1) > cores else name
 

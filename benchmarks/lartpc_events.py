@@ -1,9 +1,9 @@
 """How fast synthetic liquid-argon events are made, how empty they are, and what compressing them in memory gives.
 
 Events of the recipe's generator at 3600 x 3600, alone and under 40 cosmic muons. Tiles are those that a pooling by 5
-sees, once and twice; where the public ProtoDUNE-HD frame is at hand (CLEW_TEST_DATA), it is measured beside them.
+sees, once and twice. If the public ProtoDUNE-HD frame is available (CLEW_TEST_DATA), it is measured too.
 The store is the one that `train.loading.keep: compressed` uses, over a dataset of `clew prepare`; its rival is what the
-study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both hand out arrays, by one thread.
+study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both return arrays, with one thread.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, 
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
 have it everywhere, so that lists help nothing: whole images are handed over. `fed` is `clew train` itself, from images
-in compressed memory. Errors come first: each block against float64 with
-the same inputs, the share of winners that differ, and gradients of the whole network beside those of plain bf16.
+in compressed memory. Errors are measured first: each block against float64 with the same inputs, the fraction of
+winners that differ, and the gradients of the complete network compared with those of plain bf16.
 Without a device only plain PyTorch is tried, at a small image, and nothing is measured against a bar.
 """
 

@@ -1,4 +1,4 @@
-"""What it costs to look: validation beside the training, tracing and monitoring, prediction.
+"""The cost of observing a training: validation in a background process, tracing and monitoring, prediction.
 
 The first is two whole trainings of the tracking GraphNet, one thread each, with as many held-out events as make
 validation 28% of the inline one; they alternate, and the medians of their wall times are compared. The second is

@@ -5,16 +5,15 @@
 
 The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
 random numbers. A study of 32 trials (learning rate, weight decay, seed; random search) on two slots of a core each,
-three ways: a fresh process a trial, forks of a warm server (`clew tune`), and packs (`clew tune --packed`). The warm
-server is loaded before the clock starts. Ways take turns; the warm one against itself is the control. Beside the clock
-stand processor seconds of trials and coordinator, which others on the machine do not change much.
+three ways: a new process per trial, forks of a warm server (`clew tune`), and packs (`clew tune --packed`). The warm
+server is loaded before the clock starts. The ways take turns; the warm one against itself is the control. In addition
+to wall time, the CPU seconds of trials and coordinator are given, which depend less on other load of the machine.
 
-`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, with all that finds their batches and
-numbers but without records and validation, against the same network trained one model at a time: eager, recorded as
-CUDA graphs of one step or 16, and those in several streams or processes. Each has a few seconds and processes of its
-own, which are given up when they hang; figures are printed (and written) as they come, and nothing is begun after
-`--budget` seconds.
-`--study` adds, without a bar, a whole study: records, validation and metrics of every trial included.
+`--gpu`: model steps per second on an NVIDIA device: steps of 256 packed models, with the selection of their batches but
+without records and validation, against the same network trained one model at a time: eager, recorded as CUDA graphs of
+one step or 16 steps, and those in several streams or processes. Each has a few seconds and its own processes, which are
+stopped if they hang. Results are printed (and written) as they come, and nothing is started after `--budget` seconds.
+`--study` adds, without a limit, a complete study: with records, validation and metrics of every trial.
 """
 
 from __future__ import annotations
@@ -118,7 +117,7 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
 def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
-    """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
+    """Return the model steps per second of a pack in its loop, with the gathering of batches."""
     from clew.training.packs import grouping
     from clew.training.packs.engine import AHEAD, PackEngine
     from clew.training.packs.graph_replay import replayed
@@ -159,7 +158,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         return {}
     from _separate import Rival
 
-    faulthandler.dump_traceback_later(100, repeat=True)  # should something hang, it tells where
+    faulthandler.dump_traceback_later(100, repeat=True)  # if something hangs, this shows where
     torch.set_num_threads(1)
     models, dataset = 256, data(folder, 20_000)
     rates: dict[str, float] = {}
@@ -233,7 +232,7 @@ if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="of all ways in turns, on a processor")
     parser.add_argument("--gpu", action="store_true", help="on an NVIDIA device instead")
-    parser.add_argument("--budget", type=float, default=100.0, help="seconds after which nothing more is begun there")
+    parser.add_argument("--budget", type=float, default=100.0, help="seconds after which nothing more is started")
     parser.add_argument("--study", action="store_true", help="a whole study too")
     parser.add_argument("--compile", action="store_true", help="a pack with train.compile too")
     sys.exit(main(measure, parser))

@@ -3,7 +3,7 @@
 Trainings of `clew bench particleflow --deterministic` with the same events, weights and order on both. Bars: masked
 accuracies on the validation events within 0.1% between models trained on each (the mean over seeds), and between the
 answers of one model on both; the same weights to start from; the same bits from a second training on the GPU. Stated:
-the share of elements that both put into different bins and that they tell another class, and how far losses drift.
+the fraction of elements that are in different bins, the fraction with a different class, and the drift of the losses.
 
 Where the machine with the GPU has no time for the processors' trainings, they are done elsewhere and carried:
 
@@ -139,12 +139,12 @@ def save(arguments: argparse.Namespace, folder: Path) -> None:
         print(json.dumps(trained.told()), flush=True)
 
 
-def _carried(arguments: argparse.Namespace, kept: Path) -> EventData:
-    facts, dataset = json.loads((kept / "facts.json").read_text()), Dataset(str(kept / "dataset"))
+def _carried(arguments: argparse.Namespace, saved: Path) -> EventData:
+    facts, dataset = json.loads((saved / "facts.json").read_text()), Dataset(str(saved / "dataset"))
     if facts["asked"] != json.loads(json.dumps(_asked(arguments))):
-        raise DataError(f"{kept} is of other settings: {facts['asked']}")
+        raise DataError(f"{saved} is of other settings: {facts['asked']}")
     if facts["data"] != dataset_checksum(dataset):
-        raise DataError(f"{kept / 'dataset'} is not what it was")
+        raise DataError(f"{saved / 'dataset'} is not what it was")
     return EventData(dataset, True, facts["data"])
 
 

@@ -111,8 +111,10 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
 
 def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str, str]) -> None:
     """Shares of events by how many they have of something."""
-    most, least = (of([of(values) for values in every.values()]) for of in (max, min))
-    edges = np.arange(most + 2) - 0.5 if most < 60 else np.linspace(0.97 * least, 1.03 * most, 22).round() - 0.5
+    highest, lowest = (of([of(values) for values in every.values()]) for of in (max, min))
+    edges = (
+        np.arange(highest + 2) - 0.5 if highest < 60 else np.linspace(0.97 * lowest, 1.03 * highest, 22).round() - 0.5
+    )
     for label, values in every.items():
         share = np.histogram(values, edges)[0] / len(values)
         axis.stairs(share, edges, color=colours[label], label=f"{label}: {values.mean():,.1f}", linewidth=1.5)
@@ -145,8 +147,8 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="fewer events and a small pool")
     options.add_argument("--json", type=Path, help="write the figures there")
     options.add_argument("--plots", type=Path, help="draw into this folder")
-    asked = options.parse_args()
-    count, size = (100, 2500) if asked.quick else (600, 10_000)
+    arguments = options.parse_args()
+    count, size = (100, 2500) if arguments.quick else (600, 10_000)
     configs = {
         "ttbar": ParticleFlowGeneratorConfig(pool=PileupPoolConfig(size=size)),
         "qcd": ParticleFlowGeneratorConfig(process="qcd", pool=PileupPoolConfig(size=size)),
@@ -161,18 +163,18 @@ def main() -> int:
     ]
     for name in ELEMENTS:
         bars += compared(samples[name], name, classes=name == "ttbar")
-    cost = pool_cost(configs["ttbar"], 500 if asked.quick else pileup.COLLISIONS_PER_PART)
+    cost = pool_cost(configs["ttbar"], 500 if arguments.quick else pileup.COLLISIONS_PER_PART)
     for each in bars:
         verdict = "ok" if each["ok"] else "MISSED"
         print(f"{each['name']:<48} {each['value']:>9.1f}  bar {each['bar']:>4g} {each['unit']:<13} {verdict}")
     print(f"pool of {size:,} collisions, made once: {cost:.0f} CPU-seconds")
     for name, tables in samples.items():
         print(f"{name}: " + ", ".join(f"{value:,.1f} {kind}" for kind, value in counts(tables).items()))
-    if asked.plots:
-        draw(samples, asked.plots)
-    if asked.json:
+    if arguments.plots:
+        draw(samples, arguments.plots)
+    if arguments.json:
         conditions = {"events": count, "pool": size, "pool_cpu_s": cost, "environment": capture()}
-        asked.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1, default=str))
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1, default=str))
     return 0 if all(each["ok"] for each in bars) else 1
 
 

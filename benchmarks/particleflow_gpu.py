@@ -6,9 +6,9 @@ compiled, and compiled within a CUDA graph of the step. clew uses Triton kernels
 graph. All start from the same weights and process the same events. Reported are medians of steps, timed by the device.
 
 Also: the loss of all after the same steps; errors of outputs and gradients against fp32 with elements in the same bins,
-beside those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
+compared with those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
 
-Without a GPU nothing is measured, but `--tiny` runs everything that is no kernel, on the CPU, to find mistakes.
+Without a GPU nothing is measured, but `--tiny` runs everything except the kernels on the CPU, to find mistakes.
 """
 
 from __future__ import annotations

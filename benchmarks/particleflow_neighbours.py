@@ -1,9 +1,9 @@
-"""What neighbours can tell of an element's class: boosted trees that see a tower alone, or the tracks at its place too.
+"""How much neighbours help to classify an element: boosted trees on a tower alone, or also on the tracks there.
 
-Events of Pythia with 200 pile-up. Tracks are told right by their type (electrons and muons are marked), so towers alone
-are asked for. Beside a tower's own features the second contestant sees number, momentum and electrons among the tracks
-that leave the tracker in the cell of the tower. Accuracies are over all elements of events that no tree has seen, as
-`quality_particleflow.py` counts them; the gain is what a network over neighbours may hope for, about.
+The events are of Pythia with 200 pile-up. The type of a track gives its class (electrons and muons are marked), so only
+towers are classified. In addition to the features of the tower, the second contestant gets number, momentum and
+electrons of the tracks that leave the tracker in the cell of the tower. Accuracies are over all elements of unseen
+events, as in `quality_particleflow.py`. The gain is an estimate of what a network over neighbours can reach.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Contestants take turns in one process, a short block each, in an order shuffled 
 percentiles of block times, and the bare loop against itself shows what noise is left. Both have the same model and the
 same batches, ready in memory. The bare loop is what a user would write: forward under `no_grad`, outputs to NumPy and,
 for the GraphNet, the recipe's track building. clew's engine is what `clew predict` runs between reading and writing:
-from ready batches to a table with one row an event. Stated besides, without a bar: the same from a table in memory, out
-of which clew cuts the batches, and the whole of `clew.predict` from a dataset on disk to a file.
+from ready batches to a table with one row per event. Also stated, without limits: the same from a table in memory, of
+which clew makes the batches, and a complete `clew.predict` from a dataset on disk to a file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Does every strategy, with its shipped defaults, learn as well as one process?
+"""Does every strategy, with its defaults, reach the quality of one process?
 
 MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
-alone learn from the same split, seed by seed, for so many epochs that none of them gets better any more.
+are trained on the same split, seed by seed, for so many epochs that none of them improves any more.
 Compared is the validation accuracy over the best of the ten tenths of the epochs, in pairs of equal seeds. (The best of
 all epochs would favour whoever's accuracy is noisiest. The last tenth punishes whoever learned all there is early: on
 jet images those that average get three times the epochs, are where one process ends after a third of them, and then
@@ -121,8 +121,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
 def judge(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str, list[list[float]]]) -> None:
     sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
     goals = [reached(each) - NEAR for each in alone]
-    own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
-    sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
+    goal_epochs = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
+    sheet.state(f"{task}: one process, epochs needed", float(np.mean(goal_epochs)), "epochs")
     for strategy, found in others.items():
         pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
         error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
@@ -142,5 +142,5 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, help="these strategies alone")
     parser.add_argument("--task", choices=TASKS, help="this task alone")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each of up to five processes")
-    parser.add_argument("--folder", type=Path, help="keep what was trained here, and go on with it")
+    parser.add_argument("--folder", type=Path, help="keep trained runs here, and continue from them")
     sys.exit(main(measure, parser))

@@ -1,9 +1,9 @@
-"""How well the shipped network tells top jets from QCD on the public jet images, against gradient-boosted trees.
+"""How well the shipped network separates top jets from QCD on the public jet images, against gradient-boosted trees.
 
 5,027 simulated images (CLEW_TEST_DATA, default ../shared/data), five folds; in each the network is trained by clew on
-four (prepare, train, predict, as users do it; the last weights, so that nothing is chosen by what is judged) and the
+four (prepare, train, predict, as users do it; the last weights, so that the test fold selects nothing) and the
 trees on the same four. The trees (scikit-learn's HistGradientBoosting) get the pixels, the shapes that the network
-computes of them, or both; settings are chosen by the best mean AUC over the very folds that are judged, which favours
+computes of them, or both; settings are chosen by the best mean AUC over the same folds that are reported, which favours
 them. Compared are the two scores of every image: errors are those of a paired bootstrap over images.
 """
 

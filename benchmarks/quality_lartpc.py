@@ -1,12 +1,12 @@
-"""How well the study's network tells particles in liquid argon apart: at full and at reduced resolution, by batch size.
+"""How well the network identifies particles in liquid argon: at full and at reduced resolution, by batch size.
 
-Synthetic events of the recipe's generator, made once by all cores: 40,000 to learn from, 5,000 to judge by. Prepare,
-train, evaluate, as users do it; the last weights, so that nothing is chosen by what is judged. First the confusion
+Synthetic events of the generator of the recipe, made once by all cores: 40,000 for training, 5,000 for evaluation.
+Prepare, train, evaluate, as users do it; the last weights, so that the test events select nothing. First the confusion
 table at 3600 x 3600 and at images shrunk by 5 and by 10 (same network, same epochs; charges, which add up, in units of
 the shrinking); then, at full resolution, the loss by global batch with the recipe's rule for the learning rate, and
 without it. Nothing is tuned, and no bar is set.
 
-It works in pieces: within `--seconds` it stops by itself, ready to go on when called again with the same `--folder`.
+It works in pieces: it stops after `--seconds`, and continues when called again with the same `--folder`.
 What is done is in `--out` at any time: quality_lartpc.json, and pages with plots.
 """
 
@@ -37,7 +37,7 @@ from clew.training.api import resume
 from clew.training.training_data import default_device
 
 SEED, PART = 14, 64
-"""Of the generator; images that are learned from, or judged, at a time."""
+"""Seed of the generator; images per training or evaluation batch."""
 SPARE = 12.0
 """Seconds to stop in."""
 RULES = {"auto": "rate by the root of the batch", "none": "the same rate"}
@@ -143,10 +143,10 @@ def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
 
 
 def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock) -> Run:
-    """A finished run: new, gone on with, or found.
+    """Return a finished run: a new one, a resumed one, or an existing one.
 
     Raises:
-        StoppedError: the time is over; it can be gone on with.
+        StoppedError: The time is over. The run can be resumed.
     """
     data, place = prepared(folder, sizes, trial.shrink, clock), folder / "runs" / trial.name
     clock.ask(10)
@@ -207,7 +207,7 @@ def written(out: Path, results: list[dict[str, Any]], conditions: dict[str, Any]
     out.mkdir(parents=True, exist_ok=True)
     page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]
-    page.header(facts=[f"{sizes['train']:,} events learned from, {sizes['test']:,} judged", f"generator {VERSION}"])
+    page.header(facts=[f"{sizes['train']:,} training events, {sizes['test']:,} test events", f"generator {VERSION}"])
     rows = [
         [each["name"], *(f"{value:.4f}" for value in (each["accuracy"], each["error"], each["loss"]))]
         + [f"{each['efficiency'][name]:.3f}" for name in CLASSES]
@@ -258,7 +258,7 @@ def measure(arguments: argparse.Namespace, sizes: Sizes, device: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few small images: whether it works")
-    parser.add_argument("--folder", type=Path, required=True, help="what it works in, and goes on from")
+    parser.add_argument("--folder", type=Path, required=True, help="working folder; interrupted runs continue from it")
     parser.add_argument("--out", type=Path, required=True, help="where results go")
     parser.add_argument("--seconds", type=float, default=570.0, help="stop by itself after so long (default: 570)")
     for name in ("train", "test", "epochs", "scan_epochs"):

@@ -80,8 +80,8 @@ class Study:
         own |= {"train.optimizer.lr": rate}
         if self.end:
             own["train.minutes"] = max(0.05, (self.end - time.monotonic()) / 60 / max(1, self.left))
-        told = [f"{name}={value}" for name, value in own.items()]
-        return [*(FULL if self.arguments.full else SMALL), *told, *(self.arguments.set or [])]
+        options = [f"{name}={value}" for name, value in own.items()]
+        return [*(FULL if self.arguments.full else SMALL), *options, *(self.arguments.set or [])]
 
     def rate(self, kind: str) -> float:
         """The one that is best on validation events after a third of the epochs; the seed is none of those compared."""

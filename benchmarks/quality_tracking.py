@@ -2,7 +2,7 @@
 
 Every seed makes its own events, its own split and its own training, on one process with one thread; figures are those
 of events that no network has seen. Real data (CLEW_TEST_DATA, default ../shared/data) is used where it is there: the
-public BES-III sample is judged with the networks trained on generated events; the TrackML graphs are split by event.
+public BES-III sample is evaluated with the networks trained on generated events; the TrackML graphs are split by event.
 The part `acts` needs pyacts (the extra `hep`): a hit graph and ACTS' Kalman filter on the very same unseen events.
 """
 
@@ -70,8 +70,8 @@ class PlainCut(Tracking):
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         scores = sigmoid(outputs["output"])
-        found = tracks.number_in_events(samples.ragged("x"), tracks.from_edges(samples, scores, 0.5, "components"))
-        return Table({"found_track": found, "score": samples.ragged("edge").share(scores)})
+        labels = tracks.number_in_events(samples.ragged("x"), tracks.from_edges(samples, scores, 0.5, "components"))
+        return Table({"found_track": labels, "score": samples.ragged("edge").share(scores)})
 
 
 def train(name: str, folder: Path, seed: int, settings: list[str], *, events: int = 0, input: str = "") -> Run:
@@ -88,7 +88,7 @@ def train(name: str, folder: Path, seed: int, settings: list[str], *, events: in
 
 
 def judged(title: str, run: Run) -> Figures:
-    """Figures on the split nobody has seen, and on the public sample."""
+    """Return the results on the unseen split and on the public sample."""
     results = {(title, "unseen"): figures(clew.evaluate(run))}
     if BES3.is_file():
         results[title, "public sample"] = figures(clew.evaluate(run, input=[str(BES3)], name="real"))
@@ -129,7 +129,7 @@ def acts(seed: int, folder: Path) -> Figures:
 
 
 def acts_events(kind: str, seed: int, folder: Path) -> Figures:
-    """A network and the Kalman filter on the same unseen events, the filter too judged by its hits in the barrel."""
+    """Compare a network and the Kalman filter on the same unseen events, both by their hits in the barrel."""
     settings = [*ACTS_SETTINGS, f"gun.particles={kind}"]
     run = train("hitgraph", folder, seed, settings, events=ACTS_EVENTS)
     recipe = load_settings("hitgraph", settings).recipe

@@ -3,8 +3,9 @@
     python benchmarks/quality_tune.py [--quick] [--json FILE] [--output FOLDER]
 
 A study searches the learning rate, batch size, width, weight decay and schedule for the best validation loss, with as
-many epochs a trial as the recipe's defaults get here, pruned by successive halving. Then the winner and the defaults
-are trained on three seeds each and judged on events of another generator seed. About 15 minutes on two busy cores.
+many epochs per trial as the defaults of the recipe get here, pruned by successive halving. Then the winner and the
+defaults are trained on three seeds each and evaluated on events of another generator seed. About 15 minutes on two busy
+cores.
 """
 
 from __future__ import annotations

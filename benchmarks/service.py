@@ -5,7 +5,7 @@ as the server. A point is a step record; each gives five curves a value. Times i
 `Server-Timing`: from the moment it has read the last byte of a batch to the first byte of the answer, with all waiting
 for the event loop, for threads, for the writer and for the commit on disk. What they leave out, bytes that wait in a
 socket for the server to read them, is in what clients see: whole calls, sending and receiving included. Batches of the
-first second, in which all runs are made, count as the others do. The overview is asked twice a second meanwhile. Then
+first second, in which all runs are created, count as well. The overview is requested every 0.5 s meanwhile. Then
 the server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its
 page is asked for.
 
@@ -65,7 +65,7 @@ def _live(folder: Path, options: tuple[str, ...]) -> Iterator[Live]:
 
 
 class Asking(threading.Thread):
-    """Asks for the overview twice a second."""
+    """Requests the overview every 0.5 s."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(daemon=True)
@@ -102,11 +102,11 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     folder.mkdir(parents=True)
     known = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
     begin, each = time.time() + 4, RUNS // PROCESSES
-    words = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
+    command = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *words],
+            [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *command],
             env={**os.environ, **known},
             cwd=root,
         )
@@ -114,8 +114,8 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     ]
     for process in started:
         assert process.wait() == 0
-    told = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
-    return {key: sum((part[key] for part in told), start=type(told[0][key])()) for key in told[0]}
+    report = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
+    return {key: sum((part[key] for part in report), start=type(report[0][key])()) for key in report[0]}
 
 
 def lost(live: Live, folder: Path, written: int) -> int:

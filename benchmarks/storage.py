@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--xrootd", metavar="URL", help="a folder of an XRootD server, for xrdcp")
     arguments = parser.parse_args()
     size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 5)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         os.environ["CLEW_CACHE"] = str(folder / "cache")
         with serving(folder, volume_megabytes=512) as s3:
             os.environ.update(s3.environment())
@@ -119,8 +119,8 @@ def main() -> None:
         for name, both in measured_speeds.items():
             print(f"  {store:7s} {name:12s} up {both['up']:8.1f}   down {both['down']:8.1f}")
     if arguments.json:
-        told = {"bars": [], "speeds": results, "conditions": {**capture(), "load": psutil.getloadavg()}}
-        arguments.json.write_text(json.dumps(told, indent=1, default=str))
+        document = {"bars": [], "speeds": results, "conditions": {**capture(), "load": psutil.getloadavg()}}
+        arguments.json.write_text(json.dumps(document, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def objective(config: dict[str, Any]) -> None:
     )
     run = clew.train(settings.recipe, None, settings.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
     loss = min(record["metrics"]["loss"] for record in run.records(kind="validation"))
-    told = {"entered": entered, "imported": imported, "ended": time.time()}
-    tune.report({"loss": loss, **told})
+    report = {"entered": entered, "imported": imported, "ended": time.time()}
+    tune.report({"loss": loss, **report})
 
 
 def main() -> None:
