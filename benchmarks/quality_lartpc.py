@@ -153,7 +153,7 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
     minutes = clock.left / 60
     if not place.exists():
         loaded = load_settings("lartpc", settings(trial, sizes, device))
-        clew.train(loaded.recipe, data, loaded.train, output=place, time_limit_minutes=minutes)
+        clew.train(loaded.recipe, data, config=loaded.train, output=place, time_limit_minutes=minutes)
     elif Run.open(place).state != "finished":
         resume(place, time_limit_minutes=minutes)
     return Run.open(place)

@@ -112,7 +112,7 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
 
 
 def _score(given: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
-    run = clew.train(given.recipe, None, given.train, output=path, seed=seed)
+    run = clew.train(given.recipe, None, config=given.train, output=path, seed=seed)
     tallies = clew.evaluate(run, input=[str(unseen)]).tallies
     return {metric: float(tallies[metric].value) for metric in METRICS}
 

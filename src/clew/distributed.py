@@ -89,8 +89,8 @@ def _joined(place: RankInfo, output: Path | None, device: torch.device, settings
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
 
-    team = LaunchContext.gathered(output.parent if output else Path("runs"))
-    run = Run.open(team.share("run", lambda: str(make().path)))
+    team = LaunchContext.join(output.parent if output else Path("runs"))
+    run = Run.open(team.from_rank_zero("run", lambda: str(make().path)))
     if team.store is not None:
         backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
         dist.init_process_group(backend, store=team.store, rank=place.rank, world_size=place.ranks)

@@ -161,7 +161,7 @@ def test_a_run_remembers_a_recipe_that_was_typed_in(files: Path, tmp_path: Path)
     run = clew.train(TypedIn(), data, output=tmp_path / "run", **QUICK)
     assert clew.evaluate(run).tallies["loss"].value > 0 and len(clew.predict(run, input=given)) == 150  # type: ignore[arg-type]
     assert pickle.loads(pickle.dumps(run)).recipe is None and run == Run.open(run.path)
-    with pytest.raises(RecipeError, match="its recipe was typed in and cannot be found again"):
+    with pytest.raises(RecipeError, match="its recipe was typed in and cannot be loaded again"):
         clew.evaluate(run.path)
 
 

@@ -77,14 +77,14 @@ def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | 
     """
     if task.work.losses and task.recipe.columns is not None:
         task.samples.check(task.recipe.columns)
-    team = LaunchContext.gathered(task.run.path.parent)
-    workers = team.size(workers)
+    team = LaunchContext.join(task.run.path.parent)
+    workers = team.worker_count(workers)
     told = progress or (lambda done, total: None)
     if team.store is not None:
         try:
-            return _rank(task, team.here, team.store, told)
+            return _rank(task, team.place, team.store, told)
         except Exception as error:
-            raise first_failure(error, team.here, team.store) from error
+            raise first_failure(error, team.place, team.store) from error
     if workers == 1:
         return _rank(task, RankInfo(), None, told)
     if not task.recipe.location and type(task.recipe).__module__ == "__main__":

@@ -285,11 +285,11 @@ def _judged(
         prepare(changed.recipe, changed.prepare, input=inputs, output=str(dataset), cache=str(folder / "cache"))
     run = Run(folder / "run")
     if not run.config_file.exists():
-        train(changed.recipe, None, changed.train, output=run.path, begun=begun)
+        train(changed.recipe, None, config=changed.train, output=run.path, on_start=begun)
     elif other := _elsewhere(run, changed.data, values):
         raise RunError(f"{run.path} was trained at another point ({other}); remove it, or work in another folder")
     elif run.state != "finished":
-        resume(run, begun=begun)
+        resume(run, on_start=begun)
     value = objectives.value(run, [goal])[0]
     _pack(run, folder / "metrics.tgz")
     sign = 1 if goal.direction == "minimize" else -1

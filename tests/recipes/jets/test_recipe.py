@@ -41,7 +41,7 @@ def _trained(kind: str, sample: Path, folder: Path, *more: str) -> tuple[Dataset
     name, settings = KINDS[kind]
     loaded = load_settings(name, [*settings, "train.threads=1", "train.epochs=4", "train.batch_size=32", *more])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(sample)], output=str(folder / "data"), workers=1)
-    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,7 +140,7 @@ def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
     loaded = load_settings("jetimages", [*settings, "model.kind=cloud"])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(path)], output=str(tmp_path / "data"), workers=1)
     assert sum(data.splits.values()) == 5027
-    run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")
+    run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
     found: Any = clew.evaluate(run).tallies["auc"]
     assert found.value > 0.93 and 0.001 < found.error < 0.03
 

@@ -23,7 +23,7 @@ def _trained(folder: Path, *more: str) -> Run:
     loaded = settings.load_settings("particleflow", [*SMALL, "train.optimizer.lr=0.01", *more])
     where = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(folder / "data"), workers=1)
-    return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def trained(name: str, events: int, settings: list[str], folder: Path) -> Run:
         pass
     output, raw = str(folder / "dataset"), [str(folder / "events")]
     data = clew.prepare(shipped.recipe, shipped.prepare, input=raw, output=output, workers=1)
-    return clew.train(shipped.recipe, data, shipped.train, output=folder / "run")
+    return clew.train(shipped.recipe, data, config=shipped.train, output=folder / "run")
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ class Coordinator:
             if time.monotonic() - self._looked > _TICK:
                 self.tick()
         if self._stopping:
-            why = f" ({self.stop.why})" if self.stop.why else ""
+            why = f" ({self.stop.reason})" if self.stop.reason else ""
             told = f"stopped at step {self.leases.done}{why}"
             raise StoppedError(f"{told}; go on with: clew train --resume {self.book.path}")
 
@@ -119,10 +119,10 @@ class Coordinator:
         self.book.record(self.leases.done, self.members)
         self.book.listen()
         self.book.advance()
-        self.stop.beat()
-        if self.stop.lost:
+        self.stop.renew_lease()
+        if self.stop.lease_lost:
             raise LeaseError(f"{self.book.path} was handed to another at step {self.leases.done}; this one leaves")
-        if self.stop.wanted and not self._stopping and not self.leases.over:
+        if self.stop.requested and not self._stopping and not self.leases.over:
             self._stopping, self._saving = True, self._want_states()
         elif self._saving is None and self.book.save_due():
             self._saving = self._want_states()

@@ -25,7 +25,8 @@ from clew.training.asynchronous.flat_model import Vector
 from clew.training.asynchronous.messaging.tcp import SILENCE
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
+from clew.training.schedule import Schedule
 
 _PERIOD = 0.5
 """Seconds between two records."""
@@ -83,7 +84,7 @@ class Book:
         """A few held-out samples through everything, to find what does not fit before the first step."""
         few = self.held_out.read(np.arange(min(4, len(self.held_out))))
         self._kinds = validation.check_batch(self.recipe, self.model, few, device)
-        ValidationTracker(self.config, Schedule(self.config, 1, 1)).see(metric_values(self._kinds))
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metric_values(self._kinds))
 
     def plan(self, samples: int, parameters: int, device: str) -> None:
         """Write down what is ahead."""
@@ -197,7 +198,7 @@ class Book:
             if now.parts is None:
                 now.parts = []
                 path = self.run.checkpoint(f"pending-{now.facts['step']}")
-                self.saver.lend(self._weights(now.values), path, now.facts, self._validator.submit)
+                self.saver.save_and_notify(self._weights(now.values), path, now.facts, self._validator.submit)
             for done in self._validator.results(wait=False):
                 best = self._written(done, background=True)
                 self.saver.promote(self.run.checkpoint(f"pending-{done.facts['step']}"), best=best, facts=done.facts)
@@ -219,14 +220,14 @@ class Book:
 
     def _seen(self, now: Judging, metrics: dict[str, float]) -> None:
         best = self._written(ValidationResult(now.facts, metrics, time.perf_counter() - now.begun), background=True)
-        self.saver.keep(self._weights(now.values), ("last", "best") if best else ("last",), now.facts)
+        self.saver.save_weights(self._weights(now.values), ("last", "best") if best else ("last",), now.facts)
         self._queue.pop(0)
         if self._queue:
             self._queue[0].begun = time.perf_counter()
 
     def _written(self, done: ValidationResult, **more: Any) -> bool:
         self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, **more)
-        best, over = self.verdict.see(done.metrics)
+        best, over = self.verdict.update(done.metrics)
         self.over = self.over or over
         return best
 

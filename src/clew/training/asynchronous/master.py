@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.training.config import OptimizerConfig, TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 
 _SUM = OptimizerConfig(name="sgd", lr=1.0, lr_rule="none")
 _OUTER = OptimizerConfig(name="sgd", lr=0.7, lr_rule="none", parameters={"momentum": 0.9, "nesterov": True})

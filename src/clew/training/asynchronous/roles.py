@@ -31,7 +31,7 @@ from clew.training.asynchronous.worker import COORDINATOR, Part, Worker, introdu
 from clew.training.config import TrainConfig
 from clew.training.rank_session import RankSession, open_session, system_monitor
 from clew.training.stop_signal import StopSignal
-from clew.training.training_data import default_device, make_sampler, training_columns
+from clew.training.training_data import default_device, make_sampler
 
 
 class Roles:
@@ -73,7 +73,7 @@ def run_rank(
     with open_session(run, config, place, lease) as rank:
         config = _sized(run, recipe, config, place, store, rank.writer)
         with system_monitor(run, config, place, default_device(place.local_rank)):
-            rank.over = _play(run, recipe, config, place, store, rank, resume=resume)
+            rank.end_reason = _play(run, recipe, config, place, store, rank, resume=resume)
 
 
 def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer) -> TrainConfig:
@@ -82,8 +82,7 @@ def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store
         return config
     if place.rank == 0:
         dataset = Dataset(config.dataset)
-        columns = training_columns(recipe, dataset)
-        found = batch_size_search.find_batch_size(recipe, config, dataset, columns, default_device(place.local_rank))
+        found = batch_size_search.find_batch_size(recipe, config, dataset, default_device(place.local_rank))
         writer.write("batch_size", **found)
         run.settle(batch_size=found["chosen"])
         if store is not None:

@@ -26,8 +26,9 @@ from clew.training.asynchronous.messaging import Message, Post
 from clew.training.asynchronous.rules import Push, make_rule
 from clew.training.asynchronous.state_bytes import from_bytes, to_bytes
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule
-from clew.training.engine import Engine, make_optimizer
+from clew.training.engine import Engine
+from clew.training.optimizer import make_optimizer
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
 from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
@@ -160,7 +161,7 @@ class Worker:
             self._hear(self._answer(COORDINATOR))
             if not self.facts.get("end") and not self._obey() and not self._leases:
                 time.sleep(_IDLE)
-                self.strategy.waited += time.perf_counter() - begun
+                self.strategy.communication_seconds += time.perf_counter() - begun
             if self._leases and self.rule.follows and self.facts["version"] != self._versions.get(COORDINATOR):
                 self._restart()
         return True
@@ -192,7 +193,7 @@ class Worker:
         else:
             self._overlapped(facts)
         ended = time.perf_counter()
-        self.strategy.waited += ended - begun
+        self.strategy.communication_seconds += ended - begun
         self.trace.add(COMMUNICATE, int(begun * 1e9), int(ended * 1e9))
         if self.facts.pop("void", False):
             self._leases = []
@@ -223,7 +224,7 @@ class Worker:
         losses: dict[str, Any] = {}
         samples = 0
         if meter.steps:
-            bad = meter.first_bad()
+            bad = meter.first_non_finite()
             if bad is not None and self._run is not None:
                 raise save_bad_batch(self._run, self.post.here, self.loader, bad, int(self.facts["step"]))
             if bad is not None:

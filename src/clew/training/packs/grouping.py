@@ -15,7 +15,7 @@ from clew.errors import ConfigError
 from clew.models.columns import Columns
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 from clew.training.packs import optimizer, stacked_weights
 
 _ALIKE = ("dataset", "epochs", "steps", "minutes", "batch_size", "loading", "precision", "compile", "log_every")
@@ -69,7 +69,7 @@ def model_of(recipe: Recipe, config: TrainConfig) -> nn.Module:
 
 def handed(recipe: Recipe) -> Any:
     """The model that was handed over in Python, if one was: one object, with weights already."""
-    return recipe.handed if isinstance(recipe, Columns) else None
+    return recipe.model_object if isinstance(recipe, Columns) else None
 
 
 def _anew(model: nn.Module) -> nn.Module:

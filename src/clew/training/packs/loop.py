@@ -18,13 +18,14 @@ from clew.data.dataset.sample_store import Disk, Memory, Store
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
 from clew.training.packs import member_state
 from clew.training.packs.engine import AHEAD, PackEngine, Plan, Told
 from clew.training.packs.graph_replay import replayed
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, Lane
 from clew.training.packs.samples import Epoch, Supply
 from clew.training.packs.validation import judge_all
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import NonFiniteLoss, save_bad_batch
 from clew.training.stop_signal import StopSignal
 
@@ -87,7 +88,7 @@ class PackLoop:
             self._compile()
         for row, lane in enumerate(self.lanes):
             try:
-                ValidationTracker(lane.config, Schedule(lane.config, 1, 1)).see(metric_values(metrics[row]))
+                ValidationTracker(lane.config, Schedule(lane.config, 1, 1)).update(metric_values(metrics[row]))
             except ClewError as error:
                 raise RefusedError(str(error)) from error  # a run of its own tells it better
 
@@ -283,7 +284,7 @@ class PackLoop:
         """Why a lane is to stop; '' to go on."""
         if lane.lease is not None and lane.lease.told:
             return lane.lease.told
-        return "told to" if self.stop.wanted else ""
+        return "told to" if self.stop.requested else ""
 
     def _stop(self, told: dict[int, str]) -> None:
         """Let lanes go, ready to be gone on with."""
@@ -306,7 +307,7 @@ class PackLoop:
         for row, lane in enumerate(self.lanes):
             metrics = metric_values(found[row])
             lane.writer.write("validation", **facts, metrics=metrics, seconds=seconds, loading={})
-            best, over = lane.verdict.see(metrics)
+            best, over = lane.verdict.update(metrics)
             lane.over = lane.over or over
             if best or not self.best_facts[row]:
                 self._keep_best(row)

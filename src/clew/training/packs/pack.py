@@ -63,7 +63,7 @@ def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads:
         for members, reason in grouped(lanes):
             for each in members:
                 waiting.remove(each)
-            if stop.wanted:
+            if stop.requested:
                 _leave(members, ended)
             elif reason:
                 _apart(members, reason, stop, ended)
@@ -114,7 +114,7 @@ def _together(lanes: Sequence[Lane], device: torch.device, stop: StopSignal, end
             shapes.setdefault(stacked_weights.signature(model), []).append((each, model))
     for members in shapes.values():
         own = [each for each, _ in members]
-        if stop.wanted:
+        if stop.requested:
             _leave(own, ended)
             continue
         try:
@@ -144,14 +144,14 @@ def _one(
 def _apart(lanes: Sequence[Lane], reason: str, stop: StopSignal, ended: Callable[[Lane], None]) -> None:
     """Train runs one after the other, as `clew train` does."""
     for each in lanes:
-        if stop.wanted:
+        if stop.requested:
             _leave([each], ended)
             continue
         with each.run.writer("rank-0") as writer:
             writer.write("note", message=f"not packed: {reason}")
         each.code, each.message = _alone(each)
         if each.code == STOPPED and (each.lease is None or not each.lease.told):
-            stop.ask()  # a signal, which it heard in our place
+            stop.request()  # a signal, which it heard in our place
         ended(each)
 
 

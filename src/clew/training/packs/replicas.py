@@ -113,11 +113,11 @@ def _work(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) 
     with StopSignal(None) as stop:
         for first in range(0, len(numbers), size):
             lanes = [lane for n in numbers[first : first + size] if (lane := _lane(run, recipe, config, n)) is not None]
-            if stop.wanted or stopped:
+            if stop.requested or stopped:
                 break
             if lanes:
                 pack.train_pack(lanes, ended, threads=config.threads or max(1, allowed_cores() // ranks))
-    if stop.wanted or stopped:
+    if stop.requested or stopped:
         told = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
         raise StoppedError(f"{told}; go on with: clew train --resume {run.path}")
 
