@@ -127,7 +127,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     for seed in SEEDS:
         for kind in arguments.kinds:
             run = study.train(kind, seed, rates[kind], arguments.epochs)
-            tallies = clew.evaluate(run, batch_size=16).tallies
+            tallies = clew.evaluate(run, batch_size=16).metrics
             found[kind].append(tallies["accuracy"].value)
             study.done[-1]["test"] = tallies["accuracy"].value
             classes[kind].append(

@@ -97,7 +97,7 @@ def judged(title: str, run: Run) -> Figures:
 
 
 def figures(result: Any) -> dict[str, float]:
-    return {name: result.tallies[name].value for name in (*SHOWN, "edge_auc")}
+    return {name: result.metrics[name].value for name in (*SHOWN, "edge_auc")}
 
 
 def graphnet(seed: int, folder: Path) -> Figures:

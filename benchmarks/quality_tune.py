@@ -113,7 +113,7 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
 
 def _score(given: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
     run = clew.train(given.recipe, None, config=given.train, output=path, seed=seed)
-    tallies = clew.evaluate(run, input=[str(unseen)]).tallies
+    tallies = clew.evaluate(run, input=[str(unseen)]).metrics
     return {metric: float(tallies[metric].value) for metric in METRICS}
 
 

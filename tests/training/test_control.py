@@ -134,7 +134,7 @@ def test_an_average_of_weights_is_what_is_validated_and_kept(flat: Dataset, tmp_
     assert losses(run) == losses(plain)
     assert weights(run)["0.weight"].sub(weights(plain)["0.weight"]).abs().max() > 1e-3
     again = clew.evaluate(run, split="val", weights="last")
-    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+    assert again.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

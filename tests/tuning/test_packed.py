@@ -70,7 +70,7 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         alone = clew.train(again.recipe, None, config=again.train, output=tmp_path / f"alone-{each.number}")
         for one, other in zip(run.records(kind="validation"), alone.records(kind="validation"), strict=True):
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
-        assert clew.evaluate(run, split="val").tallies["loss"].value == pytest.approx(each.values[0], rel=1e-4)
+        assert clew.evaluate(run, split="val").metrics["loss"].value == pytest.approx(each.values[0], rel=1e-4)
         assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
     for leftover in (study.folder.leases, study.folder.handed, study.folder.coordinators):
         assert not list(leftover.iterdir())

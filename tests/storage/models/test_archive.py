@@ -29,7 +29,7 @@ def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path:
     assert (tmp_path / "model" / "report.html").exists()
     judged = clew.evaluate(brought, data=dataset)
     before = {name: item["value"] for name, item in run.evaluations()["test"]["metrics"].items()}
-    assert {name: item.value for name, item in judged.tallies.items() if item.scalar} == pytest.approx(
+    assert {name: item.value for name, item in judged.metrics.items() if item.scalar} == pytest.approx(
         before, nan_ok=True
     )
 

@@ -184,7 +184,7 @@ def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -
 @pytest.mark.parametrize("validation", ["shared", "thread", "background"])
 def test_what_was_validated_is_what_was_kept(validation: str, data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path, strategy="downpour", validation=validation)
-    found = clew.evaluate(run, split="val", weights="last").tallies["loss"].value
+    found = clew.evaluate(run, split="val", weights="last").metrics["loss"].value
     assert found == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
 
 
