@@ -30,7 +30,7 @@ from clew.errors import StoppedError
 from clew.recipes.lartpc.columns import CLASSES
 from clew.recipes.lartpc.generate.events import VERSION
 from clew.runs.environment import capture
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.api import resume
@@ -205,7 +205,7 @@ def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
 def written(out: Path, found: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
     """All that is known so far."""
     out.mkdir(parents=True, exist_ok=True)
-    page = Page("Particles in liquid argon, synthetic")
+    page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]
     page.header(facts=[f"{sizes['train']:,} events learned from, {sizes['test']:,} judged", f"generator {VERSION}"])
     rows = [

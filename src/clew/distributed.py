@@ -40,8 +40,8 @@ from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
 from clew.runs import Run
 from clew.runs.environment import capture
-from clew.runs.folder import next_name
-from clew.runs.records import SCHEMA, Writer
+from clew.runs.folder import next_run_path
+from clew.runs.records import SCHEMA, RecordWriter
 from clew.training.launch_context import LaunchContext
 from clew.training.training_data import default_device
 
@@ -57,7 +57,7 @@ class DistributedSession:
     device: torch.device
     """The device of this process."""
     run: Run
-    writer: Writer
+    writer: RecordWriter
     steps: int = 0
     epochs: int = 0
     samples: int = 0
@@ -98,7 +98,7 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
 
 def _create_run(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
     def make() -> Run:
-        folder = output or next_name(Path("runs"), "own")
+        folder = output or next_run_path(Path("runs"), "own")
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
 

@@ -10,14 +10,14 @@ import pytest
 
 import clew
 from clew import Dataset, Run
-from clew.bench import inference_speed
-from clew.bench.event_data import Material, material
-from clew.bench.workload_config import FIXED, WorkloadConfig
-from clew.recipes.particleflow import events
-from clew.recipes.particleflow.events import Generator
+from clew.bench.workload import inference_speed
+from clew.bench.workload.config import FIXED, WorkloadConfig
+from clew.bench.workload.event_data import EventData, make_event_data
+from clew.recipes.particleflow import generator
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.settings import load_settings
 from tests.cli import clew as shell
-from tests.recipes.particleflow.test_reading import write_delphes
+from tests.recipes.particleflow.test_event_files import write_delphes
 from tests.training import losses
 
 pytestmark = pytest.mark.timeout(120)
@@ -34,24 +34,24 @@ TOLERANCE = 0.01
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def made(tmp_path_factory: pytest.TempPathFactory) -> EventData:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
         recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-        first = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
-        again = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        first = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        again = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
         return first
 
 
-def train(made: Material, output: Path, threads: int) -> Run:
+def train(made: EventData, output: Path, threads: int) -> Run:
     chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
     return clew.train(chosen.recipe, made.dataset, config=chosen.train, output=output, **settings)
 
 
-def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tmp_path: Path) -> None:
+def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, tmp_path: Path) -> None:
     one, again, two = (train(made, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
@@ -62,7 +62,7 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
     assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
 
 
-def test_padding_is_what_bins_have_left(made: Material) -> None:
+def test_padding_is_what_bins_have_left(made: EventData) -> None:
     recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
     found = inference_speed.padding(recipe, made.dataset)
     lengths = made.dataset.lengths("train", "elements")
@@ -73,7 +73,10 @@ def test_padding_is_what_bins_have_left(made: Material) -> None:
 
 def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
-    tables = [events.make(count, 1, place, Generator(kind="parametric", pileup=4)) for place, count in ((0, 6), (1, 8))]
+    tables = [
+        generator.make_events(count, 1, place, ParticleFlowGeneratorConfig(kind="parametric", pileup=4))
+        for place, count in ((0, 6), (1, 8))
+    ]
     for name, table in zip(("a.pkl", "b.pkl.bz2"), tables, strict=True):
         write_delphes(tmp_path / name, table)
     settings = [word for one in SMALL for word in ("--set", one)]

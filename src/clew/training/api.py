@@ -28,7 +28,7 @@ from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
-from clew.runs.folder import next_name
+from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.storage import models
 from clew.training.config import TrainConfig
@@ -128,7 +128,7 @@ def train(
     _check_splits(data)
 
     def make() -> Run:
-        path = Path(folder) if folder else next_name(RUNS, _default_name(work))
+        path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
         run = Run.create(path, config=run_settings(work, chosen), environment=capture())
         write_text(run.dataset_file, (data.path / "manifest.json").read_text())
         if on_start is not None:

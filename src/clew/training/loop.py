@@ -28,7 +28,7 @@ from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
@@ -91,7 +91,7 @@ def run_rank(
 
 
 def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, device: torch.device
+    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
 ) -> TrainConfig:
     """Return the settings with a batch size as a number. Rank 0 searches one if the settings give none."""
     if isinstance(config.batch_size, int):
@@ -103,7 +103,7 @@ def _with_batch_size(
     size = min(result["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
     writer.write("batch_size", **{**result, "chosen": size})
     if strategy.rank == 0:
-        run.settle(batch_size=size)
+        run.save_settings(batch_size=size)
     return config.model_copy(update={"batch_size": size})
 
 

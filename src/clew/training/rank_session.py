@@ -19,7 +19,7 @@ from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.jobs.worker_process import cpu
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.record_forwarding import listeners
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
@@ -31,7 +31,7 @@ from clew.training.system_monitor import SystemMonitor
 class RankSession:
     """A process of a training, with its records open."""
 
-    writer: Writer
+    writer: RecordWriter
     stop: StopSignal
     end_reason: str = ""
     """Why the training ended before its last epoch. The loop sets it."""

@@ -19,7 +19,7 @@ from clew.data.dataset.sampler import Sampler
 from clew.errors import WorkerError
 from clew.metrics import Metric, add_metrics, metric_from_data, metric_values
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import checkpoint, validation
 from clew.training.asynchronous.flat_model import Vector
 from clew.training.asynchronous.messaging.tcp import SILENCE
@@ -50,7 +50,7 @@ class Book:
     """Of one training."""
 
     def __init__(
-        self, run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, model: nn.Module, sampler: Sampler
+        self, run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, model: nn.Module, sampler: Sampler
     ) -> None:
         self.run, self.recipe, self.config, self.writer, self.model = run, recipe, config, writer, model
         self.path, self.batches = run.path, sampler.steps

@@ -15,7 +15,7 @@ from clew.core.config import to_data
 from clew.core.files import write_text
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.storage import is_url
 from clew.training.asynchronous.messaging.tcp import Client, Server, Token, is_local
 from clew.training.asynchronous.roles import Roles, make_coordinator, work
@@ -42,7 +42,9 @@ def token_of(run: Run, *, encrypted: bool) -> Token:
     return token
 
 
-def listen(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: StopSignal, *, resume: bool) -> str:
+def listen(
+    run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, stop: StopSignal, *, resume: bool
+) -> str:
     """Be the master of whoever comes; why the training ended before its last epoch, if it did."""
     address = str(config.central.listen)
     if address.endswith(":0") and run.address_file.exists():  # workers look for a master that goes on where it was

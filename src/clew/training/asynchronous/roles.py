@@ -18,7 +18,7 @@ from clew.errors import ConfigError, LostPeerError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search
 from clew.training.asynchronous.coordinator import Coordinator
 from clew.training.asynchronous.coordinator_records import Book
@@ -76,7 +76,9 @@ def run_rank(
             rank.end_reason = _play(run, recipe, config, place, store, rank, resume=resume)
 
 
-def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer) -> TrainConfig:
+def _sized(
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: RecordWriter
+) -> TrainConfig:
     """The settings with a batch size in them; the coordinator finds one where none was given."""
     if isinstance(config.batch_size, int):
         return config
@@ -84,7 +86,7 @@ def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store
         dataset = Dataset(config.dataset)
         found = batch_size_search.find_batch_size(recipe, config, dataset, default_device(place.local_rank))
         writer.write("batch_size", **found)
-        run.settle(batch_size=found["chosen"])
+        run.save_settings(batch_size=found["chosen"])
         if store is not None:
             store.set("batch_size", str(found["chosen"]))
         size = int(found["chosen"])
@@ -130,7 +132,7 @@ def make_coordinator(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    writer: Writer,
+    writer: RecordWriter,
     stop: StopSignal,
     post: Post,
     roles: Roles,
@@ -233,7 +235,9 @@ def _starts_mpi(place: RankInfo) -> bool:
     return place.launcher.startswith("mpiexec")
 
 
-def _alone(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: StopSignal, *, resume: bool) -> str:
+def _alone(
+    run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, stop: StopSignal, *, resume: bool
+) -> str:
     """Master and worker in one process: the same steps, nothing sent."""
     roles = Roles(config, 1)
     above, below = Direct(0), Direct(1)

@@ -9,7 +9,7 @@ from typing import Any
 
 from clew.jobs.lease import Lease
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
 from clew.training.early_stopping import ValidationTracker
@@ -33,7 +33,7 @@ class Lane:
     """How it ended."""
     message: str = ""
     cpu: float = 0.0
-    writer: Writer = field(init=False)
+    writer: RecordWriter = field(init=False)
     verdict: ValidationTracker = field(init=False)
     schedule: Schedule = field(init=False)
     over: str = ""

@@ -17,7 +17,7 @@ from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
@@ -76,7 +76,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         writer.write("end", status="finished", message=message, cpu=time.process_time() - begun)
 
 
-def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, device: str) -> None:
+def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
     parameters = sum(each.numel() for each in recipe.model().parameters())
@@ -136,7 +136,7 @@ def _lane(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> Lane | 
     return pack.lane(pack.create(path, recipe, own), recipe, own)
 
 
-def _telling(run: Run, writer: Writer) -> contextlib.AbstractContextManager[None]:
+def _telling(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:
     """Now and then, a record of how far all members together are."""
     before = time.perf_counter()
 
@@ -180,7 +180,7 @@ def spread(run: Run) -> dict[str, tuple[float, float, int]]:
     }
 
 
-def _summary(run: Run, config: TrainConfig, writer: Writer) -> str:
+def _summary(run: Run, config: TrainConfig, writer: RecordWriter) -> str:
     """The last record but one: mean and spread. What to say of members that failed.
 
     Raises:
