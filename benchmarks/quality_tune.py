@@ -114,8 +114,8 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
 
 
 def _score(template_settings: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
-    run = clew.train(template_settings.recipe, None, template_settings.train, output=path, seed=seed)
-    tallies = clew.evaluate(run, input=[str(unseen)]).tallies
+    run = clew.train(template_settings.recipe, None, config=template_settings.train, output=path, seed=seed)
+    tallies = clew.evaluate(run, input=[str(unseen)]).metrics
     return {metric: float(tallies[metric].value) for metric in METRICS}
 
 

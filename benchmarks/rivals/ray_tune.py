@@ -27,7 +27,9 @@ def objective(config: dict[str, Any]) -> None:
     settings = load_settings(config["recipe"]).changed(
         {**config["settings"], "train.optimizer.lr": config["lr"]}, "ray"
     )
-    run = clew.train(settings.recipe, None, settings.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
+    run = clew.train(
+        settings.recipe, None, config=settings.train, output=Path(config["folder"]) / f"run-{time.time_ns()}"
+    )
     loss = min(record["metrics"]["loss"] for record in run.records(kind="validation"))
     report = {"entered": entered, "imported": imported, "ended": time.time()}
     tune.report({"loss": loss, **report})
