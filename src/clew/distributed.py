@@ -30,7 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clew.data.dataset import Batch, Dataset
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import Memory
+from clew.data.dataset.sample_store import MemorySamples
 from clew.data.dataset.sampler import Sampler
 from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
@@ -123,7 +123,7 @@ def wrap(
     if isinstance(thing, nn.Module):
         return DistributedDataParallel(thing) if here.ranks > 1 else thing
     sampler = Sampler(thing.splits[split], batch_size, seed, here.rank, here.ranks)
-    loader = Loader(Memory(thing.read(split, columns=columns)), sampler, columns, here.device)
+    loader = Loader(MemorySamples(thing.read(split, columns=columns)), sampler, columns, here.device)
 
     def batches(epoch: int) -> Iterator[Batch]:
         here.epochs = epoch

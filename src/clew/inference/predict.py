@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.data import writers
 from clew.data.dataset import Dataset
 from clew.data.table import Ragged, Table, concat
@@ -76,7 +76,7 @@ def predict(
     rows = MeanRows(chosen, raw) if _is_ensemble(run) else Rows(chosen, raw)
     # one process owns the unfinished file: not a worker, which may be stopped at any moment
     owned = path is not None and launched().rank == 0
-    with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
+    with atomic_path(path) if path is not None and owned else contextlib.nullcontext() as temporary:
         found = perform(make(partial(Predicting, rows, path, temporary)), workers=workers, progress=progress)
     return path or found
 
@@ -222,7 +222,7 @@ class Predicting:
                 raise self._none()
             return concat(found)
         empty = True
-        with writers.behind(writers.find(self.path)(self.temporary)) as append:
+        with writers.write_in_background(writers.find(self.path)(self.temporary)) as append:
             for table in results:
                 append(table)
                 empty = False

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from clew.data.dataset import Dataset, Manifest
-from clew.data.dataset.sample_store import Disk
+from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
-from clew.data.prepare.inputs import locations
+from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
@@ -97,7 +97,7 @@ class Split:
         """Whole batches of `size`, some at a time: few enough for every rank to have work."""
         dataset = Dataset(self.path)
         shards = dataset.manifest.splits[self.split]
-        disk, total = Disk(dataset, self.split, None), dataset.splits[self.split]
+        disk, total = DiskSamples(dataset, self.split, None), dataset.splits[self.split]
         each = max(sum(shard.bytes for shard in shards) // total, 1)
         batches = min(_BATCHES, _BYTES // (each * size), total // (size * ranks * _SHARES))
         step = size * max(batches, 1)
@@ -126,12 +126,12 @@ class Events:
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """A unit a piece of a file, as its reader cuts it."""
         fitted = self._transforms()
-        for location in locations(self.inputs):
-            yield from stages.units(self.recipe, fitted, location, unlabelled=self.unlabelled)
+        for location in expand_patterns(self.inputs):
+            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
 
     def none(self) -> DataError:
         """What to say where no event is left."""
-        return stages.none_left(self._transforms())
+        return stages.no_events_error(self._transforms())
 
     def _transforms(self) -> list[Transform]:
         saved = Manifest.load(self.run.dataset_file).transforms

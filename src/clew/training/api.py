@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from clew import storage
-from clew.core.config import Document, beneath, to_data, validate
+from clew.core.config import Document, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
@@ -76,7 +76,9 @@ def train(
     place = dataset.path if isinstance(dataset, Dataset) else dataset
     work = resolve(recipe)
     below = to_data(config) if config else work.defaults.get("train", {})
-    given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
+    given = with_defaults(
+        Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below
+    )
     named = str(given.data.get("dataset", "dataset"))
     given.data["dataset"] = named if storage.is_url(named) else str(storage.local_path(named).absolute())
     output, given.data["store"] = _output(output, given.data.get("store"))
@@ -179,7 +181,7 @@ def resume(
     work, config = recipe_of(run, recipe)
     team = Team.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
-    chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
+    chosen = team.sized(validate(TrainConfig, with_defaults(Document(settings, source="clew.resume"), before)))
     if again and run.state == "finished":
         return _stored(run, chosen, team)
     _check(Dataset(chosen.dataset))

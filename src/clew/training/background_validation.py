@@ -84,7 +84,7 @@ def serve(pipe: Connection) -> None:
     import torch
 
     from clew.data.dataset import Dataset
-    from clew.data.dataset.sample_store import Disk, Memory
+    from clew.data.dataset.sample_store import DiskSamples, MemorySamples
     from clew.data.dataset.sampler import Sampler
     from clew.metrics import metric_values
     from clew.training import checkpoint, validation
@@ -94,7 +94,9 @@ def serve(pipe: Connection) -> None:
     torch.set_num_threads(1)
     device = best_device(0)
     dataset = Dataset(config.dataset)
-    samples = Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+    samples = (
+        MemorySamples(dataset.read("val")) if config.loading.keep == "memory" else DiskSamples(dataset, "val", None)
+    )
     model = recipe.model().to(device)
     while True:
         try:

@@ -12,7 +12,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import to_batch
-from clew.data.dataset.sample_store import Disk
+from clew.data.dataset.sample_store import DiskSamples
 from clew.errors import ConfigError
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
@@ -40,7 +40,7 @@ def find(recipe: Recipe, config: TrainConfig, dataset: Dataset, columns: Any, de
         ConfigError: not even one sample fits.
     """
     begun, tried = time.monotonic(), dict[int, float]()
-    store, samples = Disk(dataset, "train", columns), dataset.splits["train"]
+    store, samples = DiskSamples(dataset, "train", columns), dataset.splits["train"]
     engine = _engine(recipe, config, device)
     size, largest = 1, config.batch_size == "largest"
     limit = samples if largest else max(1, samples // _STEPS)
@@ -71,7 +71,7 @@ def _engine(recipe: Recipe, config: TrainConfig, device: torch.device) -> Engine
     return made
 
 
-def _speed(engine: Engine, recipe: Recipe, store: Disk, size: int, device: torch.device) -> float | None:
+def _speed(engine: Engine, recipe: Recipe, store: DiskSamples, size: int, device: torch.device) -> float | None:
     """Samples/s at this size, or None where it does not fit."""
     if psutil.virtual_memory().available < 0.1 * psutil.virtual_memory().total:
         return None

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.errors import DataError, RunError
 from clew.runs import Run
 
@@ -29,7 +29,7 @@ def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any])
     """
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     try:
-        with atomic(path) as temporary:
+        with atomic_path(path) as temporary:
             save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})  # one key: their order is not kept
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from error
@@ -133,7 +133,7 @@ class Saver:
 
 
 def _copy(source: Path, to: Path) -> Path:
-    with atomic(to) as temporary:
+    with atomic_path(to) as temporary:
         shutil.copyfile(source, temporary)
     return to
 
@@ -155,7 +155,7 @@ def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path
     """
     path = run.state_file(step)
     try:
-        with atomic(path) as temporary:
+        with atomic_path(path) as temporary:
             torch.save({"format": FORMAT, **state}, temporary)
     except (OSError, RuntimeError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from error

@@ -27,11 +27,15 @@ def make_loader(
     everything = np.arange(sampler.samples)
     own = everything[sampler.owned(everything) | (everything < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
-    store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
+    store = open_store(dataset, "train", keep=loading.keep, columns=columns, numbers=own, block=sampler.block)
     plain = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
-    room = partial(recipe.graph_capacity, precision=config.precision) if recordable(config, strategy, device) else None
-    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True, room=room)
+    capacity = (
+        partial(recipe.graph_capacity, precision=config.precision) if recordable(config, strategy, device) else None
+    )
+    return Loader(
+        store, sampler, recipe.columns, device, config.accumulate, ahead, prefetch_next_epoch=True, capacity=capacity
+    )
 
 
 def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:

@@ -51,8 +51,8 @@ class Recorder:
     def _tape(self, batch: Batch) -> _Tape | None:
         """That of a batch's room; where there are many already, the least that it fits in, or a new one for the
         largest."""
-        assert batch.room is not None
-        kind, room = (batch.size, batch.weights is None), tuple(batch.room.values())
+        assert batch.capacity is not None
+        kind, room = (batch.size, batch.weights is None), tuple(batch.capacity.values())
         if (kind, room) not in self._tapes and len(self._tapes) >= _MOST:
             alike = [key for key in self._tapes if key[0] == kind]
             fitting = [key for key in alike if all(a >= b for a, b in zip(key[1], room, strict=True))]
@@ -62,7 +62,7 @@ class Recorder:
                 return None
             del self._tapes[max(alike, key=lambda key: sum(key[1]))]
         if (kind, room) not in self._tapes:
-            self._tapes[kind, room] = _Tape(batch.in_room())
+            self._tapes[kind, room] = _Tape(batch.empty_with_capacity())
         return self._tapes[kind, room]
 
     def _record(self, tape: _Tape) -> None:

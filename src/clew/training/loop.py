@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from clew.data.dataset import Dataset
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.data.dataset.sampler import Sampler
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
@@ -109,8 +109,8 @@ class _Loop:
         self.loader = make_loader(recipe, config, dataset, strategy, device)
         self.filling = time.perf_counter() - begun
         """Seconds that it took to have this rank's samples where they are kept."""
-        self.held_out: Store = (
-            Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+        self.held_out: SampleStore = (
+            MemorySamples(dataset.read("val")) if config.loading.keep == "memory" else DiskSamples(dataset, "val", None)
         )
         torch.manual_seed(config.seed)
         model = recipe.model().to(device)

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clew.data.dataset.loader import Loader, Portion
+from clew.data.dataset.loader import BatchShare, Loader
 from clew.data.table import Ragged
 from clew.errors import ClewError
 from clew.runs import Run
@@ -53,7 +53,7 @@ class Meter:
         """Seconds since it was begun."""
         return time.perf_counter() - self._begun
 
-    def add(self, sums: dict[str, Sum], portion: Portion) -> None:
+    def add(self, sums: dict[str, Sum], portion: BatchShare) -> None:
         """One more step."""
         self._sums.append(sums)
         self._numbers.append(portion.numbers)

@@ -13,7 +13,7 @@ from clew import readers
 from clew.core.files import sha256
 from clew.data.dataset import Dataset
 from clew.data.prepare import api as prepare
-from clew.data.prepare.inputs import locations
+from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.models import loading
@@ -81,7 +81,7 @@ def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: 
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
-    place = root / "datasets" / prepare.key(recipe, **inputs)[:16]
+    place = root / "datasets" / prepare.dataset_key(recipe, **inputs)[:16]
     return prepare.prepare(recipe, output=str(place), executor="processes", progress=progress, **inputs)
 
 
@@ -97,7 +97,7 @@ def _patterns(given: Any) -> list[str]:
 def _first(given: Any) -> Table:
     """A few events, to see what the columns are."""
     if isinstance(given, (str, Path)) or (isinstance(given, list) and given and isinstance(given[0], (str, Path))):
-        return readers.read(locations(_patterns(given))[0])[0]
+        return readers.read(expand_patterns(_patterns(given))[0])[0]
     return _table(given)
 
 

@@ -15,11 +15,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.core.files import atomic, sha256
+from clew.core.files import atomic_path, sha256
 from clew.data.dataset import Dataset
 from clew.data.dataset.manifest import LENGTHS, Shard
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.inputs import Source, split_of, split_of_files
+from clew.data.prepare.inputs import InputSource, split_of, split_of_files
 from clew.data.table import Table, concat
 from clew.errors import DataError
 from clew.tuning.config import FoldsConfig
@@ -85,7 +85,7 @@ def _files(dataset: Dataset, prepare: PrepareConfig) -> dict[str, Numbers]:
     if all(each.split for each in inputs):
         places = [np.full(each.events, names.index(each.split)) for each in inputs]
     else:
-        sources = [Source(each.name, each.bytes, each.sha256) for each in inputs]
+        sources = [InputSource(each.name, each.bytes, each.sha256) for each in inputs]
         if prepare.split_by == "file":
             whole = split_of_files(sources, [each.events for each in inputs], shares, prepare.seed)
             places = [np.full(each.events, place) for each, place in zip(inputs, whole, strict=True)]
@@ -107,7 +107,7 @@ def _sets(dataset: Dataset) -> set[str]:
 
 def _shard(path: Path, table: Table) -> Shard:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
+    with atomic_path(path) as temporary:
         table.save(temporary)
     return Shard(file=f"../{path.name}", events=len(table), bytes=path.stat().st_size, sha256=sha256(path))
 
@@ -131,7 +131,7 @@ def _write(
         **{n: tuple(s.model_copy(update={"file": str(whole / s.file)}) for s in found) for n, found in kept.items()},
     }
     path = place / LENGTHS
-    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
         for split, members in {"train": rest, "val": [number]}.items():
             group = file.create_group(split)
             for name in _sets(dataset):

@@ -156,7 +156,7 @@ def _samples(parameter: Parameter) -> Iterator[Any]:
 
 def apply(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """A document with the values of a trial, and without its study."""
-    from clew.core.config import Document, replaced
+    from clew.core.config import Document, with_values
 
-    changed = replaced(Document(dict(data)), values, "the trial").data
+    changed = with_values(Document(dict(data)), values, "the trial").data
     return {name: each for name, each in changed.items() if name != "tune"}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
@@ -94,7 +94,7 @@ def export(
             difference=0.0,
         )
         trials = list(parity.batches(samples, made))
-        with atomic(path) as temporary:
+        with atomic_path(path) as temporary:
             ready = temporary.with_suffix(ending)
             try:
                 difference = _tried(made, model, facts, writer, ready, trials)

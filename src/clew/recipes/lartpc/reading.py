@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table, readers
-from clew.data.readers import Piece, Pieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader
 from clew.errors import DataError
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SIZE
@@ -29,14 +29,14 @@ Size = tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
 def read(path: str, size: tuple[int, int] = SIZE, readout: Readout | None = None) -> Iterable[Table]:
     """The events of a file, by its name; files of other kinds must have the columns of an event."""
     name = path.lower()
-    if Frames.takes(name):
-        return Pieces(Frames(size=size), path)
-    if Deposited.takes(name):
-        return Pieces(Deposited(size=size, readout=readout or Readout()), path)
-    if Packed.takes(name):
-        return Pieces(Packed(size=size), path)
-    if Arrays.takes(name) and _holds(path, "images"):
-        return Pieces(Arrays(size=size), path)
+    if Frames.accepts(name):
+        return FilePieces(Frames(size=size), path)
+    if Deposited.accepts(name):
+        return FilePieces(Deposited(size=size, readout=readout or Readout()), path)
+    if Packed.accepts(name):
+        return FilePieces(Packed(size=size), path)
+    if Arrays.accepts(name) and _holds(path, "images"):
+        return FilePieces(Arrays(size=size), path)
     return readers.read(path)
 
 
@@ -65,12 +65,12 @@ class Frames(_Images):
     corner: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
     """Channel and tick of the frame that become the first of the image."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _tar(location) as archive:
             found = self._members(archive)
-        return [Piece(place, place + 1) for place in range(len(found))]
+        return [FilePiece(place, place + 1) for place in range(len(found))]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _tar(location) as archive:
             name, event = self._members(archive)[piece.start]
             stream = archive.extractfile(name)
@@ -103,11 +103,11 @@ class Deposited(_Images):
 
     readout: Readout = Readout()
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _zip(location) as archive:
-            return [Piece(place, place + 1) for place in range(len(self._members(archive)))]
+            return [FilePiece(place, place + 1) for place in range(len(self._members(archive)))]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _zip(location) as archive:
             name = self._members(archive)[piece.start]
             try:
@@ -150,7 +150,7 @@ class Arrays(_Images):
     chunk: Annotated[int, Field(ge=1)] = 16
     """Images in a piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with self._opened(location) as file:
             many = len(self._dataset(file))
             labels = len(file["labels"]) if "labels" in file else many
@@ -158,9 +158,9 @@ class Arrays(_Images):
             raise DataError(f"{many} images and {labels} labels")
         if not many:
             raise DataError("no images in it")
-        return [Piece(first, min(first + self.chunk, many)) for first in range(0, many, self.chunk)]
+        return [FilePiece(first, min(first + self.chunk, many)) for first in range(0, many, self.chunk)]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         events = list(range(piece.start, piece.stop))
         with self._opened(location) as file:
             dataset = self._dataset(file)

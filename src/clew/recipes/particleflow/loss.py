@@ -40,7 +40,7 @@ def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: Losses) -> 
     """
     each = element_losses(outputs, batch[TARGETS], settings)
     elements = batch.ragged(ELEMENTS)
-    if batch.roomy:
+    if batch.has_capacity:
         weights = each.new_ones(batch.size) if batch.weights is None else batch.weights
         weight = f.pad(weights, (0, 1))[owners(elements.offsets, len(each))]
         return Loss((each * weight).sum(), elements.offsets[-1])

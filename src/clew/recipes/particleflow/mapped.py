@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import Piece, Reader
+from clew.data.readers import FilePiece, Reader
 from clew.errors import DataError
 from clew.recipes.particleflow.columns import ELEMENTS, FEATURES, TARGETS, TOWER, TRACK
 from clew.recipes.particleflow.truth import Array, Particles
@@ -24,7 +24,7 @@ class Mapped(Reader):
     blind: bool = False
     """Whether a file may lack the truth: there are no `targets` then, nor true electrons and muons among tracks."""
 
-    def lenient(self, names: Collection[str]) -> Self:
+    def with_optional(self, names: Collection[str]) -> Self:
         return self.model_copy(update={"blind": TARGETS in names})
 
     @abstractmethod
@@ -35,10 +35,10 @@ class Mapped(Reader):
     def events(self, found: Table) -> Table:
         """What it found, in the columns of particle flow."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         return self.inner().pieces(location)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         found = self.inner().load(location, piece)
         made = self.events(found)
         return made.join({"event": np.arange(piece.start, piece.start + len(found))})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from clew import Section, readers
-from clew.data.readers import Pieces
+from clew.data.readers import FilePieces
 from clew.errors import DataError
 
 TREES = {"edm4hep": "events", "pfnano": "Events"}
@@ -20,7 +20,7 @@ class Data(Section):
     with `elements` and `targets`, such as generated events. `auto` looks."""
 
 
-def read(path: str, data: Data | None = None) -> Pieces:
+def read(path: str, data: Data | None = None) -> FilePieces:
     """The events of a file in pieces.
 
     Raises:

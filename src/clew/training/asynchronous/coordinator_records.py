@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.data.dataset.sampler import Sampler
 from clew.errors import WorkerError
 from clew.metrics import Metric, add_metrics, metric_from_data, metric_values
@@ -61,7 +61,7 @@ class Book:
         self.saver = checkpoint.Saver(run, config.keep_checkpoints)
         dataset = Dataset(config.dataset)
         memory = config.loading.keep == "memory"
-        self.held_out: Store = Memory(dataset.read("val")) if memory else Disk(dataset, "val", None)
+        self.held_out: SampleStore = MemorySamples(dataset.read("val")) if memory else DiskSamples(dataset, "val", None)
         self._spare = recipe.model()
         self._vector = Vector(self._spare)
         self._kinds: dict[str, Metric] = {}

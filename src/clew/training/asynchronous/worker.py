@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from clew import metrics
 from clew.data.dataset import Dataset
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.data.dataset.sampler import Sampler
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.recipe import Recipe
@@ -102,7 +102,7 @@ class Worker:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="exchange") if config.central.overlap else None
         post.patient = config.central.overlap
         self._flying: Future[Tensor] | None = None
-        self._judge: tuple[nn.Module, Vector, Store] | None = None
+        self._judge: tuple[nn.Module, Vector, SampleStore] | None = None
         self._meter = Meter(self.loader, self.strategy)
 
     def run(self) -> int:
@@ -343,11 +343,11 @@ class Worker:
             self.post.send(COORDINATOR, "tallies", {"number": number, "first": first, "stop": stop, "found": told})
             self._hear(self._answer(COORDINATOR))
 
-    def _judging(self) -> tuple[nn.Module, Vector, Store]:
+    def _judging(self) -> tuple[nn.Module, Vector, SampleStore]:
         if self._judge is None:
             model = self.recipe.model().to(self.device)
             memory = self.config.loading.keep == "memory"
-            store = Memory(self._dataset.read("val")) if memory else Disk(self._dataset, "val", None)
+            store = MemorySamples(self._dataset.read("val")) if memory else DiskSamples(self._dataset, "val", None)
             self._judge = model, Vector(model), store
         return self._judge
 

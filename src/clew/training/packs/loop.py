@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import to_batch
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
@@ -54,7 +54,7 @@ class PackLoop:
         dataset = Dataset(self.config.dataset)
         self.supply = Supply(lanes[0].recipe, self.config, dataset, device)
         disk = self.config.loading.keep != "memory"
-        self.held_out: Store = Disk(dataset, "val", None) if disk else Memory(dataset.read("val"))
+        self.held_out: SampleStore = DiskSamples(dataset, "val", None) if disk else MemorySamples(dataset.read("val"))
         self.parameters = sum(each.numel() for each in models[0].parameters())
         self.engine = PackEngine([each.recipe for each in lanes], models, [each.config for each in lanes], device)
         self.learn = replayed(self.engine)
@@ -80,7 +80,7 @@ class PackLoop:
         few = self.held_out.read(np.arange(min(8, len(self.held_out))))
         try:
             self.engine.prepare(to_batch(few, self.config_columns).to(self.device))
-            metrics = judge_all(self.engine, [each.recipe for each in self.lanes], Memory(few), self.device)
+            metrics = judge_all(self.engine, [each.recipe for each in self.lanes], MemorySamples(few), self.device)
         except Exception as error:
             raise RefusedError(f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}") from error
         if self.config.compile:

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, LeaseError, RunError, StoppedError
@@ -59,7 +59,7 @@ def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads:
     torch.set_num_threads(threads or lanes[0].config.threads or allowed_cores())
     device = best_device(0)
     waiting = list(lanes)
-    with Stop(_limit(lanes)) as stop, repeated(partial(_beat, waiting), every=_BEAT, name="signs of life"):
+    with Stop(_limit(lanes)) as stop, run_repeatedly(partial(_beat, waiting), every=_BEAT, name="signs of life"):
         for members, reason in grouped(lanes):
             for each in members:
                 waiting.remove(each)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
 from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
@@ -148,7 +148,7 @@ def _telling(run: Run, writer: Writer) -> contextlib.AbstractContextManager[None
             writer.write("step", **_together(newest), seconds=now - before, wait=0.0, communicate=0.0)
             before = now
 
-    return repeated(tell, every=_TELL, name="ensemble")
+    return run_repeatedly(tell, every=_TELL, name="ensemble")
 
 
 def _together(newest: list[dict[str, Any]]) -> dict[str, Any]:

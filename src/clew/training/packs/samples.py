@@ -14,7 +14,7 @@ from torch import Tensor
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, RaggedTensor, to_batch
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import Memory
+from clew.data.dataset.sample_store import MemorySamples
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.training.data_supply import make_loader
@@ -98,7 +98,7 @@ class Supply:
         self._device = device
         self._whole: Batch | None = None
         store = self.loader.store
-        if device.type != "cpu" and isinstance(store, Memory) and store.table.nbytes < _RESIDENT:
+        if device.type != "cpu" and isinstance(store, MemorySamples) and store.table.nbytes < _RESIDENT:
             whole = to_batch(store.table, recipe.columns)
             if not any(isinstance(column, RaggedTensor) for column in whole.columns.values()):
                 self._whole = whole.to(device)

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 
 from clew import metrics
-from clew.data.dataset.batch import cut
-from clew.data.dataset.sample_store import Store
+from clew.data.dataset.batch import cut_batches
+from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.metrics import Mean, Metric
 from clew.recipe import Recipe
@@ -30,7 +30,7 @@ Arrays = dict[str, NDArray[Any]]
 def judge_all(
     engine: PackEngine,
     recipes: Sequence[Recipe],
-    store: Store,
+    store: SampleStore,
     device: torch.device,
     *,
     beat: Callable[[], None] = lambda: None,
@@ -64,7 +64,7 @@ def _said(
     """Samples, outputs and losses: in one where every output has a row an event, else batch by batch."""
     size = _BATCH if device.type == "cpu" else _DEVICE_BATCH
     parts: list[Any] = []
-    for batch in cut(samples, size, engine.recipe.columns):
+    for batch in cut_batches(samples, size, engine.recipe.columns):
         beat()
         here = batch.to(device)
         with torch.no_grad():
