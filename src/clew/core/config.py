@@ -133,8 +133,14 @@ def with_defaults(document: Document, defaults: Mapping[str, Any]) -> Document:
     return Document(_merge(defaults, document.data), document.places, document.source)
 
 
-def validate(model: type[S], document: Document) -> S:
+def validate(model: type[S], document: Document, explicit: Mapping[str, Any] | None = None) -> S:
     """Check a document against a schema.
+
+    Args:
+        model: The schema.
+        document: The settings, possibly with defaults.
+        explicit: The settings without defaults. Validators of the schema get them as `info.context["explicit"]`, if a
+            default depends on another setting and must not replace a value that was set.
 
     Returns:
         The settings as an object of the schema.
@@ -143,7 +149,7 @@ def validate(model: type[S], document: Document) -> S:
         ConfigError: one line with the place, the key and the problem, and for an unknown key the nearest name.
     """
     try:
-        return model.model_validate(document.data)
+        return model.model_validate(document.data, context=None if explicit is None else {"explicit": explicit})
     except ValidationError as error:
         lines = [_explain(model, document, detail) for detail in error.errors()]
         raise ConfigError("; ".join(lines)) from None

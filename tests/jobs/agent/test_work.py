@@ -20,7 +20,7 @@ from clew.jobs.agent.job_list import JobList
 from clew.jobs.agent.resource_slots import room
 from clew.jobs.agent.runner import Local, Status
 from clew.jobs.supervisor import ProcessSpec
-from clew.tuning.resource_slots import cores_here
+from clew.tuning.resource_slots import available_cores
 
 SLOTS = Slots(cpus=2, gpus=2, memory=1 << 34)
 
@@ -280,7 +280,7 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
 
 
 def test_rooms_do_not_overlap() -> None:
-    needs, cores = Resources(cpus=1, gpus=1), cores_here()
+    needs, cores = Resources(cpus=1, gpus=1), available_cores()
     slots = Slots(cpus=len(cores), gpus=2)
     first = room(needs, slots, [])
     second = room(needs, slots, [first])

@@ -47,7 +47,7 @@ def _plan(
     """What `--on SITE` hands in: the same command, which goes on with its run when the job is begun again."""
     from clew.data.dataset import Dataset
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
 
     if sum(given is not None for given in (recipe, resume, model)) != 1:
@@ -69,7 +69,7 @@ def _plan(
         return SiteWork("train", run.path, ranks, ["--again"], requeue=True)
     if model is None and not asked.given["after"]:
         Dataset(config.dataset)
-    makes = Path(output or next_name(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
+    makes = Path(output or next_run_path(Path("runs"), Path((recipe or model or "").split(":")[0]).stem))
     if makes.exists():
         raise RunError(f"{makes} exists already; name another folder with --output, or remove it")
     added = ["--again", *([] if output else ["--output", str(makes)])]
@@ -277,9 +277,9 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
     from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
 
-    named = resume or output or str(next_name(Path("runs"), Path(what).stem))
+    named = resume or output or str(next_run_path(Path("runs"), Path(what).stem))
     run = Run(Path("runs", storage.base_name(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:

@@ -45,13 +45,13 @@ def _lane(words: Sequence[str]) -> Lane:
     from clew import settings
     from clew.runs import Run
     from clew.training.packs import pack
-    from clew.training.run_recipe import recipe_of
+    from clew.training.run_recipe import recipe_of_run
 
     options = dict(itertools.pairwise(words))
     lease = Lease(Path(options["--lease"])) if "--lease" in options else None
     if "--resume" in options:
         run = Run.open(options["--resume"])
-        return pack.lane(run, *recipe_of(run), lease)
+        return pack.lane(run, *recipe_of_run(run), lease)
     given = settings.settings_from_document(Document(json.loads(Path(words[1]).read_text()), source=words[1]))
     return pack.lane(
         pack.create(Path(options["--output"]), given.recipe, given.train), given.recipe, given.train, lease

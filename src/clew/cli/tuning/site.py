@@ -38,9 +38,9 @@ def plan(
 ) -> SiteWork | None:
     """Run the trials as jobs and return nothing; or say what is handed in."""
     from clew.cli.tuning import run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
-    from clew.tuning.api import STUDIES, prepared
+    from clew.tuning.api import STUDIES, open_or_create
 
     if (recipe is None) == (resume is None):
         raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
@@ -55,7 +55,7 @@ def plan(
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    makes = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
+    makes = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     many = config.parallel or _PARALLEL
     if spread == "trials":
         batch = _batch(asked, makes, config.ranks)
@@ -66,7 +66,7 @@ def plan(
         return SiteWork("tune", makes, many * config.ranks + 1, here, requeue=True)
     if spread != "array":
         raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    prepared(template, makes)
+    open_or_create(template, makes)
     needs = {"array": many, "cpus": config.ranks * (asked.given["cpus"] or asked.site.cpus)}
     return SiteWork(
         "tune", makes, command=["tune", "run", "--resume", str(makes), "--join", "--parallel", "1"], needs=needs
@@ -80,6 +80,6 @@ def _batch(asked: SiteOptions, makes: Path, ranks: int) -> SiteLauncher:
 
 
 def _jobs(batch: SiteLauncher, many: int, template: Template, study: Study) -> Executor:
-    from clew.tuning.job_executor import Jobs
+    from clew.tuning.job_executor import JobExecutor
 
-    return Jobs(study.folder, template, [Slot()] * many, batch)
+    return JobExecutor(study.folder, template, [Slot()] * many, batch)

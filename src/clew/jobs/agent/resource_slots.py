@@ -10,14 +10,14 @@ from clew.client.job import Resources, Slots
 from clew.jobs.launchers.launcher import Slot
 from clew.jobs.launchers.slurm_queue import SiteCapacity
 from clew.jobs.sites import Site
-from clew.tuning.resource_slots import cores_here, devices_here
+from clew.tuning.resource_slots import available_cores, device_count
 
 
 def slots_here(*, cpus: int | None = None, gpus: int | None = None, memory: int | None = None) -> Slots:
     """What there is, unless told otherwise."""
     return Slots(
-        cpus=len(cores_here()) if cpus is None else cpus,
-        gpus=devices_here() if gpus is None else gpus,
+        cpus=len(available_cores()) if cpus is None else cpus,
+        gpus=device_count() if gpus is None else gpus,
         memory=psutil.virtual_memory().total if memory is None else memory,
     )
 
@@ -44,7 +44,7 @@ def room(needs: Resources, slots: Slots, taken: Iterable[Slot]) -> Slot:
     A job that asked for no GPU sees none.
     """
     others = list(taken)
-    cores = cores_here()
+    cores = available_cores()
     free = [each for each in cores if all(each not in other.cores for other in others)]
     bound = slots.cpus <= len(cores) and needs.cpus <= len(free)
     devices = [each for each in range(slots.gpus) if all(each not in (other.devices or ()) for other in others)]
