@@ -101,7 +101,7 @@ class DatasetSplit:
         each = max(sum(shard.bytes for shard in shards) // total, 1)
         batches = min(_BATCHES, _BYTES // (each * size), total // (size * ranks * _SHARES))
         step = size * max(batches, 1)
-        return (partial(disk.run, first, min(first + step, total)) for first in range(0, total, step))
+        return (partial(disk.read_range, first, min(first + step, total)) for first in range(0, total, step))
 
 
 @dataclass(frozen=True)

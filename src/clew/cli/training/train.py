@@ -255,7 +255,9 @@ def _on_grid(recipe: str, settings: list[str] | None, files: str) -> None:
     from clew.settings import load_settings
     from clew.tuning import panda
 
-    run = panda.trained(load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd())
+    run = panda.train_on_grid(
+        load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd()
+    )
     console.print(f"{bold(run.path)} finished; model.safetensors and userJobMetadata.json are beside it")
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from clew import settings
 from clew.errors import ConfigError
-from clew.recipes.tracking import gun
+from clew.recipes.tracking import particle_gun
 
 
-def _many(kind: Any, events: int = 300) -> list[gun.Particles]:
-    shot = gun.Gun(particles=kind)
-    return [shot.fire(np.random.default_rng([1, number])) for number in range(events)]
+def _many(kind: Any, events: int = 300) -> list[particle_gun.GunParticles]:
+    shot = particle_gun.ParticleGun(particles=kind)
+    return [shot.generate(np.random.default_rng([1, number])) for number in range(events)]
 
 
 def test_muons_are_50_to_200_an_event() -> None:
@@ -32,14 +32,14 @@ def test_ttbar_like_particles_come_from_one_vertex_and_are_mostly_soft() -> None
     events = _many("ttbar-like", 50)
     assert all(np.ptp(event.position, axis=0).max() == 0 for event in events)
     pt = np.concatenate([np.hypot(*event.momentum.T[:2]) for event in events])
-    assert 0.4 < np.median(pt) < 1.0 < pt.mean() and pt.min() > gun.SOFT_PT_FLOOR
+    assert 0.4 < np.median(pt) < 1.0 < pt.mean() and pt.min() > particle_gun.SOFT_PT_FLOOR
 
 
 def test_particles_of_a_jet_fly_together() -> None:
-    jet = np.repeat(np.arange(gun.JETS), 40)
-    momentum = gun._jets(np.random.default_rng(1), jet)
+    jet = np.repeat(np.arange(particle_gun.JETS), 40)
+    momentum = particle_gun._jets(np.random.default_rng(1), jet)
     eta = np.arcsinh(momentum[:, 2] / np.hypot(momentum[:, 0], momentum[:, 1]))
-    assert max(np.ptp(eta[jet == number]) for number in range(gun.JETS)) <= 2 * gun.JET_RADIUS
+    assert max(np.ptp(eta[jet == number]) for number in range(particle_gun.JETS)) <= 2 * particle_gun.JET_RADIUS
 
 
 @pytest.mark.parametrize(

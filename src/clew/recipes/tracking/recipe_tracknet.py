@@ -9,9 +9,9 @@ import numpy as np
 
 from clew import Loss, Table, metrics
 from clew.recipes.tracking import hitgraph, sequences, tracks
-from clew.recipes.tracking.base import TrackFinder, edge_tallies, hits_of, narrowed, sigmoid
 from clew.recipes.tracking.geometry import TURN
-from clew.recipes.tracking.settings import SequenceSettings
+from clew.recipes.tracking.settings import TrackNetConfig
+from clew.recipes.tracking.track_finder import TrackFinder, compact, edge_metrics, hit_columns, sigmoid
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class TrackNet(TrackFinder):
-    """Track finding by predicting where the next hit is."""
+    """Track finding: predicts where the next hit of a track is."""
 
-    Config = SequenceSettings
+    Config = TrackNetConfig
     defaults = {
         "train": {
             "epochs": 30,
@@ -36,29 +36,30 @@ class TrackNet(TrackFinder):
     columns = ("place", "station", "prefix", "parent", "level", "step", "step_hit", "step_label")
 
     def prepare(self, events: Table) -> Table:
-        return narrowed(sequences.build(hits_of(events), self.config.detector, self.config.seeds))
+        return compact(sequences.build(hit_columns(events), self.config.detector, self.config.seeds))
 
     def model(self) -> nn.Module:
         from clew.recipes.tracking import tracknet
 
-        detector, seeds, chosen = self.config.detector, self.config.seeds, self.config.tracks
-        shape = tracknet.Shape(
+        detector, seeds, config = self.config.detector, self.config.seeds, self.config.tracks
+        shape = tracknet.TrackNetShape(
             stations=detector.positions,
             period=0.0 if detector.planar else TURN,
-            scales=hitgraph.gains(detector),
+            scales=hitgraph.feature_scales(detector),
             reach=seeds.reach(detector),
             bridge=detector.gaps == "bridge",
-            widen=chosen.widen,
-            threshold=chosen.threshold,
-            branches=chosen.branches,
-            beam=chosen.beam,
-            most=seeds.most,
-            shortest=seeds.shortest,
+            widen=config.widen,
+            threshold=config.threshold,
+            branches=config.branches,
+            beam=config.beam,
+            max_per_event=seeds.max_per_event,
+            min_hits=seeds.min_hits,
         )
-        return tracknet.TrackNet(shape, self.config.model.hidden, self.config.model.layers)
+        return tracknet.TrackNetwork(shape, self.config.model.hidden, self.config.model.layers)
 
     def step(self, model: nn.Module, batch: Batch) -> Mapping[str, Loss]:
-        """Two losses, each with its own optimiser: the ellipse around true next hits, and ghosts among all steps."""
+        """Two losses, each with its own optimiser: for the ellipse (true next hits) and for the classifier (all
+        steps)."""
         from clew.recipes.tracking import tracknet
 
         outputs = self.forward(model, batch)
@@ -68,14 +69,14 @@ class TrackNet(TrackFinder):
         }
 
     def optimizers(self, model: nn.Module) -> Mapping[str, Iterable[nn.Parameter]]:
-        own = dict(model.named_parameters())
+        parameters = dict(model.named_parameters())
         return {
-            "ellipse": [each for name, each in own.items() if not name.startswith("ghosts.")],
-            "ghosts": [each for name, each in own.items() if name.startswith("ghosts.")],
+            "ellipse": [parameter for name, parameter in parameters.items() if not name.startswith("ghosts.")],
+            "ghosts": [parameter for name, parameter in parameters.items() if name.startswith("ghosts.")],
         }
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
-        """Both sums over the number of steps: one figure to follow in validation."""
+        """The sum of both losses divided by the number of steps: one number for validation."""
         from clew.recipes.tracking import tracknet
 
         ellipse = tracknet.ellipse_loss(outputs, batch, self.config.model.alpha)
@@ -83,27 +84,30 @@ class TrackNet(TrackFinder):
         return Loss(ellipse.total + ghosts.total, ghosts.weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each step."""
-        like = samples.ragged("x")
+        """`found_track`: the track of each hit, numbered from 0 in each event, -1 for none; `score` of each step."""
+        x = samples.ragged("x")
         members, length = outputs["members"].astype(np.int64), outputs["length"].astype(np.int64)
-        hits = members + like.offsets[outputs["member_event"].astype(np.int64)]
+        hits = members + x.offsets[outputs["member_event"].astype(np.int64)]
         owner = np.repeat(np.arange(len(length)), length)
-        found = tracks.from_candidates(hits, owner, outputs["score"].astype(np.float64), len(like.values))
+        found_tracks = tracks.from_candidates(hits, owner, outputs["score"].astype(np.float64), len(x.values))
         return Table(
-            {"found": tracks.in_event(like, found), "score": samples.ragged("step").share(sigmoid(outputs["logit"]))}
+            {
+                "found_track": tracks.number_in_events(x, found_tracks),
+                "score": samples.ragged("step").share(sigmoid(outputs["logit"])),
+            }
         )
 
-    def details(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, metrics.Metric]:
-        """Of steps `f1` and `edge_auc`; of ellipses how many hold the true hit, and their area."""
+    def detail_metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> dict[str, metrics.Metric]:
+        """`f1` and `edge_auc` of steps; the share of ellipses that contain the true hit, and their mean area."""
         label = samples.ragged("step_label")
         weights, true = samples.weights[label.events], label.values > 0
-        of_steps = edge_tallies(objects.ragged("score").values, true, weights)
-        ellipse, off = outputs["ellipse"][true].astype(np.float64), outputs["off"][true]
+        step_metrics = edge_metrics(objects.ragged("score").values, true, weights)
+        ellipse, residual = outputs["ellipse"][true].astype(np.float64), outputs["residual"][true]
         radii = ellipse[:, 2:] * self.config.tracks.widen
-        inside = (((off - ellipse[:, :2]) / radii) ** 2).sum(axis=1) <= 1
+        inside = (((residual - ellipse[:, :2]) / radii) ** 2).sum(axis=1) <= 1
         area = np.pi * radii.prod(axis=1) * weights[true]
         return {
-            **of_steps,
+            **step_metrics,
             "in_ellipse": metrics.Ratio.of(inside, weights[true]),
             "ellipse_area": metrics.Mean(float(area.sum()), float(weights[true].sum())),
         }

@@ -1,4 +1,4 @@
-"""The recipe `hitgraph`: hit graphs, an interaction network, tracks."""
+"""The recipe `hitgraph`: hit graphs, an interaction network, and tracks from its edge scores."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from clew import Loss, Table
 from clew.recipes.tracking import hitgraph, overlaps, tracks
-from clew.recipes.tracking.base import TrackFinder, hits_of, narrowed, sigmoid
-from clew.recipes.tracking.geometry import Floats, Ints, places
-from clew.recipes.tracking.settings import HitSettings
+from clew.recipes.tracking.geometry import Floats, Ints, hit_coordinates
+from clew.recipes.tracking.settings import HitGraphConfig
+from clew.recipes.tracking.track_finder import TrackFinder, compact, hit_columns, sigmoid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class HitGraph(TrackFinder):
-    """Track finding by classifying edges between hits."""
+    """Track finding: classifies the edges between hits."""
 
-    Config = HitSettings
+    Config = HitGraphConfig
     defaults = {
         "prepare": {"split_by": "collision"},
         "train": {
@@ -36,14 +36,14 @@ class HitGraph(TrackFinder):
     columns = ("node", "edge", "link", "label")
 
     def prepare(self, events: Table) -> Table:
-        """Hit graphs; a file that brings edges of its own keeps them. `collision` is what a split keeps together."""
-        hits = hits_of(events)
+        """Build hit graphs, or use the edges of the file if it has some. All samples of a `collision` share a split."""
+        hits = hit_columns(events)
         if "link" in hits:
-            graphs = hitgraph.given(hits, self.config.detector)
+            graphs = hitgraph.from_links(hits, self.config.detector)
         else:
             graphs = hitgraph.build(hits, self.config.detector, self.config.edges)
         collision = {} if "collision" in graphs else {"collision": graphs.fixed("event")}
-        return narrowed(graphs.join(collision))
+        return compact(graphs.join(collision))
 
     def model(self) -> nn.Module:
         from clew.recipes.tracking.interaction import InteractionNet
@@ -51,19 +51,19 @@ class HitGraph(TrackFinder):
         return InteractionNet(hidden=self.config.model.hidden, iterations=self.config.model.iterations)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        """Weighted cross-entropy, a mean over the edges of the batch."""
+        """Weighted cross-entropy, averaged over the edges of the batch."""
         from clew.recipes.tracking.network import edge_loss
 
         settings = self.config.model
         return edge_loss(outputs, batch, settings.positive_weight, settings.negative_weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
-        scores, link, like = sigmoid(outputs["output"]), samples.ragged("link"), samples.ragged("x")
-        links = link.values.astype(np.int64) + like.offsets[link.events][:, None]
+        """`found_track`: the track of each hit, numbered from 0 in each event, -1 for none; `score` of each edge."""
+        scores, link, x = sigmoid(outputs["output"]), samples.ragged("link"), samples.ragged("x")
+        links = link.values.astype(np.int64) + x.offsets[link.events][:, None]
         same = self._merged(samples, links, scores) if self.config.tracks.overlaps else None
-        found = tracks.from_links(links, scores, len(like.values), self.config.tracks, same)
-        return Table({"found": tracks.in_event(like, found), "score": link.share(scores)})
+        found_tracks = tracks.from_links(links, scores, len(x.values), self.config.tracks, same)
+        return Table({"found_track": tracks.number_in_events(x, found_tracks), "score": link.share(scores)})
 
     def _merged(self, samples: Table, links: Ints, scores: Floats) -> Ints:
-        return overlaps.merged(places(samples, self.config.detector), links, scores, self.config.edges)
+        return overlaps.merge_overlaps(hit_coordinates(samples, self.config.detector), links, scores, self.config.edges)
