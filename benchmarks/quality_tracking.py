@@ -84,7 +84,7 @@ def train(name: str, folder: Path, seed: int, settings: list[str], *, events: in
     output, cache = str(folder / "dataset"), str(folder / "cache")
     plan = loaded.prepare
     data = clew.prepare(loaded.recipe, plan, input=[input], output=output, cache=cache, workers=1, seed=seed)
-    return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 def judged(title: str, run: Run) -> Figures:
@@ -97,7 +97,7 @@ def judged(title: str, run: Run) -> Figures:
 
 
 def figures(result: Any) -> dict[str, float]:
-    return {name: result.tallies[name].value for name in (*SHOWN, "edge_auc")}
+    return {name: result.metrics[name].value for name in (*SHOWN, "edge_auc")}
 
 
 def graphnet(seed: int, folder: Path) -> Figures:

@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     loaded = settings.load_settings("lartpc", [*SMALL, *more])
     files = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
-    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 def test_it_learns(trained: Trained) -> None:
@@ -40,7 +40,7 @@ def test_it_learns(trained: Trained) -> None:
 
 def test_an_evaluation_draws_the_confusion_table(trained: Trained) -> None:
     result = clew.evaluate(trained[1])
-    assert result.tallies["confusion"].value == pytest.approx(result.tallies["accuracy"].value)
+    assert result.metrics["confusion"].value == pytest.approx(result.metrics["accuracy"].value)
     drawn = [json.loads(each.read_text()) for each in sorted((trained[1].plots / "test").glob("*confusion*.json"))]
     assert list(drawn[0]["data"][0]["x"]) == list(CLASSES)
     assert list((trained[1].plots / "test").glob("*accuracy_energy*.json"))

@@ -29,7 +29,7 @@ from clew.training.asynchronous.worker import Worker, introduce
 from clew.training.config import TrainConfig
 from clew.training.rank_session import open_session, system_monitor
 from clew.training.stop_signal import StopSignal
-from clew.training.training_data import default_device, make_sampler, training_columns
+from clew.training.training_data import default_device, make_sampler
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run_rank(
         config = _with_batch_size(run, recipe, config, place, store, rank.writer)
         training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
         with system_monitor(run, config, place, default_device(place.local_rank)):
-            rank.over = _play_role(training, place, store)
+            rank.end_reason = _play_role(training, place, store)
 
 
 def _with_batch_size(
@@ -84,8 +84,7 @@ def _with_batch_size(
         return config
     if place.rank == COORDINATOR:
         dataset = Dataset(config.dataset)
-        columns = training_columns(recipe, dataset)
-        search = batch_size_search.find_batch_size(recipe, config, dataset, columns, default_device(place.local_rank))
+        search = batch_size_search.find_batch_size(recipe, config, dataset, default_device(place.local_rank))
         writer.write("batch_size", **search)
         run.save_settings(batch_size=search["chosen"])
         if store is not None:

@@ -25,8 +25,9 @@ from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_by
 from clew.training.asynchronous.worker_exchange import WeightExchange, check_accepted
 from clew.training.asynchronous.worker_validation import WorkerValidation
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule
-from clew.training.engine import Engine, make_optimizer
+from clew.training.engine import Engine
+from clew.training.optimizer import make_optimizer
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
 from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
@@ -164,7 +165,7 @@ class Worker:
             self._update_status(self._exchange.answer(COORDINATOR))
             if not self.status.get("end") and not self._serve_requests() and not self._leases:
                 time.sleep(_IDLE_PAUSE)
-                self.strategy.waited += time.perf_counter() - started
+                self.strategy.communication_seconds += time.perf_counter() - started
             outdated = self.status["version"] != self._exchange.versions.get(COORDINATOR)
             if self._leases and self.side.restarts_from_master and outdated:
                 self._restart()
@@ -199,7 +200,7 @@ class Worker:
         else:
             self._exchange_in_thread(fields)
         ended = time.perf_counter()
-        self.strategy.waited += ended - started
+        self.strategy.communication_seconds += ended - started
         self.trace.add(COMMUNICATE, int(started * 1e9), int(ended * 1e9))
         if self.status.pop("void", False):
             self._leases = []
@@ -230,7 +231,7 @@ class Worker:
         losses: dict[str, Any] = {}
         samples = 0
         if meter.steps:
-            bad = meter.first_bad()
+            bad = meter.first_non_finite()
             if bad is not None and self._run is not None:
                 raise save_bad_batch(self._run, self.transport.number, self.loader, bad, int(self.status["step"]))
             if bad is not None:

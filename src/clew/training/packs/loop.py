@@ -18,13 +18,14 @@ from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleSto
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
 from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine, StepLosses, StepPlan
 from clew.training.packs.graph_replay import make_step_runner
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.packs.member_state import load_member_state, member_state
 from clew.training.packs.samples import EpochBatches, PackSamples
 from clew.training.packs.validation import evaluate_pack
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import NonFiniteLoss, save_bad_batch
 from clew.training.stop_signal import StopSignal
 
@@ -103,7 +104,7 @@ class PackLoop:
             self._compile()
         for row, member in enumerate(self.members):
             try:
-                ValidationTracker(member.config, Schedule(member.config, 1, 1)).see(metric_values(metrics[row]))
+                ValidationTracker(member.config, Schedule(member.config, 1, 1)).update(metric_values(metrics[row]))
             except ClewError as error:
                 raise PackRefusedError(str(error)) from error  # a training of its own reports it better
 
@@ -299,7 +300,7 @@ class PackLoop:
         """Return why a member must stop; '' if it continues."""
         if member.lease is not None and member.lease.told:
             return member.lease.told
-        return "stop requested" if self.stop.wanted else ""
+        return "stop requested" if self.stop.requested else ""
 
     def _stop_members(self, reasons: dict[int, str]) -> None:
         """Stop members, so that they can be resumed."""
@@ -321,7 +322,7 @@ class PackLoop:
         for row, member in enumerate(self.members):
             values = metric_values(metrics[row])
             member.writer.write("validation", **position, metrics=values, seconds=seconds, loading={})
-            best, reason = member.verdict.see(values)
+            best, reason = member.verdict.update(values)
             member.end_reason = member.end_reason or reason
             if best or not self.best_positions[row]:
                 self._keep_best(row)

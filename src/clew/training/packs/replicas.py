@@ -121,11 +121,11 @@ def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks
         for first in range(0, len(numbers), size):
             replicas = [_load_replica(run, recipe, config, number) for number in numbers[first : first + size]]
             members = [member for member in replicas if member is not None]
-            if stop.wanted or stopped:
+            if stop.requested or stopped:
                 break
             if members:
                 pack.train_pack(members, on_end, threads=threads)
-    if stop.wanted or stopped:
+    if stop.requested or stopped:
         reason = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
         raise StoppedError(f"{reason}; resume with: clew train --resume {run.path}")
 
