@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.errors import ConfigError, ServerError
 
 _API = "/api/v1"
@@ -119,7 +119,7 @@ class Connection:
         with (
             self._transport_errors(),
             self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer,
-            atomic(to) as temporary,
+            atomic_path(to) as temporary,
         ):
             _check_stream(answer)
             with temporary.open("wb") as file:
