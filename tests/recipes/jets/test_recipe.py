@@ -112,7 +112,7 @@ def test_settings_that_make_no_sense_are_told(settings: list[str], told: str) ->
 def test_inputs_of_jets_and_of_constituents_do_not_mix() -> None:
     with pytest.raises(ConfigError, match="'jet_pt' has one value per jet"):
         load_settings("jets", ["constituents.inputs=[part_pt, jet_pt]"]).recipe.prepare(jets(10))
-    with pytest.raises(ConfigError, match="for those there is the recipe jetfeatures"):
+    with pytest.raises(ConfigError, match="use the recipe jetfeatures"):
         load_settings("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
 
 
