@@ -1,9 +1,9 @@
-"""What neighbours can tell of an element's class: boosted trees that see a tower alone, or the tracks at its place too.
+"""How much neighbours help to classify an element: boosted trees on a tower alone, or also on the tracks there.
 
-Events of Pythia with 200 pile-up. Tracks are told right by their type (electrons and muons are marked), so towers alone
-are asked for. Beside a tower's own features the second contestant sees number, momentum and electrons among the tracks
-that leave the tracker in the cell of the tower. Accuracies are over all elements of events that no tree has seen, as
-`quality_particleflow.py` counts them; the gain is what a network over neighbours may hope for, about.
+The events are of Pythia with 200 pile-up. The type of a track gives its class (electrons and muons are marked), so only
+towers are classified. In addition to the features of the tower, the second contestant gets number, momentum and
+electrons of the tracks that leave the tracker in the cell of the tower. Accuracies are over all elements of unseen
+events, as in `quality_particleflow.py`. The gain is an estimate of what a network over neighbours can reach.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from clew import Table
-from clew.recipes.particleflow import events
+from clew.recipes.particleflow import generator
 from clew.recipes.particleflow.columns import TRACK
-from clew.recipes.particleflow.detector import FIRST, _cell
-from clew.recipes.particleflow.events import EVENTS_A_FILE, Generator
+from clew.recipes.particleflow.detector import FIRST_TOWER, tower_index
+from clew.recipes.particleflow.generator import EVENTS_PER_FILE, ParticleFlowGeneratorConfig
 
 OWN = 5
 """Features of the tower itself: the first."""
 Array = NDArray[Any]
 
 
-def towers(made: Table) -> tuple[Array, Array, int]:
+def towers(table: Table) -> tuple[Array, Array, int]:
     """Features and classes of all towers, and how many tracks there are."""
-    each = [_event(*pair) for pair in zip(made.ragged("elements"), made.ragged("targets"), strict=True)]
+    each = [_event(*pair) for pair in zip(table.ragged("elements"), table.ragged("targets"), strict=True)]
     features, classes, tracks = zip(*each, strict=True)
     return np.concatenate(features), np.concatenate(classes), sum(tracks)
 
@@ -40,10 +40,10 @@ def towers(made: Table) -> tuple[Array, Array, int]:
 def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
     track = x[:, 0] == TRACK
     tower, other = x[~track], x[track]
-    here = _cell(tower[:, 2], np.arctan2(tower[:, 3], tower[:, 4]))
-    there = _cell(other[:, 6], np.arctan2(other[:, 7], other[:, 8]))
+    here = tower_index(tower[:, 2], np.arctan2(tower[:, 3], tower[:, 4]))
+    there = tower_index(other[:, 6], np.arctan2(other[:, 7], other[:, 8]))
     many, momentum, electrons = (
-        np.bincount(there, weight, minlength=FIRST[-1])[here]
+        np.bincount(there, weight, minlength=FIRST_TOWER[-1])[here]
         for weight in (np.ones(len(other)), other[:, 5], other[:, 5] * other[:, 11])
     )
     left = (tower[:, 5] - momentum, tower[:, 6] - electrons, tower[:, 7] - momentum + electrons)
@@ -56,20 +56,22 @@ def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     files = 2 if arguments.quick else 4
-    made = [events.make(EVENTS_A_FILE, 1, file, Generator()) for file in range(files + 1)]
-    learned = [towers(each) for each in made[:-1]]
+    tables = [
+        generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)
+    ]
+    learned = [towers(each) for each in tables[:-1]]
     x, y = (np.concatenate([each[place] for each in learned]) for place in (0, 1))
-    asked, true, tracks = towers(made[-1])
-    found = {}
+    asked, true, tracks = towers(tables[-1])
+    results = {}
     for name, columns in (("a tower alone", slice(0, OWN)), ("with the tracks at its place", slice(None))):
         trees = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.15, random_state=1).fit(x[:, columns], y)
         right = int((trees.predict(asked[:, columns]) == true).sum())
-        found[name] = (right + tracks) / (len(true) + tracks)
-        sheet.state(f"{name}: accuracy over elements", 100 * found[name], "%")
+        results[name] = (right + tracks) / (len(true) + tracks)
+        sheet.state(f"{name}: accuracy over elements", 100 * results[name], "%")
         sheet.state(f"{name}: of towers", 100 * right / len(true), "%")
-    alone, more = found.values()
+    alone, more = results.values()
     sheet.state("gain by neighbours", 100 * (more - alone), "%")
-    return {"events": {"learned": files * EVENTS_A_FILE, "asked": EVENTS_A_FILE}, "accuracy": found}
+    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": results}
 
 
 if __name__ == "__main__":

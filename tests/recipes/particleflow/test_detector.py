@@ -7,27 +7,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.recipes.particleflow import detector, truth
+from clew.recipes.particleflow import detector, targets
 from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NEUTRAL_HADRON, NONE, PHOTON, TOWER, TRACK
-from clew.recipes.particleflow.detector import Detector, Seen
-from clew.recipes.particleflow.truth import Particles
+from clew.recipes.particleflow.detector import DetectorEvent, ParticleFlowDetectorConfig
+from clew.recipes.particleflow.targets import VisibleParticles
 
 
-def particles(*rows: tuple[int, float, float, float, int]) -> Particles:
+def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
     """Of (kind, pt, eta, phi, charge), without mass."""
     kind, pt, eta, phi, charge = (np.array(column) for column in zip(*rows, strict=True))
-    return Particles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
+    return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
 
-def seen(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> Seen:
-    own = particles(*rows)
-    return detector.observe(own, np.zeros(len(own.pt)), Detector(**settings), np.random.default_rng(seed))
+def detect(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> DetectorEvent:
+    generated = particles(*rows)
+    return detector.simulate_detector(
+        generated, np.zeros(len(generated.pt)), ParticleFlowDetectorConfig(**settings), np.random.default_rng(seed)
+    )
 
 
 def test_a_photon_is_an_electromagnetic_tower_where_it_points() -> None:
-    found = seen((PHOTON, 50.0, 0.3, 1.0, 0))
-    tower, target = found.elements[0], found.targets[0]
-    assert found.elements.shape == (1, 12) and tower[0] == TOWER and target[0] == PHOTON
+    event = detect((PHOTON, 50.0, 0.3, 1.0, 0))
+    tower, target = event.elements[0], event.targets[0]
+    assert event.elements.shape == (1, 12) and tower[0] == TOWER and target[0] == PHOTON
     assert abs(tower[2] - 0.3) < 0.087 and abs(np.arctan2(tower[3], tower[4]) - 1.0) < 0.09
     assert tower[5] == pytest.approx(50 * np.cosh(0.3), rel=0.2) and tower[6] == tower[5] and tower[7] == 0
     assert tower[1] == pytest.approx(tower[5] / np.cosh(tower[2]), rel=1e-5) and (tower[8:] == 0).all()
@@ -35,36 +37,38 @@ def test_a_photon_is_an_electromagnetic_tower_where_it_points() -> None:
 
 
 def test_a_charged_hadron_is_a_track_and_a_tower_of_none() -> None:
-    found = seen((CHARGED_HADRON, 20.0, 0.5, -1.0, -1), seed=2)
-    kinds = dict(zip(found.elements[:, 0], found.targets[:, 0], strict=True))
+    event = detect((CHARGED_HADRON, 20.0, 0.5, -1.0, -1), seed=2)
+    kinds = dict(zip(event.elements[:, 0], event.targets[:, 0], strict=True))
     assert kinds == {TOWER: NONE, TRACK: CHARGED_HADRON}
-    track, target = found.elements[1], found.targets[1]
+    track, target = event.elements[1], event.targets[1]
     assert track[1] == pytest.approx(20, rel=0.1) and track[5] == pytest.approx(track[1] * np.cosh(0.5), rel=1e-5)
     assert track[9] == target[1] == -1 and (track[10:] == 0).all()
-    bend = np.arcsin(detector.CALORIMETER[0] / 2 / (20 / detector.BEND))
+    bend = np.arcsin(detector.CALORIMETER[0] / 2 / (20 / detector.GEV_PER_METRE))
     assert np.arctan2(track[7], track[8]) == pytest.approx(-1 + bend, abs=1e-5) and track[6] == pytest.approx(
         0.5, abs=1e-2
     )
-    assert (found.targets[0] == 0).all() and found.elements[0, 7] > 0
+    assert (event.targets[0] == 0).all() and event.elements[0, 7] > 0
 
 
 def test_leptons_are_marked_and_muons_leave_no_energy() -> None:
-    found = seen((MUON, 30.0, 1.0, 0.0, 1), (ELECTRON, 30.0, -1.0, 0.0, -1), seed=3)
-    tracks = found.elements[found.elements[:, 0] == TRACK]
+    event = detect((MUON, 30.0, 1.0, 0.0, 1), (ELECTRON, 30.0, -1.0, 0.0, -1), seed=3)
+    tracks = event.elements[event.elements[:, 0] == TRACK]
     assert tracks[:, 10].tolist() == [1, 0] and tracks[:, 11].tolist() == [0, 1]
-    towers = found.elements[found.elements[:, 0] == TOWER]
+    towers = event.elements[event.elements[:, 0] == TOWER]
     assert len(towers) == 1 and abs(towers[0, 2] + 1) < 0.2
 
 
 def test_helices_end_on_the_calorimeter() -> None:
     random = np.random.default_rng(4)
-    many = 2000
-    pt, eta, phi = (random.uniform(low, high, many) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
-    own = Particles(pt, eta, phi, pt, random.choice([-1, 1], many), np.ones(many))
-    z = 0.05 * random.standard_normal(many)
-    out = detector._propagated(own, z)
-    for place in range(0, many, 100):
-        x, y, along = _stepped(own.pt[place], own.eta[place], own.phi[place], int(own.charge[place]), z[place])
+    count = 2000
+    pt, eta, phi = (random.uniform(low, high, count) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
+    generated = VisibleParticles(pt, eta, phi, pt, random.choice([-1, 1], count), np.ones(count))
+    z = 0.05 * random.standard_normal(count)
+    out = detector._propagate(generated, z)
+    for place in range(0, count, 100):
+        x, y, along = _stepped(
+            generated.pt[place], generated.eta[place], generated.phi[place], int(generated.charge[place]), z[place]
+        )
         assert out.eta[place] == pytest.approx(np.arcsinh(along / np.hypot(x, y)), abs=0.02)
         assert np.cos(out.phi[place] - np.arctan2(y, x)) > 0.999
 
@@ -73,7 +77,7 @@ def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[
     """A slow oracle: the helix in small steps until it leaves the cylinder."""
     radius, length = detector.CALORIMETER
     x = y = 0.0
-    turn = charge * detector.BEND / pt
+    turn = charge * detector.GEV_PER_METRE / pt
     step = 2e-4
     while np.hypot(x, y) < radius and abs(z) < length:
         x, y, z = (
@@ -86,36 +90,36 @@ def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[
 
 
 def test_towers_are_summed_and_named_by_their_rules() -> None:
-    own = particles(
+    generated = particles(
         (PHOTON, 5.0, 0.0, 0.0, 0),
         (NEUTRAL_HADRON, 10.0, 0.0, 0.1, 0),
         (NEUTRAL_HADRON, 4.0, 0.0, 0.0, 0),
         (CHARGED_HADRON, 2.0, 3.0, 0.0, 1),
         (CHARGED_HADRON, 2.0, 2.0, 0.0, -1),
     )
-    made = truth.of_towers(own, np.array([0, 0, 1, 2, 3]), 5, least_neutral=9.0)
+    made = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
     assert made[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
     assert made[0, 6] == pytest.approx(15) and made[0, 2] == pytest.approx(
         np.hypot(5 + 10 * np.cos(0.1), 10 * np.sin(0.1))
     )
     assert made[:, 1].tolist() == [0, 0, 0, -1, 0] and (made[[1, 4]] == 0).all()
-    assert truth.of_towers(own, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
+    assert targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 
 def test_the_grid_covers_the_calorimeter_once() -> None:
-    eta, phi, _ = detector._centres()
-    assert len(eta) == detector.FIRST[-1] == 40 * 72 + 40 * 36
-    assert (detector._cell(eta, phi) == np.arange(len(eta))).all()
-    assert detector._cell(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
+    eta, phi, _ = detector._tower_centres()
+    assert len(eta) == detector.FIRST_TOWER[-1] == 40 * 72 + 40 * 36
+    assert (detector.tower_index(eta, phi) == np.arange(len(eta))).all()
+    assert detector.tower_index(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
 
 
 def test_thresholds_and_resolution_are_those_asked_for() -> None:
     rows = [(PHOTON, 20.0, 0.0435, 0.05 + 0.0873 * place, 0) for place in range(60)]
-    energies = np.concatenate([seen(*rows, seed=seed).elements[:, 5] for seed in range(40)])
+    energies = np.concatenate([detect(*rows, seed=seed).elements[:, 5] for seed in range(40)])
     assert energies.mean() == pytest.approx(20, rel=0.01)
     expected = float(detector._em_resolution(np.array([20.0]), np.array([0.0435]))[0])
     assert energies.std() == pytest.approx(expected, rel=0.1)
-    assert len(seen(*rows, electromagnetic=30.0).elements) == 0
-    assert len(seen(*rows, electromagnetic_significance=1e3).elements) == 0
+    assert len(detect(*rows, min_em_energy=30.0).elements) == 0
+    assert len(detect(*rows, min_em_significance=1e3).elements) == 0
     tracks = [(CHARGED_HADRON, 0.5, 0.0, 0.1 * place, 1) for place in range(60)]
-    assert (seen(*tracks, least_pt=0.6).elements[:, 0] == TOWER).all()
+    assert (detect(*tracks, min_track_pt=0.6).elements[:, 0] == TOWER).all()
