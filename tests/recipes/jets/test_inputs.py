@@ -17,7 +17,7 @@ from clew.data import writers
 from clew.data.transforms import Compute, Reweight, Select
 from clew.errors import DataError
 from clew.recipes.jets.imagefile import ImageFile, pixels
-from clew.recipes.jets.inputs import JetDataConfig, needed_columns
+from clew.recipes.jets.inputs import JetDataConfig, file_columns
 from clew.settings import load_settings
 
 from . import jets, real
@@ -40,7 +40,7 @@ def test_what_is_made_on_the_way_is_not_read() -> None:
         Compute(column="label", expression="where(kind == 1, 0, 1)"),
         Reweight(columns={"far": (0, 1)}),
     ]
-    assert needed_columns(steps, ["log(far)", "z", "weight"]) == ["x", "y", "pt", "kind", "z"]
+    assert file_columns(steps, ["log(far)", "z", "weight"]) == ["x", "y", "pt", "kind", "z"]
 
 
 @pytest.mark.parametrize("ending", ["h5", "parquet", "root"])

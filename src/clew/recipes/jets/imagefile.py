@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import Piece, Pieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader
 from clew.errors import DataError
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
@@ -34,22 +34,22 @@ class ImageFile(Reader):
     unlabelled: bool = False
     """Whether a file with none of the classes is accepted: all its datasets are read, without `label`."""
 
-    def lenient(self, names: Collection[str]) -> Self:
+    def with_optional(self, names: Collection[str]) -> Self:
         return self.model_copy(update={"unlabelled": "label" in names})
 
-    def pieces(self, location: str) -> list[Piece]:
-        """Pieces of at most `chunk` images of one class, numbered through all classes."""
+    def pieces(self, location: str) -> list[FilePiece]:
+        """FilePieces of at most `chunk` images of one class, numbered through all classes."""
         with _opened(location) as file:
             ends = np.cumsum([len(_dataset(file, name)) for name in self._names(file)]).tolist()
         pieces, start = [], 0
         for end in ends:
-            pieces += [Piece(first, min(first + self.chunk, end)) for first in range(start, end, self.chunk)]
+            pieces += [FilePiece(first, min(first + self.chunk, end)) for first in range(start, end, self.chunk)]
             start = end
         if not pieces:
             raise DataError("no images in it")
         return pieces
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _opened(location) as file:
             start, names = 0, self._names(file)
             for number, name in enumerate(names):
@@ -76,9 +76,9 @@ class ImageFile(Reader):
         return Table({**selected, **({} if number is None else {"label": np.full(len(images), number)})})
 
 
-def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> Pieces:
+def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> FilePieces:
     """The images of a file as a lazy sequence of tables."""
-    return Pieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
+    return FilePieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
 
 
 def pixels(images: NDArray[np.float32]) -> dict[str, Any]:

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from pydantic import field_validator
 
 from clew import Ragged, Section, Table, readers
-from clew.data.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform, needs
+from clew.data.transforms import (
+    Compute,
+    ExpressionText,
+    Reweight,
+    SameItems,
+    Select,
+    SelectItems,
+    Transform,
+    needed_columns,
+)
 from clew.errors import ConfigError, DataError
 from clew.recipes.jets import imagefile
 from clew.recipes.jets.generator import JET_CLASSES
@@ -83,19 +92,19 @@ def read(path: str, data: JetDataConfig, steps: Sequence[Transform], inputs: Ite
     kind = readers.kind_of(path)
     if kind == "text":
         return readers.read(path, event=data.event)
-    columns = needed_columns(steps, [*inputs, *data.keep])
+    columns = file_columns(steps, [*inputs, *data.keep])
     if kind == "hdf5" and data.images:
         return imagefile.read(path, data.images, columns)
     tree = {"tree": data.tree} if kind == "root" and data.tree else {}
     return readers.read(path, columns=columns, **tree)
 
 
-def needed_columns(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]:
+def file_columns(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]:
     """The columns that a file must have: used by a step or an input, and not computed by an earlier step."""
     computed: set[str] = set()
     names: dict[str, None] = {}
     for step in [*steps, *(Compute(column=f"input {n}", expression=text) for n, text in enumerate(inputs))]:
-        names.update(dict.fromkeys(name for name in needs(step) if name not in computed))
+        names.update(dict.fromkeys(name for name in needed_columns(step) if name not in computed))
         if isinstance(step, Compute):
             computed.add(step.column)
         if isinstance(step, Reweight):

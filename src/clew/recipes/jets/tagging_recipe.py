@@ -51,12 +51,10 @@ class JetTaggingRecipe(Recipe):
         data, steps = self.config.data, self.transforms()
         label_steps = data.label_steps()
         others = [step for step in steps if step not in label_steps and not isinstance(step, Reweight)]
-        input_columns = inputs.needed_columns(others, self.inputs())
+        input_columns = inputs.file_columns(others, self.inputs())
         if any(isinstance(step, Compute) and step.column in input_columns for step in label_steps):
             return ()
-        return [
-            name for name in inputs.needed_columns(steps, [*self.inputs(), *data.keep]) if name not in input_columns
-        ]
+        return [name for name in inputs.file_columns(steps, [*self.inputs(), *data.keep]) if name not in input_columns]
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
         """Write HDF5 files of jets from Pythia, clustered by fastjet.
