@@ -167,7 +167,7 @@ def test_every_strategy_with_a_master_trains_a_cnn(
     strategy: str, folder: Path, alone: clew.Run, tmp_path: Path
 ) -> None:
     """Two workers do half of the updates each, or average them: a few epochs more, the same quality."""
-    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, central={"sync_every": 1})
+    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, asynchronous={"sync_every": 1})
     assert weights(run).keys() == weights(alone).keys()
     best = max(each["accuracy"] for each in validations(run))
     assert best >= validations(alone)[-1]["accuracy"] - 0.03

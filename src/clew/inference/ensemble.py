@@ -49,7 +49,7 @@ class EnsembleRunner(ModelRunner):
         try:
             with torch.no_grad():
                 pack = PackForward([self.recipe], models, [0] * len(models), self.device)
-                pack.find_short_cut(batch, judging=True)
+                pack.choose_implementation(batch, evaluation=True)
                 pack.train(False)
             self._pack = pack
         except Exception:  # whatever vmap does not know

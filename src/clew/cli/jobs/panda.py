@@ -36,13 +36,13 @@ def hand_in_study(asked: SiteOptions, template: Template, source: str, settings:
     """phpo: iDDS has clew propose points, and jobs judge them."""
     from clew.core.files import write_text
     from clew.jobs.launchers import panda
-    from clew.tuning.panda import dialect
+    from clew.tuning.panda import to_panda
 
     config = template.tune
     if config is None or not config.space:
         raise ConfigError(f"{source}: no section `tune` with a space to search")
     space = Path(f"{Path(source).stem}.space.json")
-    write_text(space, json.dumps({key: dialect(each) for key, each in config.space.items()}, indent=1))
+    write_text(space, json.dumps({key: to_panda(each) for key, each in config.space.items()}, indent=1))
     needs = asked.needs(SiteWork("tune", Path(Path(source).stem)))
     inputs, size = _datasets(template.prepare), {"points": config.trials, "parallel": config.parallel or 4}
     _hand_in(asked, "phpo", panda.study(asked.site, needs, source, settings, inputs, space=space, **size))

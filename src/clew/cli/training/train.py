@@ -204,7 +204,7 @@ def train(
                 "replicas": replicas,
                 "time_limit_minutes": minutes,
             }
-            options |= {"strategy": strategy, "central__listen": listen}
+            options |= {"strategy": strategy, "asynchronous__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = load_settings("columns", chosen)
@@ -231,9 +231,9 @@ def _begins(run: Run) -> None:
 def _tell_ensemble(run: Run) -> None:
     """Mean and spread of every metric."""
     from clew.cli.options import table
-    from clew.training.packs.replicas import spread
+    from clew.training.packs.replicas import metric_spread
 
-    found = spread(run)
+    found = metric_spread(run)
     rows = [(name, f"{mean:.5g}", f"{own:.2g}") for name, (mean, own, _) in found.items()]
     console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
     members = max(count for _, _, count in found.values())
@@ -255,7 +255,9 @@ def _on_grid(recipe: str, settings: list[str] | None, files: str) -> None:
     from clew.settings import load_settings
     from clew.tuning import panda
 
-    run = panda.trained(load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd())
+    run = panda.train_on_grid(
+        load_settings(recipe, settings or ()), files.split(",") if files else [], folder=Path.cwd()
+    )
     console.print(f"{bold(run.path)} finished; model.safetensors and userJobMetadata.json are beside it")
 
 

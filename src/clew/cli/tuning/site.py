@@ -1,4 +1,4 @@
-"""`clew tune run --on SITE`."""
+"""`clew tune run --on SITE`: a study whose trials run as jobs of a cluster."""
 
 from __future__ import annotations
 
@@ -17,69 +17,69 @@ if TYPE_CHECKING:
     from clew.tuning.space import Template
     from clew.tuning.study import Study
 
+MODES = ("trials", "array", "block")
+"""`--as`: one job per trial, several jobs that each ask for trials, or one job for the whole study."""
 _PARALLEL = 4
-"""Trials at a time where no number is given: a queue would take any, a search learns from those that have ended."""
+"""Default number of trials at a time. A queue would accept more, but a sampler learns from trials that have ended."""
 
 
-def plan(
-    asked: SiteOptions,
-    spread: str,
-    *,
-    recipe: str | None,
-    trials: int | None,
-    parallel: int | None,
-    ranks: int | None,
-    dataset: str | None,
-    output: str | None,
-    settings: list[str] | None,
-    resume: str | None,
-    join: bool,
-    **others: Any,
-) -> SiteWork | None:
-    """Run the trials as jobs and return nothing; or say what is handed in."""
+def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
+    """Run the trials as jobs and return None, or return the job to submit.
+
+    Args:
+        site: The site and its options.
+        mode: One of `MODES`.
+        options: The options of `clew tune run`.
+    """
     from clew.cli.tuning import run
     from clew.runs.folder import next_run_path
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, open_or_create
 
+    recipe, output, resume = (options[name] for name in ("recipe", "output", "resume"))
     if (recipe is None) == (resume is None):
-        raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
-    given = overrides(settings, tune__trials=trials, tune__parallel=parallel, tune__ranks=ranks, train__dataset=dataset)
+        raise ConfigError("name a recipe or a YAML file with a section `tune`, or a study (--resume STUDY)")
+    settings = _settings(options)
     source = str(recipe or f"{resume}/config.yaml")
-    template = load_settings(source, given)
-    if asked.site.scheduler == "panda":
+    template = load_settings(source, settings)
+    if site.site.scheduler == "panda":
         from clew.cli.jobs.panda import hand_in_study
 
-        hand_in_study(asked, template, source, given)
+        hand_in_study(site, template, source, settings)
         return None
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    makes = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
-    many = config.parallel or _PARALLEL
-    if spread == "trials":
-        batch = _batch(asked, makes, config.ranks)
-        run.coordinate(source, given, str(makes), join=join, executor=partial(_jobs, batch, many))
+    folder = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
+    parallel = config.parallel or _PARALLEL
+    if mode == "trials":
+        launcher = _launcher(site, folder, config.ranks)
+        executor = partial(_executor, launcher, parallel)
+        run.coordinate(source, settings, str(folder), join=options["join"], executor=executor)
         return None
-    here = [] if resume or output else ["--output", str(makes)]
-    if spread == "block":
-        return SiteWork("tune", makes, many * config.ranks + 1, here, requeue=True)
-    if spread != "array":
-        raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    open_or_create(template, makes)
-    needs = {"array": many, "cpus": config.ranks * (asked.given["cpus"] or asked.site.cpus)}
-    return SiteWork(
-        "tune", makes, command=["tune", "run", "--resume", str(makes), "--join", "--parallel", "1"], needs=needs
-    )
+    if mode == "block":
+        arguments = [] if resume or output else ["--output", str(folder)]
+        return SiteWork("tune", folder, parallel * config.ranks + 1, arguments, requeue=True)
+    if mode != "array":
+        raise ConfigError(f"--as {mode}{nearest(mode, MODES)}")
+    open_or_create(template, folder)
+    needs = {"array": parallel, "cpus": config.ranks * (site.given["cpus"] or site.site.cpus)}
+    command = ["tune", "run", "--resume", str(folder), "--join", "--parallel", "1"]
+    return SiteWork("tune", folder, command=command, needs=needs)
 
 
-def _batch(asked: SiteOptions, makes: Path, ranks: int) -> SiteLauncher:
+def _settings(options: dict[str, Any]) -> list[str]:
+    tune = {f"tune__{name}": options[name] for name in ("trials", "parallel", "ranks")}
+    return overrides(options["settings"], **tune, train__dataset=options["dataset"])
+
+
+def _launcher(site: SiteOptions, folder: Path, ranks: int) -> SiteLauncher:
     from clew.jobs.sites import site_launcher
 
-    return site_launcher(asked.site, asked.needs(SiteWork("tune", makes, ranks)))
+    return site_launcher(site.site, site.needs(SiteWork("tune", folder, ranks)))
 
 
-def _jobs(batch: SiteLauncher, many: int, template: Template, study: Study) -> Executor:
+def _executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:
     from clew.tuning.job_executor import JobExecutor
 
-    return JobExecutor(study.folder, template, [Slot()] * many, batch)
+    return JobExecutor(study.folder, template, [Slot()] * parallel, launcher)
