@@ -220,7 +220,7 @@ def test_a_yaml_of_the_columns_recipe_may_name_a_keras_file(folder: Path, tmp_pa
     loaded = load_settings(str(tmp_path / "my.yaml"), ["train.epochs=1"])
     source = {"train": [str(folder / "a.h5")], "val": [str(folder / "b.h5")]}
     data = clew.prepare(loaded.recipe, input=source, output=str(tmp_path / "data"), workers=1)
-    assert clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run").state == "finished"
+    assert clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run").state == "finished"
 
 
 @pytest.mark.parametrize("last", ["softmax", None])

@@ -15,7 +15,7 @@ import clew
 from clew import settings
 from clew.data import writers
 from clew.data.transforms import Compute, MinMax, Select, Standard
-from clew.data.transforms.missing_columns import without
+from clew.data.transforms.missing_columns import without_columns
 from clew.errors import DataError
 
 from . import jets
@@ -100,7 +100,7 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
     loaded = settings.load_settings("jetimages", chosen)
     where = [str(tmp_path / "known.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(tmp_path / "data"), workers=1)
-    run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")
+    run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
     known: Any = clew.predict(run, input=where)
     found: Any = clew.predict(run, input=[str(tmp_path / "real.h5")])
     np.testing.assert_allclose(found.fixed("score_TT"), known.fixed("score_TT"), atol=1e-6)
@@ -116,5 +116,5 @@ def test_scaling_of_what_is_there_goes_on() -> None:
         MinMax(columns=("label",)),
         Compute(column="far", expression="pt + 1"),
     ]
-    kept, gone = without(steps, ["kind"])
+    kept, gone = without_columns(steps, ["kind"])
     assert kept == [Standard(columns=("pt",)), steps[-1]] and gone == {"kind", "label"}

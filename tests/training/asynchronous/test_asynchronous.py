@@ -192,7 +192,7 @@ def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -
 @pytest.mark.parametrize("validation", ["shared", "thread", "background"])
 def test_the_validated_weights_are_the_saved_ones(validation: str, data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path, strategy="downpour", validation=validation)
-    loss = clew.evaluate(run, split="val", weights="last").tallies["loss"].value
+    loss = clew.evaluate(run, split="val", weights="last").metrics["loss"].value
     assert loss == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
 
 

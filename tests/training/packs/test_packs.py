@@ -24,13 +24,13 @@ from clew.errors import ConfigError, StoppedError
 from clew.recipe import find
 from clew.training.api import resume
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule
 from clew.training.engine import Engine
 from clew.training.packs import grouping
 from clew.training.packs.dropout import DropoutKeys, StackedDropout, dropout_threshold
 from clew.training.packs.engine import PackEngine
 from clew.training.packs.stacked_layers import LinearFunction
 from clew.training.packs.stacked_weights import model_signature
+from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
 
 BEND = str(Path(__file__).parents[2] / "tuning" / "recipes" / "bend.py")

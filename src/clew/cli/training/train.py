@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
+from clew.cli.options import Settings, bold, console, overrides, parse_seconds, program
 from clew.cli.transfer_progress import fetching
 from clew.core.config import to_data
 from clew.errors import ConfigError, RunError
@@ -176,7 +176,7 @@ def train(
         _on_grid(str(recipe), settings, grid)
         return
 
-    minutes = None if time_limit is None else seconds_in(time_limit, "--time-limit") / 60
+    minutes = None if time_limit is None else parse_seconds(time_limit, "--time-limit") / 60
     if sum(given is not None for given in (recipe, resume, model)) != 1:
         raise ConfigError(_ONE_OF)
     columns = {"features": features, "labels": labels, "loss": loss, "weight": weight, "select": select}
@@ -214,10 +214,12 @@ def train(
                 own |= {"outputs": chosen_model.outputs, "penalties": chosen_model.penalties}
                 del own["dataset"]
                 with preparing() as show:
-                    run = work(model, train_files, val_files, output=output, begun=begun, prepared=show, **own, **asked)
+                    run = work(
+                        model, train_files, val_files, output=output, on_start=begun, prepared=show, **own, **asked
+                    )
             else:
                 loaded = load_settings(str(recipe), chosen)
-                run = work(loaded.recipe, None, loaded.train, output=output, begun=begun, lease=held)
+                run = work(loaded.recipe, None, config=loaded.train, output=output, on_start=begun, lease=held)
     if launched().rank == 0 and run.replicas():
         _tell_ensemble(run)
     elif launched().rank == 0:
@@ -318,4 +320,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(models.open_run(name), begun=begun, lease=lease, again=again, **given)
+    return resume(models.open_run(name), on_start=begun, lease=lease, again=again, **given)

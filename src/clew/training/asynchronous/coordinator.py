@@ -16,7 +16,7 @@ from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
 from clew.training.asynchronous.layout import ClusterLayout
 from clew.training.asynchronous.master_links import MasterLinks
 from clew.training.asynchronous.master_weights import MasterWeights
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
 from clew.training.asynchronous.update_handler import UpdateHandler
 from clew.training.config import TrainConfig
@@ -35,7 +35,7 @@ class Coordinator:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: MessageTransport,
         records: CoordinatorRecords,
         flat_model: FlatModel,
         layout: ClusterLayout,
@@ -102,7 +102,7 @@ class Coordinator:
             if time.monotonic() - self._last_tick > _TICK:
                 self.tick()
         if self._stopping:
-            reason = f" ({self.stop.why})" if self.stop.why else ""
+            reason = f" ({self.stop.reason})" if self.stop.reason else ""
             resume = f"resume with: clew train --resume {self.records.path}"
             raise StoppedError(f"stopped at step {self.leases.done}{reason}; {resume}")
 
@@ -133,11 +133,11 @@ class Coordinator:
         self.records.write_step(self.leases.done, len(self.workers))
         self.records.write_checkpoints()
         self.records.advance_validation()
-        self.stop.beat()
-        if self.stop.lost:
+        self.stop.renew_lease()
+        if self.stop.lease_lost:
             path, step = self.records.path, self.leases.done
             raise LeaseError(f"{path} was given to another process at step {step}; this process ends")
-        if self.stop.wanted and not self._stopping and not self.leases.finished:
+        if self.stop.requested and not self._stopping and not self.leases.finished:
             self._stopping = True
             self._request_states()
         elif self._save_deadline is None and self.records.save_due():

@@ -19,7 +19,8 @@ from clew.training.asynchronous.messaging.tcp import HEARTBEAT_TIMEOUT
 from clew.training.asynchronous.validation_queue import PendingValidation, ValidationQueue
 from clew.training.background_validation import ValidationResult
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
+from clew.training.schedule import Schedule
 
 _STEP_RECORD_INTERVAL = 0.5
 """Seconds between two records of steps."""
@@ -56,7 +57,7 @@ class CoordinatorRecords:
     def rehearse(self, device: torch.device) -> None:
         """Evaluate a few samples, so that mistakes in recipe and settings show before the first step."""
         metrics = self.validation.rehearse(self.model, device)
-        ValidationTracker(self.config, Schedule(self.config, 1, 1)).see(metrics)
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).update(metrics)
 
     def write_plan(self, samples: int, parameters: int, device: str) -> None:
         """Write the record of what is planned."""
@@ -143,7 +144,7 @@ class CoordinatorRecords:
         if current.unassigned is None:
             current.unassigned = []
             path = self.run.checkpoint(f"pending-{current.position['step']}")
-            self.saver.lend(self._state_dict(current.values), path, current.position, process.submit)
+            self.saver.save_and_notify(self._state_dict(current.values), path, current.position, process.submit)
         for done in process.results(wait=False):
             best = self._write_validation(done)
             path = self.run.checkpoint(f"pending-{done.facts['step']}")
@@ -154,13 +155,13 @@ class CoordinatorRecords:
         done = self.validation.queue[0]
         seconds = time.perf_counter() - done.started
         best = self._write_validation(ValidationResult(done.position, metrics, seconds))
-        self.saver.keep(self._state_dict(done.values), ("last", "best") if best else ("last",), done.position)
+        self.saver.save_weights(self._state_dict(done.values), ("last", "best") if best else ("last",), done.position)
         self.validation.finish_first()
 
     def _write_validation(self, done: ValidationResult) -> bool:
         """Write the record of a validation; return whether it is the best so far."""
         self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, background=True)
-        best, reason = self.verdict.see(done.metrics)
+        best, reason = self.verdict.update(done.metrics)
         self.end_reason = self.end_reason or reason
         return best
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.base import plain_sum
 from clew.training.config import TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 
 
 class MasterWeights:

@@ -18,15 +18,16 @@ from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
 from clew.training.asynchronous.layout import COORDINATOR, WeightSlice
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.worker_side import PushWorkerSide
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
 from clew.training.asynchronous.worker_exchange import WeightExchange, check_accepted
 from clew.training.asynchronous.worker_validation import WorkerValidation
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule
-from clew.training.engine import Engine, make_optimizer
+from clew.training.engine import Engine
+from clew.training.optimizer import make_optimizer
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
 from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
@@ -37,7 +38,7 @@ _IDLE_PAUSE, _GOODBYE_TIMEOUT = 0.1, 30.0
 """Seconds: between two requests of a worker that has no lease; to wait for the answer to its last message."""
 
 
-def introduce(transport: Transport, *, timeout: float | None = None) -> dict[str, Any] | None:
+def introduce(transport: MessageTransport, *, timeout: float | None = None) -> dict[str, Any] | None:
     """Send a hello to the coordinator.
 
     Returns:
@@ -56,7 +57,7 @@ class Worker:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: MessageTransport,
         recipe: Recipe,
         config: TrainConfig,
         slices: list[WeightSlice],
@@ -164,7 +165,7 @@ class Worker:
             self._update_status(self._exchange.answer(COORDINATOR))
             if not self.status.get("end") and not self._serve_requests() and not self._leases:
                 time.sleep(_IDLE_PAUSE)
-                self.strategy.waited += time.perf_counter() - started
+                self.strategy.communication_seconds += time.perf_counter() - started
             outdated = self.status["version"] != self._exchange.versions.get(COORDINATOR)
             if self._leases and self.side.restarts_from_master and outdated:
                 self._restart()
@@ -199,7 +200,7 @@ class Worker:
         else:
             self._exchange_in_thread(fields)
         ended = time.perf_counter()
-        self.strategy.waited += ended - started
+        self.strategy.communication_seconds += ended - started
         self.trace.add(COMMUNICATE, int(started * 1e9), int(ended * 1e9))
         if self.status.pop("void", False):
             self._leases = []
@@ -230,7 +231,7 @@ class Worker:
         losses: dict[str, Any] = {}
         samples = 0
         if meter.steps:
-            bad = meter.first_bad()
+            bad = meter.first_non_finite()
             if bad is not None and self._run is not None:
                 raise save_bad_batch(self._run, self.transport.number, self.loader, bad, int(self.status["step"]))
             if bad is not None:

@@ -15,7 +15,7 @@ from clew.errors import ConfigError
 from clew.models.columns import Columns
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 from clew.training.packs import optimizer, stacked_weights
 
 _SHARED_SETTINGS = (
@@ -80,7 +80,7 @@ def initial_model(recipe: Recipe, config: TrainConfig) -> nn.Module:
 
 def model_object(recipe: Recipe) -> Any:
     """Return the model if it was given as a Python object: it is one object, and already has weights."""
-    return recipe.handed if isinstance(recipe, Columns) else None
+    return recipe.model_object if isinstance(recipe, Columns) else None
 
 
 def _reinitialized_copy(model: nn.Module) -> nn.Module:

@@ -14,17 +14,18 @@ from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import to_batch
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
 from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine, StepLosses, StepPlan
 from clew.training.packs.graph_replay import make_step_runner
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.packs.member_state import load_member_state, member_state
 from clew.training.packs.samples import EpochBatches, PackSamples
 from clew.training.packs.validation import evaluate_pack
+from clew.training.schedule import Schedule
 from clew.training.step_statistics import NonFiniteLoss, save_bad_batch
 from clew.training.stop_signal import StopSignal
 
@@ -63,7 +64,9 @@ class PackLoop:
         dataset = Dataset(self.config.dataset)
         self.samples = PackSamples(members[0].recipe, self.config, dataset, device)
         on_disk = self.config.loading.keep != "memory"
-        self.validation_samples: Store = Disk(dataset, "val", None) if on_disk else Memory(dataset.read("val"))
+        self.validation_samples: SampleStore = (
+            DiskSamples(dataset, "val", None) if on_disk else MemorySamples(dataset.read("val"))
+        )
         self.parameters = sum(parameter.numel() for parameter in models[0].parameters())
         recipes, configs = [member.recipe for member in members], [member.config for member in members]
         self.engine = PackEngine(recipes, models, configs, device)
@@ -94,14 +97,14 @@ class PackLoop:
         recipes = [member.recipe for member in self.members]
         try:
             self.engine.prepare(to_batch(samples, recipes[0].columns).to(self.device))
-            metrics = evaluate_pack(self.engine, recipes, Memory(samples), self.device)
+            metrics = evaluate_pack(self.engine, recipes, MemorySamples(samples), self.device)
         except Exception as error:
             raise PackRefusedError(_first_line(error)) from error
         if self.config.compile:
             self._compile()
         for row, member in enumerate(self.members):
             try:
-                ValidationTracker(member.config, Schedule(member.config, 1, 1)).see(metric_values(metrics[row]))
+                ValidationTracker(member.config, Schedule(member.config, 1, 1)).update(metric_values(metrics[row]))
             except ClewError as error:
                 raise PackRefusedError(str(error)) from error  # a training of its own reports it better
 
@@ -297,7 +300,7 @@ class PackLoop:
         """Return why a member must stop; '' if it continues."""
         if member.lease is not None and member.lease.told:
             return member.lease.told
-        return "stop requested" if self.stop.wanted else ""
+        return "stop requested" if self.stop.requested else ""
 
     def _stop_members(self, reasons: dict[int, str]) -> None:
         """Stop members, so that they can be resumed."""
@@ -319,7 +322,7 @@ class PackLoop:
         for row, member in enumerate(self.members):
             values = metric_values(metrics[row])
             member.writer.write("validation", **position, metrics=values, seconds=seconds, loading={})
-            best, reason = member.verdict.see(values)
+            best, reason = member.verdict.update(values)
             member.end_reason = member.end_reason or reason
             if best or not self.best_positions[row]:
                 self._keep_best(row)

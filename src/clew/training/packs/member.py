@@ -12,7 +12,8 @@ from clew.recipe import Recipe
 from clew.runs import RecordWriter, Run
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
+from clew.training.schedule import Schedule
 
 FINISHED, STOPPED, FAILED, LOST = 0, 75, 1, 3
 """How the training of a member ends, as an exit code."""

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from clew.training.config import TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 from clew.training.packs.engine import PackEngine
 from clew.training.packs.optimizer import PackOptimizer
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clew.training.config import TrainConfig
-from clew.training.engine import batch_size_scaling
+from clew.training.optimizer import batch_size_scaling
 from clew.training.packs.stacked_layers import has_triton
 
 PACK_OPTIMIZERS = ("sgd", "adam", "adamw")

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, LeaseError, RunError, StoppedError
@@ -68,12 +68,12 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
     waiting = list(members)
     with (
         StopSignal(_time_limit(members)) as stop,
-        repeated(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
+        run_repeatedly(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
         for group, reason in group_members(members):
             for member in group:
                 waiting.remove(member)
-            if stop.wanted:
+            if stop.requested:
                 _skip(group, on_end)
             elif reason:
                 _train_separately(group, reason, stop, on_end)
@@ -124,7 +124,7 @@ def _train_by_shape(members: Sequence[PackMember], device: torch.device, stop: S
             shapes.setdefault(stacked_weights.model_signature(model), []).append((member, model))
     for same_shape in shapes.values():
         group = [member for member, _ in same_shape]
-        if stop.wanted:
+        if stop.requested:
             _skip(group, on_end)
             continue
         try:
@@ -154,14 +154,14 @@ def _train_stacked(
 def _train_separately(members: Sequence[PackMember], reason: str, stop: StopSignal, on_end: OnEnd) -> None:
     """Train runs one after the other, as `clew train` does."""
     for member in members:
-        if stop.wanted:
+        if stop.requested:
             _skip([member], on_end)
             continue
         with member.run.writer("rank-0") as writer:
             writer.write("note", message=f"not packed: {reason}")
         member.code, member.message = _train_one(member)
         if member.code == STOPPED and (member.lease is None or not member.lease.told):
-            stop.ask()  # the signal reached the training of this run, and is meant for all
+            stop.request()  # the signal reached the training of this run, and is meant for all
         on_end(member)
 
 

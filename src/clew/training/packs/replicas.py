@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
 from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
@@ -121,11 +121,11 @@ def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks
         for first in range(0, len(numbers), size):
             replicas = [_load_replica(run, recipe, config, number) for number in numbers[first : first + size]]
             members = [member for member in replicas if member is not None]
-            if stop.wanted or stopped:
+            if stop.requested or stopped:
                 break
             if members:
                 pack.train_pack(members, on_end, threads=threads)
-    if stop.wanted or stopped:
+    if stop.requested or stopped:
         reason = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
         raise StoppedError(f"{reason}; resume with: clew train --resume {run.path}")
 
@@ -156,7 +156,7 @@ def _record_progress(run: Run, writer: RecordWriter) -> contextlib.AbstractConte
             writer.write("step", **_combined_step(newest), seconds=now - previous, wait=0.0, communicate=0.0)
             previous = now
 
-    return repeated(write_progress, every=_PROGRESS_INTERVAL, name="ensemble")
+    return run_repeatedly(write_progress, every=_PROGRESS_INTERVAL, name="ensemble")
 
 
 def _combined_step(newest: Sequence[dict[str, Any]]) -> dict[str, Any]:
