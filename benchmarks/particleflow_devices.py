@@ -32,7 +32,7 @@ from _contest import Sheet, main, options
 from clew import settings
 from clew.bench.workload import inference_speed
 from clew.bench.workload.config import ACCURACY, WorkloadConfig
-from clew.bench.workload.event_data import EventData, dataset_checksum, make_event_data
+from clew.bench.workload.event_data import EventData, EventRequest, dataset_checksum, make_event_data
 from clew.bench.workload.results import WorkloadResult
 from clew.bench.workload.runner import WorkloadRunner
 from clew.bench.workload.training_run import WorkloadRun
@@ -86,7 +86,7 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
     bench.run([own], bench.config.batch_size, f"seed {seed}")
     if own.message:
         raise WorkerError(own.message)
-    classes = inference_speed.classes(Run(bench.output / own.run), bench.config)
+    classes = inference_speed.benchmark_outputs(Run(bench.output / own.run), bench.config)["class"].numpy()
     accuracy = own.last(ACCURACY) or 0.0
     return Trained(
         seed, accuracy, own.losses, own.events_per_second, _start(bench.config, seed), classes.tolist(), own.device
@@ -96,7 +96,9 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
 def _start(config: WorkloadConfig, seed: int) -> str:
     torch.manual_seed(seed)
     digest = hashlib.sha256()
-    for name, values in sorted(settings.load_settings(config.recipe, config.given).recipe.model().state_dict().items()):
+    for name, values in sorted(
+        settings.load_settings(config.recipe, config.recipe_settings).recipe.model().state_dict().items()
+    ):
         digest.update(name.encode() + values.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
@@ -104,8 +106,8 @@ def _start(config: WorkloadConfig, seed: int) -> str:
 def made(arguments: argparse.Namespace, folder: Path) -> EventData:
     """The events, by the seed."""
     own = config(arguments, SIDES[0])
-    recipe = settings.load_settings(own.recipe, own.given).recipe
-    return make_event_data(recipe, events=own.events, seed=own.seed, output=folder)
+    recipe = settings.load_settings(own.recipe, own.recipe_settings).recipe
+    return make_event_data(recipe, EventRequest(own.events, own.seed), folder)
 
 
 def benches(arguments: argparse.Namespace, folder: Path, found: EventData) -> dict[str, WorkloadRunner]:
@@ -152,7 +154,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     seeds = range(arguments.seeds)
     second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]
     again = _shown(SIDES[2], train(sides[SIDES[2]], 0))
-    asked = inference_speed.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
+    asked = agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config)
     print(f"# one model on both: {json.dumps(asked)}", flush=True)
     if kept:
         first = [Trained(**json.loads((kept / f"seed-{seed}.json").read_text())) for seed in seeds]
@@ -162,13 +164,27 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         _shown(SIDES[0], each)
     compare(sheet, first, second, again, asked)
     sheet.state(
-        "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].material.checksum), ""
+        "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].data.checksum), ""
     )
     told = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
     return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": asked} | {
         "asked": _asked(arguments),
-        "data": sides[SIDES[1]].material.checksum,
+        "data": sides[SIDES[1]].data.checksum,
         "here": arguments.here,
+    }
+
+
+def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any]:
+    """How far one thread and the device agree on one model, by element."""
+    found = inference_speed.agreement(run, config) or {}
+    outputs = found["outputs"]
+    return {
+        "between": found["between"],
+        "share_of_elements_that_flip": outputs["bin"]["differ"],
+        "by_layer": outputs["bin"]["by_layer"],
+        "share_told_another_class": outputs["class"]["differ"],
+        "accuracy_gap": outputs["correct"]["mean_difference"],
+        "elements": found["items"],
     }
 
 

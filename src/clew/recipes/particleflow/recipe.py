@@ -17,9 +17,9 @@ from clew.recipes.particleflow.events import EVENTS_A_FILE, write
 from clew.recipes.particleflow.settings import Settings
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from clew import Batch
+    from clew import Batch, Dataset
 
 
 class ParticleFlow(Recipe):
@@ -114,6 +114,25 @@ class ParticleFlow(Recipe):
 
 def _narrow(column: Ragged) -> Ragged:
     return column.share(np.ascontiguousarray(column.values, dtype=np.float32))
+
+    def benchmark_outputs(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """The bin of every element (layers, stacks, elements), its class, and whether the class is correct."""
+        elements = batch.ragged(ELEMENTS)
+        classes = model(elements.values, elements.offsets)["class"].argmax(dim=1)
+        outputs = {"class": classes, "correct": classes == batch[TARGETS][:, 0].long()}
+        bins: Any = getattr(model, "bins", None)
+        return outputs if bins is None else {"bin": bins(elements.values, elements.offsets), **outputs}
+
+    def benchmark_facts(self, dataset: Dataset) -> Mapping[str, float]:
+        """Elements per event, and shares of padding: in bins, and if all events were as long as the longest."""
+        lengths = np.asarray(dataset.lengths("train", ELEMENTS), dtype=np.int64)
+        size = self.config.model.bin_size
+        padded = -(-lengths // size) * size
+        return {
+            "elements_per_event": float(lengths.mean()),
+            "padding_share": float(1 - lengths.sum() / padded.sum()),
+            "padding_share_of_rectangles": float(1 - lengths.sum() / (padded.max() * len(padded))),
+        }
 
 
 def _float32(values: Any) -> Any:
