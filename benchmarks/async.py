@@ -26,8 +26,8 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Run
-from clew.training.asynchronous.master import Holder
-from clew.training.asynchronous.messaging.tcp import Client, Token
+from clew.training.asynchronous.master_weights import MasterWeights
+from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient
 from clew.training.asynchronous.messaging.transport import as_bytes
 from clew.training.config import TrainConfig
 
@@ -40,7 +40,7 @@ def apply(sheet: Sheet, rounds: int) -> None:
     """One update at the master, against torch's fused Adam on a flat tensor. Workers look whether it is finite."""
     torch.set_num_threads(1)
     update = 1e-3 * torch.randn(SIZE)
-    holder = Holder(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
+    master = MasterWeights(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
 
     def fused() -> Callable[[], float]:
         weights = nn.Parameter(torch.randn(SIZE))
@@ -49,7 +49,7 @@ def apply(sheet: Sheet, rounds: int) -> None:
         return lambda: seconds(lambda: [optimizer.step() for _ in range(10)])
 
     def mine() -> float:
-        return seconds(lambda: [holder.take(update, {"version": holder.version, "finite": True}) for _ in range(10)])
+        return seconds(lambda: [master.apply(update, {"version": master.version, "finite": True}) for _ in range(10)])
 
     times = alternate({"clew": mine, "torch": fused(), "control": fused()}, rounds)
     found = {name: quartile(each) / 10 for name, each in times.items()}
@@ -92,9 +92,9 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
     sink = _Sink()
     line = socket.create_connection(("127.0.0.1", int(sink.raw)))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    post = Client(here=1)
-    post.connect(0, sink.address, Token.parse(sink.token))
-    post.send(0, "hello")
+    client = TcpClient(number=1)
+    client.connect(0, sink.address, JoinToken.parse(sink.token))
+    client.send(0, "hello")
     tensors = [torch.ones(SIZE) for _ in range(10)]
 
     def raw() -> float:
@@ -107,15 +107,15 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
     def mine() -> float:
         begun = time.perf_counter()
         for number, tensor in enumerate(tensors):
-            post.send(0, "push", {"last": number == 9}, tensor, lent=True)
-        assert post.receive(10) is not None
+            client.send(0, "push", {"last": number == 9}, tensor, stable=True)
+        assert client.receive(10) is not None
         return time.perf_counter() - begun
 
     times = alternate({"raw": raw, "clew": mine, "again": raw}, rounds)
     found = {name: 10 * 4 * SIZE / quartile(each) / 1e9 for name, each in times.items()}
     sink.process.kill()
     sink.process.wait()
-    post.close()
+    client.close()
     line.close()
     sheet.state("raw sockets on the loopback", found["raw"], "GB/s")
     sheet.state("raw sockets against themselves", found["again"] / found["raw"], "ratio")
@@ -142,10 +142,10 @@ def plain(samples: int, epochs: int) -> float:
     return epochs * samples / (time.perf_counter() - begun)
 
 
-def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **central: Any) -> float:
+def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **asynchronous: Any) -> float:
     """The same by clew, one thread a process: samples/s after the first epoch."""
     output = folder / f"run-{time.monotonic_ns()}"
-    settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "central": central}
+    settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "asynchronous": asynchronous}
     script = [sys.executable, str(HERE / "_downpour.py"), json.dumps(settings)]
     starter = [*mpiexec(), str(1 + workers)] if comm == "mpi" else []
     more = [] if comm == "mpi" else [str(workers)]

@@ -91,7 +91,7 @@ def recipe_run(folder: Path, name: str, settings: tuple[str, ...] = (), events: 
     share = {"train": 0.1, "val": 0.1, "test": 0.8}
     source, output, cache = [str(made)], str(folder / "data"), str(folder / "cache")
     data = clew.prepare(chosen.recipe, input=source, output=output, split=share, cache=cache)
-    return clew.train(chosen.recipe, data, chosen.train, output=folder / "run")
+    return clew.train(chosen.recipe, data, config=chosen.train, output=folder / "run")
 
 
 MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {

@@ -117,9 +117,9 @@ def packed_rate(
 ) -> float:
     """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
     from clew.training.packs import grouping
-    from clew.training.packs.engine import AHEAD, PackEngine
-    from clew.training.packs.graph_replay import replayed
-    from clew.training.packs.samples import Supply
+    from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine
+    from clew.training.packs.graph_replay import make_step_runner
+    from clew.training.packs.samples import PackSamples
     from clew.training.training_data import default_device
 
     given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
@@ -128,20 +128,20 @@ def packed_rate(
         given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
     ]
-    made = [grouping.model_of(given.recipe, config) for config in configs]
+    made = [grouping.initial_model(given.recipe, config) for config in configs]
     engine = PackEngine([given.recipe] * models, made, configs, device)
-    supply = Supply(given.recipe, configs[0], dataset, device)
-    first = supply.epoch(0, 0).take().batch
+    samples = PackSamples(given.recipe, configs[0], dataset, device)
+    first = samples.epoch(0, 0).take().batch
     engine.prepare(first)
     if compiled:
         engine.compile(first)
-    learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
+    run_steps, step, epoch, begun, before = make_step_runner(engine), 0, 0, 0.0, 0
     while not begun or time.perf_counter() - begun < seconds:
-        batches, last = supply.epoch(epoch, 0), step + supply.steps(epoch)
+        batches, last = samples.epoch(epoch, 0), step + samples.steps(epoch)
         while step < last:
-            plan = engine.plan(step, torch.ones((min(last - step, AHEAD), models), dtype=torch.float64))
-            while step < plan.last:
-                step += len(learn(batches, plan, step, plan.last - step).numbers)
+            plan = engine.plan(step, torch.ones((min(last - step, MAX_PLANNED_STEPS), models), dtype=torch.float64))
+            while step < plan.stop:
+                step += len(run_steps(batches, plan, step, plan.stop - step).numbers)
         epoch += 1
         if epoch == 2:  # all is recorded
             torch.accelerator.synchronize()

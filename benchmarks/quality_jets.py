@@ -80,7 +80,7 @@ def network(images: NDArray[np.float32], truth: Ints, own: Ints, kind: str, epoc
             loaded = load_settings("jetimages", _settings(kind, epochs, fold))
             where = {"output": str(folder / "dataset"), "cache": str(folder / "cache")}
             dataset = clew.prepare(loaded.recipe, loaded.prepare, input=inputs, workers=1, **where)  # type: ignore[arg-type]
-            run = clew.train(loaded.recipe, dataset, loaded.train, output=folder / "run")
+            run = clew.train(loaded.recipe, dataset, config=loaded.train, output=folder / "run")
             found: Any = clew.predict(run, split="test", weights="last")
             order = [row for kind_ in (0, 1) for row in rows["test"] if truth[row] == kind_]
             probability = found.fixed("score_TT")

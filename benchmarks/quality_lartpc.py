@@ -153,7 +153,7 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
     minutes = clock.left / 60
     if not place.exists():
         loaded = load_settings("lartpc", settings(trial, sizes, device))
-        clew.train(loaded.recipe, data, loaded.train, output=place, time_limit_minutes=minutes)
+        clew.train(loaded.recipe, data, config=loaded.train, output=place, time_limit_minutes=minutes)
     elif Run.open(place).state != "finished":
         resume(place, time_limit_minutes=minutes)
     return Run.open(place)
@@ -162,14 +162,14 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
 def judged(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
     found = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
-    confusion, energy = found.tallies["confusion"], found.tallies["accuracy_energy"]
+    confusion, energy = found.metrics["confusion"], found.metrics["accuracy_energy"]
     assert isinstance(confusion, metrics.Confusion)
     counts, summary, steps = confusion.counts, summarize(run), list(run.records(kind="step"))
     return {
         **asdict(trial),
-        "accuracy": found.tallies["accuracy"].value,
-        "error": found.tallies["accuracy"].error,
-        "loss": found.tallies["loss"].value,
+        "accuracy": found.metrics["accuracy"].value,
+        "error": found.metrics["accuracy"].error,
+        "loss": found.metrics["loss"].value,
         "losses": [record["metrics"]["loss"] for record in run.records(kind="validation")],
         "efficiency": dict(zip(CLASSES, (np.diag(counts) / counts.sum(axis=1)).tolist(), strict=True)),
         "confusion": counts.tolist(),

@@ -38,8 +38,8 @@ KINDS = ("graph", "element")
 SEEDS = (1, 2, 3)
 WORKERS = min(4, os.cpu_count() or 1)
 SMALL = ["model.width=64", "model.distance=32", "model.bin_size=160", "model.identity_width=64"]
-SMALL += ["model.momentum_width=64", "judging.jets=false", "train.threads=2"]
-FULL = ["train.batch_size=16", "judging.jets=false"]
+SMALL += ["model.momentum_width=64", "metrics.jets=false", "train.threads=2"]
+FULL = ["train.batch_size=16", "metrics.jets=false"]
 MORE = {"train.optimizer.lr_rule": "none", "train.trace": "false", "train.keep_checkpoints": "1"}
 
 
@@ -57,7 +57,7 @@ class Study:
         loaded = load_settings("particleflow", self._settings(kind, seed, rate, epochs))
         output = self.folder / f"data-{seed}"
         data = clew.prepare(loaded.recipe, loaded.prepare, input=self.files, output=str(output), workers=WORKERS)
-        run = clew.train(loaded.recipe, data, loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
+        run = clew.train(loaded.recipe, data, config=loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
         self.left -= 1
         seen = [each["metrics"]["accuracy"] for each in run.records(kind="validation")]
         told = {"kind": kind, "seed": seed, "rate": rate, "epochs": len(seen), "of": epochs, "validation": seen}
@@ -127,7 +127,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     for seed in SEEDS:
         for kind in arguments.kinds:
             run = study.train(kind, seed, rates[kind], arguments.epochs)
-            tallies = clew.evaluate(run, batch_size=16).tallies
+            tallies = clew.evaluate(run, batch_size=16).metrics
             found[kind].append(tallies["accuracy"].value)
             study.done[-1]["test"] = tallies["accuracy"].value
             classes[kind].append(

@@ -113,8 +113,8 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
 
 
 def _score(given: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
-    run = clew.train(given.recipe, None, given.train, output=path, seed=seed)
-    tallies = clew.evaluate(run, input=[str(unseen)]).tallies
+    run = clew.train(given.recipe, None, config=given.train, output=path, seed=seed)
+    tallies = clew.evaluate(run, input=[str(unseen)]).metrics
     return {metric: float(tallies[metric].value) for metric in METRICS}
 
 

@@ -25,7 +25,7 @@ def objective(config: dict[str, Any]) -> None:
 
     imported = time.time()
     given = load_settings(config["recipe"]).changed({**config["settings"], "train.optimizer.lr": config["lr"]}, "ray")
-    run = clew.train(given.recipe, None, given.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
+    run = clew.train(given.recipe, None, config=given.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
     loss = min(record["metrics"]["loss"] for record in run.records(kind="validation"))
     told = {"entered": entered, "imported": imported, "ended": time.time()}
     tune.report({"loss": loss, **told})

@@ -88,7 +88,7 @@ def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken_summary.json").write_text('{"run_info": {}}')
     cases = {
-        failed: "did not go well (out of memory",
+        failed: "failed (out of memory",
         other: "no workload 'tracking'",
         tmp_path / "empty": "no *_summary.json in it",
         tmp_path / "broken_summary.json": "not a summary of a workload: run_info.copies",

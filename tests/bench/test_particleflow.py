@@ -13,11 +13,11 @@ from clew import Dataset, Run
 from clew.bench.workload import inference_speed
 from clew.bench.workload.config import FIXED, WorkloadConfig
 from clew.bench.workload.event_data import EventData, EventRequest, make_event_data
-from clew.recipes.particleflow import events
-from clew.recipes.particleflow.events import Generator
+from clew.recipes.particleflow import generator
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.settings import load_settings
 from tests.cli import clew as shell
-from tests.recipes.particleflow.test_reading import write_delphes
+from tests.recipes.particleflow.test_event_files import write_delphes
 from tests.training import losses
 
 pytestmark = pytest.mark.timeout(120)
@@ -48,7 +48,7 @@ def train(made: EventData, output: Path, threads: int) -> Run:
     chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
-    return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
+    return clew.train(chosen.recipe, made.dataset, config=chosen.train, output=output, **settings)
 
 
 def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, tmp_path: Path) -> None:
@@ -74,7 +74,10 @@ def test_padding_is_what_bins_have_left(made: EventData) -> None:
 
 def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
-    tables = [events.make(count, 1, place, Generator(kind="parametric", pileup=4)) for place, count in ((0, 6), (1, 8))]
+    tables = [
+        generator.make_events(count, 1, place, ParticleFlowGeneratorConfig(kind="parametric", pileup=4))
+        for place, count in ((0, 6), (1, 8))
+    ]
     for name, table in zip(("a.pkl", "b.pkl.bz2"), tables, strict=True):
         write_delphes(tmp_path / name, table)
     settings = [word for one in SMALL for word in ("--set", one)]

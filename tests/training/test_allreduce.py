@@ -12,7 +12,7 @@ import torch
 import clew
 from clew import Dataset, Run
 from clew.recipe import find
-from clew.recipes.tracking import Settings
+from clew.recipes.tracking import TrackingConfig
 from tests.training import leaving, losses, recipe, validations, weights
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,7 +26,7 @@ def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Train
 
     @cache
     def train(workers: int) -> Run:
-        tracking = find("tracking")(Settings.model_validate({"model": {"hidden": 8}}))
+        tracking = find("tracking")(TrackingConfig.model_validate({"model": {"hidden": 8}}))
         size = leaving(dataset.splits["train"], 1)
         output = tmp_path_factory.mktemp("run") / str(workers)
         return clew.train(
@@ -107,7 +107,7 @@ def test_what_is_validated_is_what_is_saved_also_where_ranks_gather_statistics(
     output = tmp_path_factory.mktemp("runs") / "run"
     run = clew.train(recipe("line", normed=True), flat, epochs=2, workers=2, threads=1, output=output)
     again = clew.evaluate(run, split="val", weights="last")
-    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+    assert again.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
 
 
 def test_parameters_no_loss_depends_on_decay_alike(flat: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     loaded = settings.load_settings("lartpc", [*SMALL, *more])
     files = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
-    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 def test_it_learns(trained: Trained) -> None:
@@ -40,7 +40,7 @@ def test_it_learns(trained: Trained) -> None:
 
 def test_an_evaluation_draws_the_confusion_table(trained: Trained) -> None:
     result = clew.evaluate(trained[1])
-    assert result.tallies["confusion"].value == pytest.approx(result.tallies["accuracy"].value)
+    assert result.metrics["confusion"].value == pytest.approx(result.metrics["accuracy"].value)
     drawn = [json.loads(each.read_text()) for each in sorted((trained[1].plots / "test").glob("*confusion*.json"))]
     assert list(drawn[0]["data"][0]["x"]) == list(CLASSES)
     assert list((trained[1].plots / "test").glob("*accuracy_energy*.json"))
@@ -106,7 +106,7 @@ def test_an_empty_event_is_named() -> None:
 
 def test_an_event_with_more_pixels_than_fit_is_named() -> None:
     with pytest.raises(DataError, match=r"event \d: \d,\d+ pixels have charge, more than the 50 that fit"):
-        settings.load_settings("lartpc", [*SMALL, "image.most=50"]).recipe.prepare(particles(2))
+        settings.load_settings("lartpc", [*SMALL, "image.max_pixels=50"]).recipe.prepare(particles(2))
 
 
 def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
@@ -124,7 +124,7 @@ def test_an_image_too_small_for_four_poolings_is_refused() -> None:
 
 def test_images_shrunk_to_less_than_the_network_takes_lie_in_a_corner() -> None:
     recipe = settings.load_settings("lartpc", ["image.rows=1300", "image.columns=1300", "image.shrink=4"]).recipe
-    assert recipe.config.image.seen == (625, 625)
+    assert recipe.config.image.network_size == (625, 625)
     samples = recipe.prepare(particles(2, side=1300))
     row, column = np.divmod(samples.ragged("index").values, 625)
     assert 50 < max(row.max(), column.max()) < 325

@@ -23,7 +23,7 @@ def _trained(folder: Path, *more: str) -> Run:
     loaded = settings.load_settings("particleflow", [*SMALL, "train.optimizer.lr=0.01", *more])
     where = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(folder / "data"), workers=1)
-    return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_the_graph_network_learns(run: Run) -> None:
 
 
 def test_attention_learns(tmp_path: Path) -> None:
-    run = _trained(tmp_path, "model.kind=attention", "train.epochs=15", "judging.jets=false")
+    run = _trained(tmp_path, "model.kind=attention", "train.epochs=15", "metrics.jets=false")
     first, *_, last = (record["metrics"] for record in run.records(kind="validation"))
     assert last["loss"] < 0.8 * first["loss"] and last["accuracy"] > 0.6
 
@@ -46,7 +46,7 @@ def test_attention_learns(tmp_path: Path) -> None:
 def test_an_evaluation_has_every_figure_and_a_display(run: Run) -> None:
     result = clew.evaluate(run)
     for name in ("accuracy", "efficiency/photon", "fake/neutral_hadron", "met_response", "energy_response"):
-        assert np.isfinite(result.tallies[name].value), name
+        assert np.isfinite(result.metrics[name].value), name
     drawn = {path.stem.partition("-")[2] for path in (run.plots / "test").glob("*.json")}
     assert {"confusion", "efficiency_pt", "efficiency_eta", "fake_pt", "fake_eta", "met_response"} <= drawn
     displays = [json.loads(p.read_text()) for p in (run.plots / "test").glob("*event_*.json")]

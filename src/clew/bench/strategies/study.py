@@ -23,8 +23,8 @@ from clew.core.config import Section
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.runs import Run
-from clew.runs.async_workers import together
-from clew.runs.async_workers import workers as workers_of
+from clew.runs.async_workers import load_workers as workers_of
+from clew.runs.async_workers import sum_workers
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.config import Count, Direction, Positive
@@ -150,7 +150,7 @@ class _Trainer:
         command = self._command(run, trial, goal, epochs)
         start = time.monotonic()
         try:
-            for _ in team.train(command, central=STRATEGIES[trial.strategy].asynchronous):
+            for _ in team.train(command, asynchronous=STRATEGIES[trial.strategy].asynchronous):
                 _read_run(trial, self.output, goal, self.config.workers)
                 self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start))
         except WorkerError as error:
@@ -171,7 +171,7 @@ class _Trainer:
         target = json.dumps(asdict(goal) if goal.value is not None else None)
         settings += ["train.early_stopping=null", f"train.target={target}", f"train.seed={trial.seed}"]
         if STRATEGIES[strategy].asynchronous:
-            settings.append(f"train.central.wait_for={config.workers}")
+            settings.append(f"train.asynchronous.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
         arguments = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         return ["train", config.recipe, *arguments, *(word for each in settings for word in ("--set", each))]
@@ -227,7 +227,7 @@ def _read_run(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int
     if any(r["kind"] == "end" for r in records):
         summary, async_workers = summarize(run), workers_of(run)
         trial.samples_per_second = round(summary.samples_per_second, 1)
-        shares = together(async_workers.all).shares if async_workers else summary.shares
+        shares = sum_workers(async_workers.workers).shares if async_workers else summary.shares
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 

@@ -204,7 +204,7 @@ def train(
                 "replicas": replicas,
                 "time_limit_minutes": minutes,
             }
-            options |= {"strategy": strategy, "central__listen": listen}
+            options |= {"strategy": strategy, "asynchronous__listen": listen}
             chosen = overrides(settings, **{f"train__{name}": value for name, value in options.items()})
             if model is not None:
                 given = load_settings("columns", chosen)
@@ -214,10 +214,12 @@ def train(
                 own |= {"outputs": chosen_model.outputs, "penalties": chosen_model.penalties}
                 del own["dataset"]
                 with preparing() as show:
-                    run = work(model, train_files, val_files, output=output, begun=begun, prepared=show, **own, **asked)
+                    run = work(
+                        model, train_files, val_files, output=output, on_start=begun, prepared=show, **own, **asked
+                    )
             else:
                 loaded = load_settings(str(recipe), chosen)
-                run = work(loaded.recipe, None, loaded.train, output=output, begun=begun, lease=held)
+                run = work(loaded.recipe, None, config=loaded.train, output=output, on_start=begun, lease=held)
     if launched().rank == 0 and run.replicas():
         _tell_ensemble(run)
     elif launched().rank == 0:
@@ -231,9 +233,9 @@ def _begins(run: Run) -> None:
 def _tell_ensemble(run: Run) -> None:
     """Mean and spread of every metric."""
     from clew.cli.options import table
-    from clew.training.packs.replicas import spread
+    from clew.training.packs.replicas import metric_spread
 
-    found = spread(run)
+    found = metric_spread(run)
     rows = [(name, f"{mean:.5g}", f"{own:.2g}") for name, (mean, own, _) in found.items()]
     console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
     members = max(count for _, _, count in found.values())
@@ -318,4 +320,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(models.open_run(name), begun=begun, lease=lease, again=again, **given)
+    return resume(models.open_run(name), on_start=begun, lease=lease, again=again, **given)

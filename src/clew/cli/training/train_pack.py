@@ -14,7 +14,7 @@ from clew.errors import ClewError
 from clew.jobs.lease import Lease
 
 if TYPE_CHECKING:
-    from clew.training.packs.member import Lane
+    from clew.training.packs.member import PackMember
 
 
 def run(file: Path) -> None:
@@ -22,18 +22,18 @@ def run(file: Path) -> None:
     from clew.training.packs.pack import train_pack
 
     folders: dict[Path, Path] = {}
-    lanes = []
+    members = []
     for each in json.loads(file.read_text()):
         folder = Path(each["folder"])
         try:
-            lane = _lane(each["arguments"])
+            member = _load_member(each["arguments"])
         except ClewError as error:
             _end(folder, error.exit_code, f"clew: {error}")
             continue
-        folders[lane.run.path] = folder
-        lanes.append(lane)
-    if lanes:
-        train_pack(lanes, lambda lane: _end(folders[lane.run.path], lane.code or 0, lane.message))
+        folders[member.run.path] = folder
+        members.append(member)
+    if members:
+        train_pack(members, lambda member: _end(folders[member.run.path], member.code or 0, member.message))
 
 
 def _end(folder: Path, code: int, message: str) -> None:
@@ -41,7 +41,7 @@ def _end(folder: Path, code: int, message: str) -> None:
     write_text(folder / "exit", str(code))
 
 
-def _lane(words: Sequence[str]) -> Lane:
+def _load_member(words: Sequence[str]) -> PackMember:
     from clew import settings
     from clew.runs import Run
     from clew.training.packs import pack
@@ -51,8 +51,8 @@ def _lane(words: Sequence[str]) -> Lane:
     lease = Lease(Path(options["--lease"])) if "--lease" in options else None
     if "--resume" in options:
         run = Run.open(options["--resume"])
-        return pack.lane(run, *recipe_of_run(run), lease)
+        return pack.load_member(run, *recipe_of_run(run), lease)
     given = settings.settings_from_document(Document(json.loads(Path(words[1]).read_text()), source=words[1]))
-    return pack.lane(
-        pack.create(Path(options["--output"]), given.recipe, given.train), given.recipe, given.train, lease
+    return pack.load_member(
+        pack.create_run(Path(options["--output"]), given.recipe, given.train), given.recipe, given.train, lease
     )
