@@ -169,7 +169,7 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns == first
     _look_at(json.loads((output / "scale.json").read_text()))
-    with pytest.raises(RunError, match="other epochs"):
+    with pytest.raises(RunError, match="different epochs"):
         scale.measure_scaling(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
 
 
