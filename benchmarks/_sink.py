@@ -11,12 +11,12 @@ SIZE, BLOCK = 4 * 1_244_060, 10
 def raw(listening: socket.socket) -> None:
     line, _ = listening.accept()
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    room = memoryview(bytearray(SIZE))
+    buffer = memoryview(bytearray(SIZE))
     while True:
         for _ in range(BLOCK):
             got = 0
             while got < SIZE:
-                count = line.recv_into(room[got:])
+                count = line.recv_into(buffer[got:])
                 if not count:
                     return
                 got += count

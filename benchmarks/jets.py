@@ -28,7 +28,8 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Batch, Dataset, Ragged, Table, readers
-from clew.data.dataset.batch import Batches, cut
+from clew.data.dataset.batch import cut_batches
+from clew.data.dataset.batch_builder import BatchBuilder
 from clew.data.dataset.sampler import Sampler
 from clew.recipes.jets import Jets
 from clew.recipes.jets.network import padded
@@ -86,9 +87,9 @@ def quartile(times: list[float]) -> float:
 
 def cpu(work: Callable[[], None]) -> Callable[[], float]:
     def block() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         work()
-        return time.process_time() - begun
+        return time.process_time() - start
 
     return block
 
@@ -132,7 +133,7 @@ def by_pyarrow(path: Path, names: list[str]) -> None:
 
 def by_clew(location: str, names: list[str]) -> None:
     for table in readers.read(location, columns=names):
-        for batch in cut(table, BATCH, names):
+        for batch in cut_batches(table, BATCH, names):
             assert batch.size
 
 
@@ -174,10 +175,10 @@ class Contestant:
         self._steps += 1
 
     def block(self) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._go.release()
         self._wait()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def end(self) -> None:
         self._over = True
@@ -214,7 +215,7 @@ def bare(dataset: Dataset, turn: Turn) -> None:
     """The loop a user would write who has the data in memory: the same batches in the same order."""
     recipe, table = Jets(), dataset.read("train", columns=["constituents", "label"])
     torch.manual_seed(0)
-    model, batches = recipe.model(), Batches(table)
+    model, batches = recipe.model(), BatchBuilder(table)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     sampler = Sampler(len(table), SIZE, lengths=table.ragged("constituents").lengths)
     for epoch in range(1 << 30):
@@ -251,8 +252,8 @@ def training(folder: Path, count: int, rounds: int) -> tuple[float, float, float
     finally:
         for each in contestants.values():
             each.end()
-    own = np.array(times["clew"])
-    ratio = float(np.median(np.concatenate([times["bare"] / own, times["again"] / own])))
+    clew_times = np.array(times["clew"])
+    ratio = float(np.median(np.concatenate([times["bare"] / clew_times, times["again"] / clew_times])))
     control = float(np.median(np.divide(times["bare"], times["again"])))
     return ratio, control, STEPS * SIZE / quartile(times["clew"])
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from clew.core.config import Section, read_document, seconds_in, to_data, to_yaml, validate
+from clew.core.config import Section, parse_seconds, read_document, to_data, to_yaml, validate
 from clew.core.files import write_text
 from clew.errors import ConfigError, nearest
 from clew.jobs.launchers.launcher import LAUNCHERS, LaunchedJob, Launcher
@@ -23,7 +23,7 @@ _MEMORY = re.compile(r"\d+[KMGT]?")
 
 
 def _seconds(given: Any) -> Any:
-    return seconds_in(given, "a length of time,") if isinstance(given, str) else given
+    return parse_seconds(given, "a length of time,") if isinstance(given, str) else given
 
 
 def _memory(given: str) -> str:

@@ -56,14 +56,16 @@ def test_an_evaluation_has_every_figure_and_a_display(run: Run) -> None:
 def test_predictions_need_no_truth(run: Run, tmp_path: Path) -> None:
     events = flow_events(5, seed=9)
     events.drop("targets").save(tmp_path / "unlabelled.h5")
-    found = clew.predict(run, input=[str(tmp_path / "unlabelled.h5")])
-    assert isinstance(found, Table) and {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(found)
-    assert found.ragged("pid").lengths.tolist() == events.ragged("elements").lengths.tolist()
-    assert (found.ragged("pt").values >= 0).all() and np.abs(found.ragged("phi").values).max() <= np.pi + 1e-6
+    predictions = clew.predict(run, input=[str(tmp_path / "unlabelled.h5")])
+    assert isinstance(predictions, Table) and {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(predictions)
+    assert predictions.ragged("pid").lengths.tolist() == events.ragged("elements").lengths.tolist()
+    assert (predictions.ragged("pt").values >= 0).all() and np.abs(
+        predictions.ragged("phi").values
+    ).max() <= np.pi + 1e-6
 
 
 def test_settings_that_make_no_sense_are_told() -> None:
-    with pytest.raises(ConfigError, match="the width 256 is no multiple of the number of heads, 10"):
+    with pytest.raises(ConfigError, match="width 256 must be a multiple of the number of heads, 10"):
         settings.load_settings("particleflow", ["model.kind=attention", "model.heads=10"])
     with pytest.raises(ConfigError, match="multiple of 2"):
         settings.load_settings("particleflow", ["model.codes=7"])

@@ -11,7 +11,7 @@ from rich.markup import escape
 from clew.cli.bench import workload
 from clew.cli.bench.strategies import strategies
 from clew.cli.bench.values import parts, whole_numbers
-from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
+from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
 from clew.cli.text_table import Column, room, write
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def scale(
         "threads": threads,
         "repeat": repeat,
         "predict": whole_numbers(predict, "--predict"),
-        "minutes": seconds_in(limit, "--limit") / 60,
+        "minutes": parse_seconds(limit, "--limit") / 60,
         "on": on,
         "settings": list(settings or ()),
     }

@@ -83,14 +83,14 @@ def prepare(
     """
     from clew.cli.runs.follow import preparing
     from clew.data.prepare import api
-    from clew.data.prepare.executors import rank
+    from clew.data.prepare.executors import mpi_rank
     from clew.settings import load_settings
 
     options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
     chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
     loaded = load_settings(recipe, chosen)
     if part is not None:
-        api.fill(loaded.recipe, loaded.prepare, *_part(part))
+        api.fill_cache(loaded.recipe, loaded.prepare, *_part(part))
         return
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
@@ -99,10 +99,10 @@ def prepare(
         try:
             dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         except WorkerError as error:
-            if rank():  # rank 0 tells for all
+            if mpi_rank():  # rank 0 tells for all
                 raise typer.Exit(1) from error
             raise
-        if not rank():  # under mpiexec one tells for all
+        if not mpi_rank():  # under mpiexec one tells for all
             show.tell(dataset)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import bytes_in, console, seconds_in
+from clew.cli.options import console, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from clew.jobs.agent.agent import Agent
@@ -52,7 +52,7 @@ def agent(
     """
     from clew.jobs.agent.setup import make
 
-    given = None if memory is None else int(bytes_in(memory, "--memory"))
+    given = None if memory is None else int(parse_bytes(memory, "--memory"))
     made = make(
         server,
         folder=folder,
@@ -62,7 +62,7 @@ def agent(
         gpus=gpus,
         memory=given,
         on=on,
-        idle=None if idle is None else seconds_in(idle, "--idle"),
+        idle=None if idle is None else parse_seconds(idle, "--idle"),
         tell=lambda text: console.print(text, markup=False),
     )
     _until_signalled(made)

@@ -34,11 +34,11 @@ def add(
       clew site add lxplus --set scheduler=condor
       clew site add panda --set scheduler=panda --set container=docker://registry.example.org/clew:0.1
     """
-    from clew.core.config import Document, override, read_document, validate
+    from clew.core.config import Document, read_document, validate, with_overrides
     from clew.jobs import sites as sites
 
     document = read_document(file) if file is not None else Document(source=f"site {name}")
-    given = override(document, settings or ())
+    given = with_overrides(document, settings or ())
     made = validate(sites.Site, Document({**given.data, "name": name}, given.places, given.source))
     path = sites.save_site(made, replace=replace)
     console.print(f"{bold(path)} is there. Next: clew site check {name}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from clew.cli.jobs.agent import Server
-from clew.cli.options import Settings, bold, bytes_in, console, overrides, program, seconds_in
+from clew.cli.options import Settings, bold, console, overrides, parse_bytes, parse_seconds, program
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def submit(
     from clew.client.submission import submission
 
     needs: dict[str, Any] = {"cpus": cpus, "gpus": gpus, "nodes": nodes}
-    needs["memory"] = None if memory is None else int(bytes_in(memory, "--memory"))
-    needs["wall"] = None if wall is None else seconds_in(wall, "--wall")
+    needs["memory"] = None if memory is None else int(parse_bytes(memory, "--memory"))
+    needs["wall"] = None if wall is None else parse_seconds(wall, "--wall")
     if on is not None and (dry_run or submit_site.direct(on, server)):
         if model is not None or kind == "bench":
             verb = "train --model" if model is not None else "bench"

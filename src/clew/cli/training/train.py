@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import Settings, bold, console, overrides, program, seconds_in
+from clew.cli.options import Settings, bold, console, overrides, parse_seconds, program
 from clew.cli.transfer_progress import fetching
 from clew.core.config import to_data
 from clew.errors import ConfigError, RunError
@@ -176,7 +176,7 @@ def train(
         _on_grid(str(recipe), settings, grid)
         return
 
-    minutes = None if time_limit is None else seconds_in(time_limit, "--time-limit") / 60
+    minutes = None if time_limit is None else parse_seconds(time_limit, "--time-limit") / 60
     if sum(given is not None for given in (recipe, resume, model)) != 1:
         raise ConfigError(_ONE_OF)
     columns = {"features": features, "labels": labels, "loss": loss, "weight": weight, "select": select}
