@@ -54,13 +54,13 @@ class LeakCheck:
     """
 
     def __init__(self, code: Sequence[Path] = ()) -> None:
-        """`code`: folders whose modules must not keep anything either (see `code_of`)."""
+        """`code`: folders whose modules must not keep anything either (see `recipe_folders`)."""
         self._code = [str(each) for each in code]
         self._random = random.getstate(), _ARRAYS.get_state(), _torch_random()
         self._facts = _facts(self._code)
         self._size: tuple[int, int] | None = None
 
-    def renew(self) -> None:
+    def reset_random_numbers(self) -> None:
         """Have random numbers begin as they did for the first job."""
         python, arrays, torch = self._random
         random.setstate(python)
@@ -68,7 +68,7 @@ class LeakCheck:
         if torch is not None:
             sys.modules["torch"].set_rng_state(torch)
 
-    def found(self) -> str:
+    def leak(self) -> str:
         """What a job has left behind, in a word or two; '' where that is nothing."""
         now = _facts(self._code)
         for name, before in self._facts.items():
@@ -85,7 +85,7 @@ class LeakCheck:
         return "files" if _open_files() > self._size[1] + _FILES else ""
 
 
-def code_of(recipes: Iterable[type]) -> list[Path]:
+def recipe_folders(recipes: Iterable[type]) -> list[Path]:
     """The folders of recipes' code, where it is not clew's own."""
     own = Path(clew.__file__).parent
     files = [Path(inspect.getfile(each)).resolve() for each in recipes]

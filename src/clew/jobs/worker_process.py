@@ -26,7 +26,7 @@ def mark() -> None:
     _inside = True
 
 
-def begin() -> None:
+def start_job() -> None:
     """A job begins: what this process did before is not its."""
     global _before
     _before = time.process_time()
