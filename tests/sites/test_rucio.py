@@ -105,7 +105,7 @@ def test_a_replica_that_went_bad_is_refused(rucio: Rucio, did: str, tmp_path: Pa
     storage.copy(tmp_path / "a", did)
     (held,) = rucio.disk.rglob(did.rpartition(":")[2])
     held.write_text("54321")
-    with pytest.raises(storage.MismatchError, match=r"checksum mismatch \(adler32"):
+    with pytest.raises(storage.ChecksumMismatchError, match=r"checksum mismatch \(adler32"):
         storage.copy(did, tmp_path / "b")
     assert not (tmp_path / "b").exists()
 
@@ -137,11 +137,11 @@ def test_a_transfer_cut_by_the_server_goes_on(
 ) -> None:
     monkeypatch.setattr(transfer, "_TRIES", 1)
 
-    def kill(state: storage.Progress) -> None:
+    def kill(state: storage.TransferProgress) -> None:
         if state.done >= transfer.PART and rucio.server.process is not None:
             rucio.server.kill()
 
-    with pytest.raises(storage.GoneError, match="does not answer"):
+    with pytest.raises(storage.StoreUnavailableError, match="does not answer"):
         storage.copy(folder, did, watch=kill, workers=1)
     rucio.server.start()
     assert storage.copy(folder, did).resumed > 0
@@ -150,12 +150,12 @@ def test_a_transfer_cut_by_the_server_goes_on(
 
 
 def test_a_model_is_found_by_its_metadata(did: str, run: Run, tmp_path: Path) -> None:
-    place = models.keep(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
-    (found,) = models.find(did, "val_loss < 100 and test_loss < 100")
+    place = models.store_model(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
+    (found,) = models.find_models(did, "val_loss < 100 and test_loss < 100")
     assert found.location == place and found.facts["recipe"] == "tracking"
     assert found.facts["dids"] == [] and len(found.facts["config_hash"]) == 64
-    assert models.find(did, "val_loss > 100") == []
-    brought = models.bring(place, tmp_path / "model")
+    assert models.find_models(did, "val_loss > 100") == []
+    brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
     assert contents(tmp_path / "model" / "plots") == contents(run.plots)
 

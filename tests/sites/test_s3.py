@@ -45,11 +45,11 @@ def big(tmp_path: Path) -> Path:
     return path
 
 
-def killed_after(s3: S3, parts: int, *, again: bool = False) -> Callable[[storage.Progress], None]:
+def killed_after(s3: S3, parts: int, *, again: bool = False) -> Callable[[storage.TransferProgress], None]:
     """Kills the server once so many parts have moved."""
     killed = threading.Event()
 
-    def watch(state: storage.Progress) -> None:
+    def watch(state: storage.TransferProgress) -> None:
         if state.done >= parts * transfer.PART and not killed.is_set():
             killed.set()
             s3.server.kill()
@@ -78,7 +78,7 @@ def test_a_download_cut_by_the_server_goes_on(
 ) -> None:
     storage.copy(big, f"{bucket}/big.bin")
     monkeypatch.setattr(transfer, "_TRIES", 1)
-    with pytest.raises(storage.GoneError, match="does not answer"):
+    with pytest.raises(storage.StoreUnavailableError, match="does not answer"):
         storage.copy(f"{bucket}/big.bin", tmp_path / "back.bin", watch=killed_after(s3, 2), workers=1)
     assert not (tmp_path / "back.bin").exists()
     s3.server.start()
@@ -92,7 +92,7 @@ def test_an_upload_cut_by_the_server_goes_on(
     s3: S3, bucket: str, big: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_TRIES", 1)
-    with pytest.raises(storage.GoneError, match="does not answer"):
+    with pytest.raises(storage.StoreUnavailableError, match="does not answer"):
         storage.copy(big, f"{bucket}/big.bin", watch=killed_after(s3, 2), workers=1)
     s3.server.start()
     done = storage.copy(big, f"{bucket}/big.bin")
@@ -120,7 +120,7 @@ def test_an_upload_that_the_server_has_forgotten_begins_anew(bucket: str, big: P
     assert done.resumed == 0 and done.done == done.total
 
 
-def _interrupt(state: storage.Progress) -> None:
+def _interrupt(state: storage.TransferProgress) -> None:
     if state.done >= 2 * transfer.PART:
         raise KeyboardInterrupt
 
@@ -131,13 +131,13 @@ def test_bytes_altered_on_the_way_are_refused(
     storage.copy(big, f"{bucket}/big.bin")
     from clew.storage import s3 as module
 
-    honest = module.S3.read
+    honest = module.S3Store.read
     monkeypatch.setattr(
-        module.S3,
+        module.S3Store,
         "read",
         lambda self, held, start, stop: bytes(stop - start) if start else honest(self, held, start, stop),
     )
-    with pytest.raises(storage.MismatchError, match=r"checksum mismatch \(sha256 .*try again"):
+    with pytest.raises(storage.ChecksumMismatchError, match=r"checksum mismatch \(sha256 .*try again"):
         storage.copy(f"{bucket}/big.bin", tmp_path / "back.bin")
     assert not (tmp_path / "back.bin").exists() and not list(tmp_path.glob(".*"))
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from clew import storage
-from clew.storage import Inputs
-from clew.storage.local_disk import Disk
+from clew.storage import InputCache
+from clew.storage.local_disk import LocalDisk
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> Inputs:
-    return Inputs(tmp_path / "cache")
+def inputs(tmp_path: Path) -> InputCache:
+    return InputCache(tmp_path / "cache")
 
 
 def made(tmp_path: Path, name: str, size: int = 1000) -> str:
@@ -26,26 +26,26 @@ def made(tmp_path: Path, name: str, size: int = 1000) -> str:
     return str(tmp_path / "from" / name)
 
 
-def names(inputs: Inputs) -> list[str]:
+def names(inputs: InputCache) -> list[str]:
     return [Path(each.location).name for each in inputs.entries()]
 
 
-def use(inputs: Inputs, location: str) -> Path | None:
+def use(inputs: InputCache, location: str) -> Path | None:
     with inputs.held(location) as path:
         assert path is None or path.read_bytes() == Path(location).read_bytes()
         time.sleep(0.01)  # times of use differ
         return path
 
 
-def test_a_second_use_reads_the_copy(inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_use_reads_the_copy(inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     location = made(tmp_path, "a")
     first = use(inputs, location)
-    monkeypatch.setattr(Disk, "read", None)
+    monkeypatch.setattr(LocalDisk, "read", None)
     assert use(inputs, location) == first
     assert inputs.sha256(location) == storage.checksum([location])
 
 
-def test_a_folder_is_one_copy(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_folder_is_one_copy(inputs: InputCache, tmp_path: Path) -> None:
     for name in ("a", "b"):
         made(tmp_path, name)
     with inputs.held(str(tmp_path / "from")) as path:
@@ -55,12 +55,12 @@ def test_a_folder_is_one_copy(inputs: Inputs, tmp_path: Path) -> None:
 
 def test_a_source_that_changed_is_fetched_again(tmp_path: Path) -> None:
     location = made(tmp_path, "a")
-    use(Inputs(tmp_path / "cache"), location)
+    use(InputCache(tmp_path / "cache"), location)
     made(tmp_path, "a")
-    use(Inputs(tmp_path / "cache"), location)
+    use(InputCache(tmp_path / "cache"), location)
 
 
-def test_the_least_recently_used_goes_first(inputs: Inputs, tmp_path: Path) -> None:
+def test_the_least_recently_used_goes_first(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 2500
     places = {name: made(tmp_path, name) for name in ("a", "b", "c")}
     for name in ("a", "b", "a", "c"):
@@ -68,7 +68,7 @@ def test_the_least_recently_used_goes_first(inputs: Inputs, tmp_path: Path) -> N
     assert names(inputs) == ["a", "c"]
 
 
-def test_one_in_use_stays(inputs: Inputs, tmp_path: Path) -> None:
+def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 1500
     with inputs.held(made(tmp_path, "a")) as path:
         assert path is not None
@@ -78,11 +78,11 @@ def test_one_in_use_stays(inputs: Inputs, tmp_path: Path) -> None:
     assert names(inputs) == ["b"]
 
 
-def test_one_in_use_by_another_process_stays(inputs: Inputs, tmp_path: Path) -> None:
+def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path) -> None:
     location = made(tmp_path, "a")
     code = (
-        "import sys; from pathlib import Path; from clew.storage import Inputs\n"
-        "with Inputs(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "import sys; from pathlib import Path; from clew.storage import InputCache\n"
+        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
         "    print(path, flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]
@@ -99,8 +99,8 @@ def test_one_in_use_by_another_process_stays(inputs: Inputs, tmp_path: Path) -> 
 def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
     location = made(tmp_path, "a", 3_000_000)
     code = (
-        "import sys; from pathlib import Path; from clew.storage import Inputs\n"
-        "with Inputs(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "import sys; from pathlib import Path; from clew.storage import InputCache\n"
+        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
         "    print(path.stat().st_mtime_ns, len(path.read_bytes()))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]
@@ -109,7 +109,7 @@ def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
     assert len(told) == 1 and told.pop().endswith(" 3000000")
 
 
-def test_a_copy_that_was_altered_is_fetched_again(inputs: Inputs, tmp_path: Path) -> None:
+def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: Path) -> None:
     location = made(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
@@ -117,23 +117,25 @@ def test_a_copy_that_was_altered_is_fetched_again(inputs: Inputs, tmp_path: Path
     assert use(inputs, location) == path
 
 
-def test_a_copy_that_was_only_touched_is_kept(inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_that_was_only_touched_is_kept(
+    inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     location = made(tmp_path, "a")
     path = use(inputs, location)
     assert path is not None
     os.utime(path)
-    monkeypatch.setattr(Disk, "read", None)
+    monkeypatch.setattr(LocalDisk, "read", None)
     assert use(inputs, location) == path
 
 
-def test_one_larger_than_the_limit_is_not_kept(inputs: Inputs, tmp_path: Path) -> None:
+def test_one_larger_than_the_limit_is_not_kept(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 500
     assert use(inputs, made(tmp_path, "a")) is None
     assert names(inputs) == []
 
 
 def test_what_a_cut_fetch_left_is_seen_gone_on_with_and_gives_way(
-    inputs: Inputs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    inputs: InputCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     location = made(tmp_path, "large", 3_000_000)
 

@@ -12,8 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from clew import storage
 from clew.errors import DataError
 from clew.storage import transfer
-from clew.storage.local_disk import Disk
-from clew.storage.store import Held
+from clew.storage.local_disk import LocalDisk
+from clew.storage.store import StoredFile
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def interrupt(state: storage.Progress) -> None:
+def interrupt(state: storage.TransferProgress) -> None:
     if state.done >= 3_000:
         raise KeyboardInterrupt
 
@@ -66,7 +66,7 @@ def test_parts_that_went_bad_meanwhile_are_noticed(source: Path, tmp_path: Path)
     partial = tmp_path / ".copy.clew-part"
     with partial.open("r+b") as stream:
         stream.write(b"altered")
-    with pytest.raises(storage.MismatchError, match="checksum mismatch"):
+    with pytest.raises(storage.ChecksumMismatchError, match="checksum mismatch"):
         storage.copy(source, tmp_path / "copy")
     assert storage.copy(source, tmp_path / "copy").resumed == 0
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
@@ -82,7 +82,7 @@ def test_parts_that_are_gone_are_fetched_again(source: Path, tmp_path: Path) -> 
 
 def test_no_file_lands_outside_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a/../../out", "/etc/passwd"):
-        monkeypatch.setattr(Disk, "files", lambda self, location, name=name: {name: Held("x", 1)})
+        monkeypatch.setattr(LocalDisk, "files", lambda self, location, name=name: {name: StoredFile("x", 1)})
         with pytest.raises(DataError, match=f"a file called '{name}', which leads out of the folder"):
             storage.copy(tmp_path / "from", tmp_path / "to")
 
@@ -102,13 +102,13 @@ def test_what_says_that_all_is_there_comes_last(tmp_path: Path, monkeypatch: pyt
         (tmp_path / "from" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "from" / name).write_text(name)
     order: list[str] = []
-    read = Disk.read
+    read = LocalDisk.read
 
-    def reading(self: Disk, held: Held, start: int, stop: int) -> bytes:
+    def reading(self: LocalDisk, held: StoredFile, start: int, stop: int) -> bytes:
         order.append(Path(held.location).name)
         return read(self, held, start, stop)
 
-    monkeypatch.setattr(Disk, "read", reading)
+    monkeypatch.setattr(LocalDisk, "read", reading)
     storage.copy(tmp_path / "from", tmp_path / "to")
     assert set(order[:2]) == {"a", "b"} and set(order[2:]) == {"manifest.json", "clew.json"}
 
@@ -143,7 +143,7 @@ def test_missing_and_forbidden_are_told(source: Path, tmp_path: Path) -> None:
     ],
 )
 def test_secrets_are_masked(text: str, shown: str) -> None:
-    assert storage.masked(text) == shown
+    assert storage.mask_secrets(text) == shown
 
 
 def test_secrets_are_not_in_errors() -> None:
@@ -172,5 +172,5 @@ def test_secrets_are_not_in_what_is_written_down(source: Path, tmp_path: Path) -
     ],
 )
 def test_places_are_joined(place: str, name: str, joined: str) -> None:
-    assert storage.joined(place, name) == joined
-    assert storage.last(joined).endswith(name)
+    assert storage.join(place, name) == joined
+    assert storage.base_name(joined).endswith(name)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.bench.hosts import Host
+from clew.core.log_tail import last_message, log_lines, without_prefix
 from clew.errors import WorkerError
 from clew.runs import Run
 
@@ -93,9 +94,8 @@ def _check(started: dict[str, _Process], logs: Path, end: float) -> None:
 
 def _last_words(log: Path) -> str:
     """What a process said of its failure."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
-    said = [line.removeprefix("clew: ") for line in lines if line.startswith("clew: ")]
-    return (said or lines or [""])[0 if said else -1]
+    errors = [line for line in log_lines(log) if line.startswith("clew: ")]
+    return without_prefix(errors[0]) if errors else last_message(log, default="")
 
 
 def _wait(started: dict[str, _Process], seconds: float) -> None:

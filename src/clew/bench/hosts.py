@@ -22,8 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-import psutil
-
+from clew.core.process import is_running
 from clew.errors import ConfigError
 
 INTERFACE = "eth0"
@@ -140,7 +139,7 @@ def sweep() -> None:
     """Remove what processes that are gone have left behind."""
     for name in _namespaces():
         match = re.match(rf"({_PREFIX}(\d+)-)", name)
-        if match is not None and not psutil.pid_exists(int(match[2])):
+        if match is not None and not is_running(int(match[2])):
             _remove(match[1])
 
 
@@ -193,15 +192,8 @@ def _end(pids: Sequence[int]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + 10
-    while time.monotonic() < end and any(_runs(pid) for pid in pids):
+    while time.monotonic() < end and any(is_running(pid) for pid in pids):
         time.sleep(0.02)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _namespaces() -> list[str]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from clew.core.log_tail import last_message
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, find_launcher
 from clew.jobs.launchers.ranks import RanksLauncher
 
@@ -84,6 +85,4 @@ def here(processes: int) -> Launcher:
 def last_line(job: LaunchedJob) -> str:
     """The last that a job said, of its first rank if it has several; an error before all else."""
     logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
-    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
-    told = [line for line in lines if line.startswith("clew:")] or lines
-    return told[-1].removeprefix("clew:").strip() if told else ""
+    return last_message(*logs, errors_first=True, default="")

@@ -23,7 +23,7 @@ from clew.cli.start import config, demo, init
 from clew.cli.training import train, worker
 from clew.cli.tuning import tune
 from clew.errors import ClewError, JobError
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 from clew.version import __version__
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -103,7 +103,7 @@ def run() -> None:
     except ClewError as error:
         if debug:
             raise
-        errors.print(f"[bold red]clew:[/] {escape(masked(str(error)))}")
+        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(str(error)))}")
         if error.exit_code == 1 and not isinstance(error, JobError):
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
@@ -122,6 +122,6 @@ def run() -> None:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
         told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(masked(told))}")
+        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(told))}")
         errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
         sys.exit(1)

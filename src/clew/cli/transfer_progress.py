@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def moving(what: str) -> Iterator[Callable[[storage.Progress], None]]:
+def moving(what: str) -> Iterator[Callable[[storage.TransferProgress], None]]:
     """Give what transfers report their progress to, each with a line while it lasts; silent where nobody watches."""
     columns = (
         TextColumn("{task.description}"),
@@ -37,7 +37,7 @@ def moving(what: str) -> Iterator[Callable[[storage.Progress], None]]:
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     lock, tasks = threading.Lock(), dict[int, TaskID]()
 
-    def show(state: storage.Progress) -> None:
+    def show(state: storage.TransferProgress) -> None:
         with lock:
             if id(state) not in tasks:
                 tasks[id(state)] = bar.add_task(what, total=state.total, note="")
@@ -59,11 +59,11 @@ def fetching() -> Iterator[None]:
     """Within, copies of inputs that are fetched are shown."""
     from clew import storage
 
-    with moving("fetch") as show, storage.watched(show):
+    with moving("fetch") as show, storage.report_transfers(show):
         yield
 
 
-def told(done: storage.Progress, seconds: float) -> str:
+def told(done: storage.TransferProgress, seconds: float) -> str:
     """What a transfer amounted to, in one line."""
     moved = done.done - done.resumed
     parts = [f"{done.files:,} file{'s' * (done.files != 1)}, {done.total / 1e6:,.1f} MB"]

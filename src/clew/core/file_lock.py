@@ -1,75 +1,157 @@
-"""A lock that is a file: safe on shared file systems, and free at once when its holder on this host has died."""
+"""Locks between processes.
+
+- `hold_lock` takes a lock of the operating system (`flock`). It ends with the process that holds it. Use it for files
+  of one host.
+- `FileLock` is a lock that consists of a file. It works on shared file systems too. Studies use it, because their
+  processes run on several hosts.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import secrets
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
+from clew.core.process import is_identity_running, process_identity
 
-_GRACE = 30.0
-"""Seconds after which a lock held on another host is taken to be left over."""
+_STALE_AFTER = 30.0
+"""Seconds after which the lock of a process on another host is taken to be left over."""
+_POLL = 0.1
+"""Seconds between two attempts to take a lock of the operating system."""
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+"""What a file system without locks answers."""
+
+
+@contextlib.contextmanager
+def hold_lock(
+    path: Path, *, shared: bool = False, timeout: float | None = None, required: bool = True, mode: int = 0o666
+) -> Iterator[None]:
+    """Hold the lock of a file while the block runs.
+
+    The file and its folder are created if they are missing. The content of the file is not changed, and the file stays:
+    if it were removed, two processes could hold the locks of two different files.
+
+    Args:
+        path: The file to lock.
+        shared: Take a shared lock: several processes can hold it at the same time, while none holds an exclusive one.
+        timeout: Seconds to wait for the lock. None waits without limit, 0 does not wait.
+        required: Whether a file system without locks is an error. If not, the block runs without a lock there.
+        mode: Permissions of the file if it is created.
+
+    Raises:
+        BlockingIOError: another process still holds the lock after `timeout` seconds.
+        OSError: the file cannot be opened, or the file system has no locks and the lock is required.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "lock"
+        >>> with hold_lock(path):
+        ...     try:
+        ...         with hold_lock(path, timeout=0):
+        ...             print("both hold it")
+        ...     except BlockingIOError:
+        ...         print("held by another")
+        held by another
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, mode)
+    try:
+        try:
+            _flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, timeout)
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            if required or error.errno not in _NO_LOCKS:
+                raise
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _flock(descriptor: int, kind: int, timeout: float | None) -> None:
+    if timeout is None:
+        fcntl.flock(descriptor, kind)
+        return
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            return
+        except (BlockingIOError, PermissionError) as error:  # some file systems answer "permission denied"
+            if time.monotonic() >= end:
+                raise BlockingIOError(errno.EWOULDBLOCK, "another process holds the lock") from error
+        time.sleep(_POLL)
 
 
 class FileLock:
-    """Held by whoever made the file; it says who that is. Optuna's journal takes one too."""
+    """A lock that is held by the process that created the file. The file contains the identity of that process.
+
+    The lock of a process that has ended is free at once if that process ran on this host, and after 30 s otherwise.
+    Optuna's journal storage accepts this class as its lock.
+
+    Args:
+        path: The file that is the lock. Its folder must exist.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._own = identity()
+        self._identity = process_identity()
 
     def acquire(self) -> bool:
-        """Wait until it is ours.
+        """Wait until this process holds the lock.
+
+        Returns:
+            Always True, as Optuna expects.
 
         Raises:
-            OSError: the file cannot be made (no room, no such folder).
+            OSError: the file cannot be created (disk full, no such folder).
         """
-        own = self._path.with_name(f".{self._path.name}.{secrets.token_hex(6)}")
-        own.write_text(self._own)
+        candidate = self._path.with_name(f".{self._path.name}.{secrets.token_hex(6)}")
+        candidate.write_text(self._identity)
         try:
-            self._wait(own)
+            self._wait(candidate)
         finally:
-            own.unlink(missing_ok=True)
+            candidate.unlink(missing_ok=True)
         return True
 
     def release(self) -> None:
-        """Give it back; nothing happens if somebody took it from us."""
+        """Release the lock. Nothing happens if another process has taken it over."""
         with contextlib.suppress(FileNotFoundError):
-            if self._path.read_text() == self._own:
+            if self._path.read_text() == self._identity:
                 self._path.unlink()
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """It is ours while the block runs."""
+        """Hold the lock while the block runs."""
         self.acquire()
         try:
             yield
         finally:
             self.release()
 
-    def _wait(self, own: Path) -> None:
-        pause, seen, since = 0.001, "", time.monotonic()
+    def _wait(self, candidate: Path) -> None:
+        pause, last_holder, since = 0.001, "", time.monotonic()
         while True:
             try:
-                os.link(own, self._path)
+                os.link(candidate, self._path)
                 return
             except FileExistsError:
                 holder = _read(self._path)
-            if holder != seen:
-                seen, since = holder, time.monotonic()
-            if holder and (not alive(holder) or time.monotonic() - since > _GRACE):
-                self._break(holder)
+            if holder != last_holder:
+                last_holder, since = holder, time.monotonic()
+            if holder and (not is_identity_running(holder) or time.monotonic() - since > _STALE_AFTER):
+                self._remove_stale(holder)
                 continue
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
-    def _break(self, holder: str) -> None:
-        """Take away what a dead holder left, and nothing else: another may have been faster."""
+    def _remove_stale(self, holder: str) -> None:
+        """Remove the lock of `holder`, and no other: another process may have taken it meanwhile."""
         aside = self._path.with_name(f".{self._path.name}.{secrets.token_hex(6)}")
         with contextlib.suppress(FileNotFoundError):
             self._path.rename(aside)
@@ -77,23 +159,6 @@ class FileLock:
                 with contextlib.suppress(FileExistsError):
                     os.link(aside, self._path)
             aside.unlink()
-
-
-def identity() -> str:
-    """This process, as others can look it up: host, number, and when it began."""
-    return f"{socket.gethostname()} {os.getpid()} {psutil.Process().create_time():.2f}"
-
-
-def alive(holder: str) -> bool:
-    """Whether a process still runs; one on another host is taken to."""
-    host, pid, created = holder.split()
-    if host != socket.gethostname():
-        return True
-    try:
-        process = psutil.Process(int(pid))
-        return abs(process.create_time() - float(created)) < 1 and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def _read(path: Path) -> str:

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from clew.core.file_lock import hold_lock
 from clew.data.table import Table
 from clew.errors import DataError
 from clew.storage import cache_folder
@@ -37,7 +37,7 @@ def cached_table(about: Mapping[str, Any], make: Callable[[], Table]) -> Table:
     if found is not None:
         return found
     try:
-        with _claimed(path.with_suffix(".lock")):
+        with hold_lock(path.with_suffix(".lock"), required=False):
             found = _found(path)
             if found is None:
                 found = make()
@@ -55,18 +55,3 @@ def _found(path: Path) -> Table | None:
     with contextlib.suppress(OSError):
         os.utime(path)
     return table
-
-
-@contextlib.contextmanager
-def _claimed(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process; where the file system has none, go on without."""
-    import fcntl
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-                raise
-        yield

@@ -65,7 +65,7 @@ def evaluate(
         WorkerError: a process died.
     """
     check_not_inside("clew.evaluate")
-    run = run if isinstance(run, Run) else models.opened(run)
+    run = run if isinstance(run, Run) else models.open_run(run)
     work, config = recipe_of(run, recipe)
     if config.replicas is not None:
         told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from clew import storage as stores
+from clew.core.log_tail import last_line
 from clew.errors import DataError
 from clew.jobs import rank_info
 from clew.jobs.rank_info import RankInfo
@@ -121,7 +122,7 @@ def _mpi(site: Site | None) -> Finding:
         return Finding("mpi", "note", "no mpi4py: ranks meet over TCP, prepare runs without MPI", do)
     done = subprocess.run([sys.executable, "-c", _MPI], capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr)
         return Finding("mpi", "bad", f"mpi4py finds no library: {last}", "load the MPI module that it was built with")
     version, _, paths = done.stdout.strip().partition("\n")
     version = " ".join(version.partition(", package")[0].split())
@@ -154,7 +155,7 @@ def _together(here: RankInfo) -> Finding | None:
     except subprocess.TimeoutExpired:
         return Finding("mpi", "bad", f"MPI_Init by {pmi} did not end in {_MEET:.0f} s", _TCP)
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        last = last_line(done.stderr)
         return Finding("mpi", "bad", f"MPI_Init by {pmi} failed: {last}", _TCP)
     told = f"{done.stdout.strip()} of {here.ranks} ranks met by {pmi}"
     if done.stdout.strip() != str(here.ranks):
@@ -278,12 +279,12 @@ def storage(site: Site) -> Finding:
     if site.storage is None:
         return Finding("storage", "good", "none in the profile")
     do = "check the address and your credentials; s3://, root:// and rucio: need the extras s3, xrootd and rucio"
-    named = stores.masked(site.storage)
+    named = stores.mask_secrets(site.storage)
     try:
         found = stores.expand(site.storage)
     except DataError as error:
         return Finding("storage", "bad", str(error), do)
-    if found or (not stores.is_url(site.storage) and stores.local(site.storage).exists()):
+    if found or (not stores.is_url(site.storage) and stores.local_path(site.storage).exists()):
         return Finding("storage", "good", f"{named} can be read")
     if stores.is_url(site.storage):
         return Finding("storage", "note", f"{named} answers, and has no file right there", do)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import psutil
 
+from clew.core.process import is_running
 from clew.errors import RecipeError
 
 _LOOK = 2.0
@@ -46,8 +47,8 @@ def serve(parent: int) -> None:
 
 def _leave_with(parent: int) -> None:
     with contextlib.suppress(psutil.Error):
-        watched = psutil.Process(parent)
-        while watched.is_running() and watched.status() != psutil.STATUS_ZOMBIE:
+        created = psutil.Process(parent).create_time()
+        while is_running(parent, created=created):
             time.sleep(_LOOK)
     os._exit(1)
 

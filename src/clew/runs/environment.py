@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from clew.storage import masked
+from clew.storage import mask_secrets
 from clew.version import __version__
 
 _PACKAGES = (
@@ -43,7 +43,7 @@ def capture() -> dict[str, Any]:
         "cores_allowed": allowed_cores(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
         "packages": versions(),
-        "command": [Path(sys.argv[0]).name, *map(masked, sys.argv[1:])],
+        "command": [Path(sys.argv[0]).name, *map(mask_secrets, sys.argv[1:])],
         "commit": _commit(),
     }
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from clew.core.config import Document, read_document, to_yaml
 from clew.core.files import write_text
+from clew.core.process import is_running
 from clew.errors import RunError
 from clew.runs import records
 from clew.runs.records import Record, Writer
@@ -300,10 +299,4 @@ def follow(run: Run, stream: str, *, until: Any, after: int = -1, pause: float =
 
 def _alive(start: Record) -> bool:
     """Whether the process that wrote a start record still runs; one on another host is taken to."""
-    if start["host"] != socket.gethostname():
-        return True
-    try:
-        process = psutil.Process(start["pid"])
-        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= start["time"] + 1)
-    except psutil.NoSuchProcess:
-        return False
+    return start["host"] != socket.gethostname() or is_running(start["pid"], created_before=start["time"])

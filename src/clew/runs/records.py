@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from clew.errors import RunError
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 
 Record: TypeAlias = dict[str, Any]
 
@@ -60,7 +60,7 @@ class Writer:
         missing = KINDS[kind] - facts.keys()
         assert not missing, f"a {kind} record needs {missing}"
         if "message" in facts:
-            facts["message"] = masked(str(facts["message"]))
+            facts["message"] = mask_secrets(str(facts["message"]))
         record = {"seq": self._seq, "time": round(time.time(), 6), "kind": kind, **facts}
         if self._seq == 0:
             record["uid"] = secrets.token_hex(8)

@@ -17,38 +17,47 @@ from typing import Any, BinaryIO
 
 from clew.errors import DataError
 from clew.storage import store as stores
-from clew.storage.fsspec_store import token_of
-from clew.storage.input_cache import Inputs, watched
-from clew.storage.locations import is_url, joined, last, local, masked, parent, scheme, split_inside
-from clew.storage.store_errors import GoneError, MismatchError, telling
-from clew.storage.transfer import Progress, Watch, copy
+from clew.storage.fsspec_store import change_token
+from clew.storage.input_cache import InputCache, report_transfers
+from clew.storage.locations import (
+    base_name,
+    is_url,
+    join,
+    local_path,
+    mask_secrets,
+    parent_location,
+    scheme,
+    split_inside,
+)
+from clew.storage.store_errors import ChecksumMismatchError, StoreUnavailableError, one_line_errors
+from clew.storage.transfer import ProgressCallback, TransferProgress, copy
 from clew.storage.transfer_state import cache_folder
 
 __all__ = [
-    "GoneError",
-    "Inputs",
-    "MismatchError",
-    "Progress",
+    "ChecksumMismatchError",
+    "InputCache",
+    "ProgressCallback",
     "Stat",
-    "Watch",
+    "StoreUnavailableError",
+    "TransferProgress",
+    "base_name",
     "cache_folder",
     "checksum",
     "copy",
     "expand",
     "folder",
     "is_url",
-    "joined",
-    "last",
-    "local",
-    "masked",
+    "join",
+    "local_path",
+    "mask_secrets",
+    "one_line_errors",
     "open_binary",
-    "parent",
+    "parent_location",
     "read",
+    "report_transfers",
     "scheme",
     "split_inside",
     "stat",
-    "telling",
-    "watched",
 ]
 
 _BLOCK = 1 << 22
@@ -92,10 +101,10 @@ def open_binary(location: str) -> Iterator[BinaryIO]:
     """
     file, _ = split_inside(location)
     with ExitStack() as stack:
-        with telling(file):
+        with one_line_errors(file):
             here = stack.enter_context(_inputs().held(file)) if scheme(file) in _COPIED else None
             opening = here.open("rb") if here else _fsspec().open(_direct(file), "rb") if is_url(file) else None
-            stream = stack.enter_context(opening or local(file).open("rb"))
+            stream = stack.enter_context(opening or local_path(file).open("rb"))
         yield stream
 
 
@@ -106,17 +115,17 @@ def stat(location: str) -> Stat:
         DataError: it is not there.
     """
     file, _ = split_inside(location)
-    with telling(file):
+    with one_line_errors(file):
         if scheme(file) == "rucio":
-            held = stores.find(file).files(file).get("")
+            held = stores.find_store(file).files(file).get("")
             if held is None:
                 raise FileNotFoundError(file)
             return Stat(held.size, held.token, 0.0)
         if is_url(file):
             system, path = _system(file)
             info = system.info(path)
-            return Stat(int(info["size"]), token_of(info), 0.0)
-        seen = local(file).stat()
+            return Stat(int(info["size"]), change_token(info), 0.0)
+        seen = local_path(file).stat()
         return Stat(seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}", seen.st_mtime)
 
 
@@ -128,7 +137,7 @@ def checksum(locations: Sequence[str]) -> str:
     """
     digest, known = hashlib.sha256(), ""
     for location in locations:
-        with open_binary(location) as stream, telling(split_inside(location)[0]):
+        with open_binary(location) as stream, one_line_errors(split_inside(location)[0]):
             if len(locations) == 1 and scheme(location) in _COPIED:
                 known = _inputs().sha256(split_inside(location)[0])
             while not known and (block := stream.read(_BLOCK)):
@@ -142,8 +151,8 @@ def read(location: str, inner: str = "") -> bytes:
     Raises:
         DataError: it is not there, or cannot be read.
     """
-    with telling(location):
-        store = stores.find(location)
+    with one_line_errors(location):
+        store = stores.find_store(location)
         held = store.files(location).get(inner)
         if held is None:
             raise FileNotFoundError(location)
@@ -157,19 +166,19 @@ def folder(location: str) -> Path:
         DataError: it cannot be fetched, or kept.
     """
     if not is_url(location):
-        return local(location)
+        return local_path(location)
     with ExitStack() as stack:
         path = stack.enter_context(_inputs().held(location))
         if path is not None and path not in _held:
             _held[path] = stack.pop_all()
     if path is None:
         hint = "raise the limit (`clew cache limit`), or bring it with `clew data get`"
-        raise DataError(f"{masked(location)}: there is no room for it among the copies of inputs; {hint}")
+        raise DataError(f"{mask_secrets(location)}: there is no room for it among the copies of inputs; {hint}")
     return path
 
 
 def _expand_local(pattern: str) -> list[str]:
-    path = local(pattern)
+    path = local_path(pattern)
     if path.is_file():
         return [str(path)]
     if path.is_dir():
@@ -179,9 +188,9 @@ def _expand_local(pattern: str) -> list[str]:
 
 
 def _expand_url(pattern: str) -> list[str]:
-    with telling(pattern):
+    with one_line_errors(pattern):
         if scheme(pattern) == "rucio":
-            return [held.location for held in stores.find(pattern).files(pattern).values()]
+            return [held.location for held in stores.find_store(pattern).files(pattern).values()]
         system, path = _system(pattern)
         if system.isfile(path):  # first: for a web server a file is a folder too
             return [pattern]
@@ -203,24 +212,24 @@ def _direct(location: str) -> str:
     """Where to read a file that cannot be copied here."""
     if scheme(location) != "rucio":
         return location
-    return next(iter(stores.find(location).files(location)[""].replicas), location)
+    return next(iter(stores.find_store(location).files(location)[""].replicas), location)
 
 
 def _system(location: str) -> tuple[Any, str]:
-    from clew.storage.fsspec_store import Plain
+    from clew.storage.fsspec_store import FsspecStore
 
-    store = stores.find(location)
-    assert isinstance(store, Plain), "asked for what fsspec knows"
+    store = stores.find_store(location)
+    assert isinstance(store, FsspecStore), "asked for what fsspec knows"
     return store.open(location)
 
 
-def _inputs() -> Inputs:
+def _inputs() -> InputCache:
     return _of(cache_folder())
 
 
 @functools.cache
-def _of(folder: Path) -> Inputs:
-    return Inputs(folder)
+def _of(folder: Path) -> InputCache:
+    return InputCache(folder)
 
 
 def _fsspec() -> Any:

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
-from clew.storage import locations
-from clew.storage.store import Given, Held
-from clew.storage.store_errors import MismatchError
+from clew.storage.locations import mask_secrets
+from clew.storage.store import LocalFile, StoredFile
+from clew.storage.store_errors import ChecksumMismatchError
 
 _BLOCK = 1 << 20
 
@@ -55,7 +55,7 @@ class _Sums:
         return {name: each.hexdigest() for name, each in self._made.items()}
 
 
-def checks(path: Path, names: Iterable[str]) -> dict[str, str]:
+def file_checksums(path: Path, names: Iterable[str]) -> dict[str, str]:
     """Checksums of a local file, read once."""
     sums = _Sums(names)
     with path.open("rb") as stream:
@@ -63,12 +63,12 @@ def checks(path: Path, names: Iterable[str]) -> dict[str, str]:
     return sums.found()
 
 
-def given(path: Path, names: Iterable[str] = ("sha256",)) -> Given:
+def local_file(path: Path, names: Iterable[str] = ("sha256",)) -> LocalFile:
     """A local file with the checksums that a store wants."""
-    return Given(path, path.stat().st_size, **checks(path, names))
+    return LocalFile(path, path.stat().st_size, **file_checksums(path, names))
 
 
-class Arriving:
+class DownloadChecksums:
     """The checksums of a file whose parts arrive: what is there from its beginning on is read back meanwhile."""
 
     def __init__(self, stream: IO[bytes], size: int, part: int, known: Future[Mapping[str, str]]) -> None:
@@ -90,19 +90,19 @@ class Arriving:
 
     def _read(self, stop: int) -> None:
         if self._sums is None:
-            self._sums = _Sums(worth(self._known.result()))
+            self._sums = _Sums(needed_checksums(self._known.result()))
         self._sums.read(self._stream, min(self._next * self._part, stop), stop)
 
 
-def worth(known: Iterable[str]) -> list[str]:
+def needed_checksums(known: Iterable[str]) -> list[str]:
     """Of checksums, those worth computing: beside SHA-256 no other tells anything."""
     return ["sha256"] if "sha256" in known else list(known)
 
 
-def compare(known: Mapping[str, str], ours: Mapping[str, str], held: Held) -> None:
+def check_download(known: Mapping[str, str], ours: Mapping[str, str], held: StoredFile) -> None:
     """That a copy is what the store says it is, where it says so."""
     for algorithm, value in ours.items():
         if value != known[algorithm]:
             told = f"{algorithm} {value}, should be {known[algorithm]}"
-            where = locations.masked(held.location)
-            raise MismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")
+            where = mask_secrets(held.location)
+            raise ChecksumMismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import DataError
-from clew.storage.locations import joined
-from clew.storage.store import Given, Held, Writer
+from clew.storage.locations import join
+from clew.storage.store import LocalFile, StoredFile, StoreWriter
 
 _CHANGING = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
 """What stores say of a file that a rewrite changes, the surest first."""
 
 
-def token_of(info: Mapping[str, Any]) -> str:
+def change_token(info: Mapping[str, Any]) -> str:
     """What changes when a file is written again; empty where the store does not say."""
     return next((str(info[key]) for key in _CHANGING if info.get(key)), "")
 
 
-class Plain:
+class FsspecStore:
     """By fsspec alone. Others build on it and add parts, checksums and names."""
 
     wants: tuple[str, ...] = ("sha256",)
@@ -32,37 +32,37 @@ class Plain:
         system, path = fsspec.core.url_to_fs(location, **self.options)
         return system, str(path)
 
-    def files(self, location: str) -> dict[str, Held]:
+    def files(self, location: str) -> dict[str, StoredFile]:
         system, path = self.open(location)
         if system.isfile(path):
             return {"": self._held(location, system.info(path))}
         found = system.find(path, detail=True) if system.isdir(path) else {}
         base = path.rstrip("/") + "/"
         below = {str(name).removeprefix(base): info for name, info in found.items() if info["type"] == "file"}
-        return {name: self._held(joined(location, name), info) for name, info in sorted(below.items())}
+        return {name: self._held(join(location, name), info) for name, info in sorted(below.items())}
 
-    def _held(self, location: str, info: Mapping[str, Any]) -> Held:
-        return Held(location, int(info["size"]), token_of(info))
+    def _held(self, location: str, info: Mapping[str, Any]) -> StoredFile:
+        return StoredFile(location, int(info["size"]), change_token(info))
 
-    def read(self, held: Held, start: int, stop: int) -> bytes:
+    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
         system, path = self.open(held.location)
         return bytes(system.cat_file(path, start=start, end=stop))
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: StoredFile) -> None:
         system, path = self.open(held.location)
         system.rm_file(path.partition("?")[0])
 
-    def checks(self, held: Held) -> Mapping[str, str]:
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
         return held.checks
 
-    def targets(self, location: str, files: Mapping[str, Given]) -> dict[str, str]:
-        return {name: joined(location, name) if name else location for name in files}
+    def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
+        return {name: join(location, name) if name else location for name in files}
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         system, path = self.open(location)
         return _Whole(system, path, given.path)
 
-    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, Given]) -> None:
+    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         return None
 
 

@@ -8,7 +8,6 @@ with, and read again otherwise.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -17,14 +16,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from clew.core.file_lock import hold_lock
 from clew.core.files import sha256, write_text
 from clew.errors import DataError
 from clew.storage import locations, store
-from clew.storage.store import Held
-from clew.storage.store_errors import telling
-from clew.storage.transfer import Watch, copy
+from clew.storage.store import StoredFile
+from clew.storage.store_errors import one_line_errors
+from clew.storage.transfer import ProgressCallback, copy
 from clew.storage.transfer_state import cache_folder
 
 LIMIT = 50_000_000_000
@@ -34,7 +34,7 @@ _FRESH = 30.0
 
 
 @dataclass(frozen=True)
-class Copy:
+class CachedCopy:
     """One cached input: a file or a folder."""
 
     key: str
@@ -45,11 +45,11 @@ class Copy:
     """When it was made or last used, seconds since 1970."""
 
 
-_watches: list[Watch] = []
+_watches: list[ProgressCallback] = []
 
 
 @contextlib.contextmanager
-def watched(watch: Watch) -> Iterator[None]:
+def report_transfers(watch: ProgressCallback) -> Iterator[None]:
     """Within, every copy that this process fetches is reported."""
     _watches.append(watch)
     try:
@@ -58,12 +58,12 @@ def watched(watch: Watch) -> Iterator[None]:
         _watches.remove(watch)
 
 
-class Inputs:
+class InputCache:
     """The copies in one cache folder."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = (folder or cache_folder()) / "inputs"
-        self._asked: dict[str, tuple[float, dict[str, Held]]] = {}
+        self._asked: dict[str, tuple[float, dict[str, StoredFile]]] = {}
 
     @property
     def limit(self) -> int:
@@ -79,7 +79,7 @@ class Inputs:
         self.make_room(0)
 
     @contextlib.contextmanager
-    def held(self, location: str, *, watch: Watch | None = None) -> Iterator[Path | None]:
+    def held(self, location: str, *, watch: ProgressCallback | None = None) -> Iterator[Path | None]:
         """The local copy of a file or folder, fetched if need be and kept while in use.
 
         None where it cannot be kept: the store does not say when it changes, or it is larger than the room there is.
@@ -94,13 +94,13 @@ class Inputs:
             return
         key = _key(location, files)
         while True:
-            with self._locked(key, fcntl.LOCK_SH):
+            with self._locked(key, shared=True):
                 if self._whole(key, files):
                     with contextlib.suppress(OSError):
                         os.utime(self._facts(key))
                     yield self._path(key, location)
                     return
-            with self._locked(key, fcntl.LOCK_EX):
+            with self._locked(key):
                 if not self._whole(key, files) and not self._fetch(key, location, files, size, watch):
                     yield None
                     return
@@ -110,16 +110,16 @@ class Inputs:
         facts = self._read(_key(location, self._files(location)))
         return str(facts.get("sha256", {}).get("", "")) if facts else ""
 
-    def entries(self) -> list[Copy]:
+    def entries(self) -> list[CachedCopy]:
         """All copies, the least recently used first."""
         found = []
         for path in self.folder.glob("*/facts.json"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 facts, used = json.loads(path.read_text()), path.stat().st_mtime
-                found.append(Copy(path.parent.name, facts["location"], path.parent, facts["bytes"], used))
+                found.append(CachedCopy(path.parent.name, facts["location"], path.parent, facts["bytes"], used))
         return sorted([*found, *self._cut({each.key for each in found})], key=lambda each: each.used)
 
-    def _cut(self, whole: set[str]) -> Iterator[Copy]:
+    def _cut(self, whole: set[str]) -> Iterator[CachedCopy]:
         """What is left of fetches that did not end: the same one goes on with it, if it comes before room is needed."""
         for path in self.folder.glob("*/wanted"):
             if path.parent.name not in whole:
@@ -127,7 +127,7 @@ class Inputs:
                     files = [each.stat() for each in (path.parent / "data").rglob("*") if each.is_file()]
                     used = max((each.st_mtime for each in files), default=path.stat().st_mtime)
                     there = sum(512 * each.st_blocks for each in files)
-                    yield Copy(path.parent.name, f"{path.read_text()} (a part)", path.parent, there, used)
+                    yield CachedCopy(path.parent.name, f"{path.read_text()} (a part)", path.parent, there, used)
 
     def make_room(self, size: int, *, beside: str = "") -> bool:
         """Remove the least recently used that nobody holds until `size` more bytes fit; whether they do.
@@ -144,34 +144,36 @@ class Inputs:
     def remove(self, key: str) -> bool:
         """Remove a copy, if nobody holds it."""
         try:
-            with self._locked(key, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            with self._locked(key, timeout=0):
                 self._facts(key).unlink(missing_ok=True)  # first: without it the rest is nothing
                 shutil.rmtree(self.folder / key, ignore_errors=True)
                 return True
         except BlockingIOError:
             return False
 
-    def _files(self, location: str) -> dict[str, Held]:
+    def _files(self, location: str) -> dict[str, StoredFile]:
         asked, files = self._asked.get(location, (0.0, {}))
         if time.monotonic() - asked > _FRESH:
-            with telling(location):
-                files = store.find(location).files(location)
+            with one_line_errors(location):
+                files = store.find_store(location).files(location)
             if not files:
                 kind = "no such DID" if locations.scheme(location) == "rucio" else "no such file"
-                raise DataError(f"{locations.masked(location)}: cannot be read ({kind})")
+                raise DataError(f"{locations.mask_secrets(location)}: cannot be read ({kind})")
             self._asked[location] = time.monotonic(), files
         return files
 
-    def _fetch(self, key: str, location: str, files: dict[str, Held], size: int, watch: Watch | None) -> bool:
+    def _fetch(
+        self, key: str, location: str, files: dict[str, StoredFile], size: int, watch: ProgressCallback | None
+    ) -> bool:
         if not self.make_room(size, beside=key):
             return False
         path = self._path(key, location)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / key / "wanted", locations.masked(location))
+        write_text(self.folder / key / "wanted", locations.mask_secrets(location))
         copy(location, path, watch=watch or (_watches[-1] if _watches else None), replace=True)
         paths = {name: path / name if name else path for name in files}
         facts = {
-            "location": locations.masked(location),
+            "location": locations.mask_secrets(location),
             "bytes": size,
             "sha256": {name: sha256(each) for name, each in paths.items()},
             "seen": {name: _seen(each) for name, each in paths.items()},
@@ -179,7 +181,7 @@ class Inputs:
         write_text(self._facts(key), json.dumps(facts))
         return True
 
-    def _whole(self, key: str, files: dict[str, Held]) -> bool:
+    def _whole(self, key: str, files: dict[str, StoredFile]) -> bool:
         """Whether a copy is there as it was written; one that was touched since is read and compared."""
         facts = self._read(key)
         if facts is None:
@@ -202,19 +204,16 @@ class Inputs:
         return self.folder / key / "facts.json"
 
     def _path(self, key: str, location: str) -> Path:
-        return self.folder / key / "data" / locations.last(location)
+        return self.folder / key / "data" / locations.base_name(location)
 
-    @contextlib.contextmanager
-    def _locked(self, key: str, how: int) -> Iterator[IO[str]]:
-        """The lock of a copy; its file stays, as removing it would let two hold different ones."""
-        path = self.folder / "locks" / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as stream:
-            fcntl.flock(stream, how)
-            yield stream
+    def _locked(
+        self, key: str, *, shared: bool = False, timeout: float | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        """The lock of one copy."""
+        return hold_lock(self.folder / "locks" / key, shared=shared, timeout=timeout)
 
 
-def _key(location: str, files: dict[str, Held]) -> str:
+def _key(location: str, files: dict[str, StoredFile]) -> str:
     said = [location, *(f"{name} {each.size} {each.token}" for name, each in sorted(files.items()))]
     return hashlib.sha256("\n".join(said).encode()).hexdigest()[:32]
 

@@ -9,48 +9,48 @@ from pathlib import Path
 from typing import Any
 
 from clew.core.files import sha256
-from clew.storage.locations import local
-from clew.storage.store import Given, Held, Writer
-from clew.storage.store_errors import MismatchError
+from clew.storage.locations import local_path
+from clew.storage.store import LocalFile, StoredFile, StoreWriter
+from clew.storage.store_errors import ChecksumMismatchError
 
 
-class Disk:
+class LocalDisk:
     """Paths."""
 
     wants: tuple[str, ...] = ("sha256",)
 
-    def files(self, location: str) -> dict[str, Held]:
-        path = local(location)
+    def files(self, location: str) -> dict[str, StoredFile]:
+        path = local_path(location)
         if path.is_dir():
             below = [each for each in sorted(path.rglob("*")) if each.is_file() and not _hidden(each, path)]
             return {str(each.relative_to(path)): _held(each) for each in below}
         return {"": _held(path)} if path.exists() else {}
 
-    def read(self, held: Held, start: int, stop: int) -> bytes:
-        with local(held.location).open("rb") as stream:
+    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
+        with local_path(held.location).open("rb") as stream:
             stream.seek(start)
             return stream.read(stop - start)
 
-    def remove(self, held: Held) -> None:
-        local(held.location).unlink()
+    def remove(self, held: StoredFile) -> None:
+        local_path(held.location).unlink()
 
-    def checks(self, held: Held) -> Mapping[str, str]:
-        return {"sha256": sha256(local(held.location))}
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
+        return {"sha256": sha256(local_path(held.location))}
 
-    def targets(self, location: str, files: Mapping[str, Given]) -> dict[str, str]:
-        return {name: str(local(location) / name) for name in files}
+    def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
+        return {name: str(local_path(location) / name) for name in files}
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
-        return _Writer(local(location), given)
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+        return _Writer(local_path(location), given)
 
-    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, Given]) -> None:
+    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         return None
 
 
 class _Writer:
     """Parts of a file beside its place, renamed when whole."""
 
-    def __init__(self, path: Path, given: Given) -> None:
+    def __init__(self, path: Path, given: LocalFile) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._given = path, given
         self._partial = path.with_name(f".{path.name}.{given.sha256[:12]}.part")
@@ -67,7 +67,7 @@ class _Writer:
             self._partial.unlink()
             if self._path.is_file() and sha256(self._path) == self._given.sha256:  # an earlier try got as far
                 return
-            raise MismatchError(f"{self._path}: checksum mismatch after writing; try again")
+            raise ChecksumMismatchError(f"{self._path}: checksum mismatch after writing; try again")
         with contextlib.suppress(OSError):
             os.utime(self._partial)
         self._partial.replace(self._path)
@@ -76,9 +76,9 @@ class _Writer:
         self._partial.unlink(missing_ok=True)
 
 
-def _held(path: Path) -> Held:
+def _held(path: Path) -> StoredFile:
     seen = path.stat()
-    return Held(str(path), seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}")
+    return StoredFile(str(path), seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}")
 
 
 def _hidden(path: Path, below: Path) -> bool:

@@ -35,7 +35,7 @@ def split_inside(location: str) -> tuple[str, str]:
     return (match["file"], match["inside"]) if match else (location, "")
 
 
-def local(location: str) -> Path:
+def local_path(location: str) -> Path:
     """The path of a local file: `file:`, `~` and the part behind `.root:` dealt with."""
     plain = split_inside(location)[0]
     if plain.startswith(FILE):
@@ -43,12 +43,12 @@ def local(location: str) -> Path:
     return Path(plain).expanduser()
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text with locations in it, without passwords, tokens and signatures."""
     return _BEARER.sub(r"\1***", _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text)))
 
 
-def joined(location: str, name: str) -> str:
+def join(location: str, name: str) -> str:
     """A place below another; in Rucio, which has no folders, names are joined by a dot."""
     if location.startswith(RUCIO):
         base, sign, query = location.partition("?")
@@ -58,20 +58,20 @@ def joined(location: str, name: str) -> str:
     return f"{base.rstrip('/')}/{name}{sign}{query}"
 
 
-def last(location: str) -> str:
+def base_name(location: str) -> str:
     """The last part of a location: what a copy of it is called."""
     plain = location.partition("?")[0].rstrip("/")
     return plain.rpartition(":")[2] if location.startswith(RUCIO) else plain.rpartition("/")[2]
 
 
-def parent(location: str) -> str:
+def parent_location(location: str) -> str:
     """The place a location is in."""
     plain, sign, query = location.partition("?")
     cut = plain.rstrip("/").rpartition(":" if location.startswith(RUCIO) else "/")[0]
     return f"{cut}{sign}{query}"
 
 
-def did(location: str) -> tuple[str, str, dict[str, str]]:
+def parse_did(location: str) -> tuple[str, str, dict[str, str]]:
     """Scope, name and options of `rucio:scope:name?rse=SITE`; the name may be empty."""
     plain, _, query = location.removeprefix(RUCIO).partition("?")
     scope, _, name = plain.partition(":")

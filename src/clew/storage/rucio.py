@@ -17,8 +17,8 @@ from typing import Any
 
 from clew.errors import DataError
 from clew.storage import locations, store
-from clew.storage.store import Given, Held, Writer
-from clew.storage.store_errors import kind_of
+from clew.storage.store import LocalFile, StoredFile, StoreWriter
+from clew.storage.store_errors import error_kind
 
 _READABLE = ("file", "root", "s3", "https", "http", "davs", "dav")
 _WRITABLE = ("file", "root", "s3")
@@ -29,20 +29,20 @@ MARK = "clew"
 """The key of metadata that says what a DID of clew's is."""
 
 
-class Rucio:
+class RucioStore:
     """By rucio-clients."""
 
     wants: tuple[str, ...] = ("sha256", "md5", "adler32")
 
-    def files(self, location: str) -> dict[str, Held]:
+    def files(self, location: str) -> dict[str, StoredFile]:
         client = _client()
-        scope, name, options = locations.did(location)
+        scope, name, options = locations.parse_did(location)
         if not name:
             raise DataError(f"{location}: name a DID, as rucio:{scope}:NAME")
         try:
             kind = client.get_did(scope, name)["type"]
         except Exception as error:
-            if kind_of(error) == "did":
+            if error_kind(error) == "did":
                 return {}
             raise
         asked = {"dids": [{"scope": scope, "name": name}], "rse_expression": options.get("rse")}
@@ -55,24 +55,24 @@ class Rucio:
             return {"": _held(each) for each in known.values()}  # noqa: B035 - there is one
         return {_path(each, name): _held(facts) for each, facts in known.items()}
 
-    def read(self, held: Held, start: int, stop: int) -> bytes:
+    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
         """From the first replica that answers."""
         if not held.replicas:
             raise DataError(f"{held.location}: no replica that clew can read ({', '.join(_READABLE)})")
         for place in held.replicas[:-1]:
             with contextlib.suppress(Exception):  # another replica has the same bytes
-                return store.find(place).read(Held(place, held.size), start, stop)
+                return store.find_store(place).read(StoredFile(place, held.size), start, stop)
         place = held.replicas[-1]
-        return store.find(place).read(Held(place, held.size), start, stop)
+        return store.find_store(place).read(StoredFile(place, held.size), start, stop)
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: StoredFile) -> None:
         raise DataError(f"{held.location}: Rucio removes files by its rules; end the rule that keeps it")
 
-    def checks(self, held: Held) -> Mapping[str, str]:
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
         return held.checks
 
-    def targets(self, location: str, files: Mapping[str, Given]) -> dict[str, str]:
-        scope, name, options = locations.did(location)
+    def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
+        scope, name, options = locations.parse_did(location)
         if not name:
             raise DataError(f"{location}: name a DID, as rucio:{scope}:NAME")
         query = f"?rse={_element(options)}"
@@ -84,22 +84,24 @@ class Rucio:
             found[path] = f"{locations.RUCIO}{scope}:{inner}{query}"
         return found
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
-        scope, name, options = locations.did(location)
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+        scope, name, options = locations.parse_did(location)
         client, element = _client(), options["rse"]
         known = client.lfns2pfns(element, [f"{scope}:{name}"], operation="write")
         place = _place(next(iter(known.values())))
         if locations.scheme(place) not in _WRITABLE:
             raise DataError(f"{element}: clew writes to {', '.join(_WRITABLE)}, not {locations.scheme(place)}")
-        inner = store.find(place).writer(place, given, memory, part)
+        inner = store.find_store(place).writer(place, given, memory, part)
         return _Registering(client, inner, element, {"scope": scope, "name": name}, given)
 
-    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, Given]) -> None:
+    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         client = _client()
-        scope, name, options = locations.did(location)
+        scope, name, options = locations.parse_did(location)
         whole = {"scope": scope, "name": name}
         if "" not in targets:
-            wanted = [dict(zip(("scope", "name"), locations.did(each)[:2], strict=True)) for each in targets.values()]
+            wanted = [
+                dict(zip(("scope", "name"), locations.parse_did(each)[:2], strict=True)) for each in targets.values()
+            ]
             with _known_already():
                 client.add_dataset(scope, name)
             there = [{"scope": each["scope"], "name": each["name"]} for each in client.list_content(scope, name)]
@@ -116,7 +118,7 @@ class Rucio:
 class _Registering:
     """Registers the replica once its bytes are there."""
 
-    def __init__(self, client: Any, inner: Writer, element: str, did: dict[str, str], given: Given) -> None:
+    def __init__(self, client: Any, inner: StoreWriter, element: str, did: dict[str, str], given: LocalFile) -> None:
         self._client, self._inner, self._element, self._did, self._given = client, inner, element, did, given
 
     def write(self, number: int, offset: int, data: bytes) -> Any:
@@ -135,13 +137,13 @@ class _Registering:
 
 def describe(location: str, facts: Mapping[str, Any]) -> None:
     """Give a DID metadata, which `search` finds it by."""
-    scope, name, _ = locations.did(location)
+    scope, name, _ = locations.parse_did(location)
     _client().set_metadata_bulk(scope, name, dict(facts))
 
 
 def search(location: str, mark: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The datasets of a scope (or those whose name begins as the location's) marked so, with their metadata."""
-    scope, name, _ = locations.did(location)
+    scope, name, _ = locations.parse_did(location)
     client = _client()
     filters = {MARK: mark, **({"name": f"{name.rstrip('*')}*"} if name else {})}
     for found in client.list_dids(scope, [filters], did_type="dataset"):
@@ -168,12 +170,12 @@ def _element(options: Mapping[str, str]) -> str:
     raise DataError(f"say where it should lie: rucio:SCOPE:NAME?rse=SITE, one of {', '.join(known) or 'none'}")
 
 
-def _held(found: Mapping[str, Any]) -> Held:
+def _held(found: Mapping[str, Any]) -> StoredFile:
     ordered = sorted(found["pfns"].items(), key=lambda item: item[1].get("priority", 0))
     usable = tuple(_place(url) for url, _ in ordered if url.partition(":")[0] in _READABLE)
     checks = {name: found[name] for name in ("adler32", "md5") if found.get(name)}
     location = f"{locations.RUCIO}{found['scope']}:{found['name']}"
-    return Held(location, int(found["bytes"]), found.get("adler32") or "", checks, usable)
+    return StoredFile(location, int(found["bytes"]), found.get("adler32") or "", checks, usable)
 
 
 def _place(url: str) -> str:

@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from clew.storage.fsspec_store import Plain
-from clew.storage.store import Given, Held, Writer
+from clew.storage.fsspec_store import FsspecStore
+from clew.storage.store import LocalFile, StoredFile, StoreWriter
 
 
-class S3(Plain):
+class S3Store(FsspecStore):
     """By s3fs."""
 
     options: Mapping[str, Any] = {
@@ -34,14 +34,14 @@ class S3(Plain):
         system.retries = 1
         return system, path
 
-    def files(self, location: str) -> dict[str, Held]:
+    def files(self, location: str) -> dict[str, StoredFile]:
         found = super().files(location)
         if not found:
             system, path = self.open(location)
             _find_bucket(system, path.partition("/")[0])
         return found
 
-    def checks(self, held: Held) -> Mapping[str, str]:
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
         system, path = self.open(held.location)
         bucket, _, key = path.partition("/")
         head = system.call_s3("head_object", Bucket=bucket, Key=key)
@@ -51,7 +51,7 @@ class S3(Plain):
             known["md5"] = tag
         return {name: value for name, value in known.items() if value}
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         system, path = self.open(location)
         bucket, _, key = path.partition("/")
         where = {"Bucket": bucket, "Key": key}
@@ -76,7 +76,7 @@ def _find_bucket(system: Any, bucket: str) -> None:
 class _Multipart:
     """One part alone is put as an object; the server compares every part with its MD5."""
 
-    def __init__(self, system: Any, where: dict[str, str], given: Given, upload: str | None) -> None:
+    def __init__(self, system: Any, where: dict[str, str], given: LocalFile, upload: str | None) -> None:
         self._system, self._where, self._given, self._upload = system, where, given, upload
 
     def write(self, number: int, offset: int, data: bytes) -> str:

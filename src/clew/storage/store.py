@@ -11,7 +11,7 @@ from clew.storage.locations import scheme
 
 
 @dataclass(frozen=True)
-class Held:
+class StoredFile:
     """A file that a store holds."""
 
     location: str
@@ -25,7 +25,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Given:
+class LocalFile:
     """A local file on its way to a store."""
 
     path: Path
@@ -36,7 +36,7 @@ class Given:
     """Empty where the store does not want them."""
 
 
-class Writer(Protocol):
+class StoreWriter(Protocol):
     """One file on its way into a store, in numbered parts. Parts may come in any order and from several threads."""
 
     def write(self, number: int, offset: int, data: bytes) -> Any:
@@ -60,47 +60,47 @@ class Store(Protocol):
     def wants(self) -> tuple[str, ...]:
         """The checksums of a file that is put there; sha256 among them."""
 
-    def files(self, location: str) -> dict[str, Held]:
+    def files(self, location: str) -> dict[str, StoredFile]:
         """The files there by their path below `location`; a file of that very name has the path ''."""
 
-    def read(self, held: Held, start: int, stop: int) -> bytes:
+    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
         """Bytes start to stop."""
 
-    def remove(self, held: Held) -> None:
+    def remove(self, held: StoredFile) -> None:
         """Take a file away."""
 
-    def checks(self, held: Held) -> Mapping[str, str]:
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
         """The checksums the store knows, by algorithm (sha256, md5, adler32)."""
 
-    def targets(self, location: str, files: Mapping[str, Given]) -> dict[str, str]:
+    def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
         """Where each of these files will lie; the path '' is a file alone."""
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         """Begin to write a file in parts of so many bytes, or go on by `memory`, what an earlier writer left in it."""
 
-    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, Given]) -> None:
+    def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         """All files of a folder are there: say so, where the store has to be told."""
 
 
-def find(location: str) -> Store:
+def find_store(location: str) -> Store:
     """The store of a location."""
     kind = scheme(location)
     if kind == "file":
-        from clew.storage.local_disk import Disk
+        from clew.storage.local_disk import LocalDisk
 
-        return Disk()
+        return LocalDisk()
     if kind == "s3":
-        from clew.storage.s3 import S3
+        from clew.storage.s3 import S3Store
 
-        return S3()
+        return S3Store()
     if kind == "root":
-        from clew.storage.xrootd import Xrootd
+        from clew.storage.xrootd import XrootdStore
 
-        return Xrootd()
+        return XrootdStore()
     if kind == "rucio":
-        from clew.storage.rucio import Rucio
+        from clew.storage.rucio import RucioStore
 
-        return Rucio()
-    from clew.storage.fsspec_store import Plain
+        return RucioStore()
+    from clew.storage.fsspec_store import FsspecStore
 
-    return Plain()
+    return FsspecStore()

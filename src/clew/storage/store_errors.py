@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from clew.errors import DataError
-from clew.storage.locations import is_url, masked, scheme
+from clew.storage.locations import is_url, mask_secrets, scheme
 
 
-class GoneError(DataError):
+class StoreUnavailableError(DataError):
     """A store does not answer, for now: trying again may help."""
 
 
-class MismatchError(DataError):
+class ChecksumMismatchError(DataError):
     """Bytes that are not those that were sent."""
 
 
@@ -49,7 +49,7 @@ _RULES: tuple[tuple[str, str], ...] = (
 )
 
 
-def kind_of(error: BaseException) -> str:
+def error_kind(error: BaseException) -> str:
     """One of: credentials, denied, missing, bucket, did, scope, rse, full, gone; or nothing where it is not known."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return "full"
@@ -69,9 +69,9 @@ def kind_of(error: BaseException) -> str:
     return "gone" if isinstance(error, (ConnectionError, TimeoutError)) else ""
 
 
-def told(error: BaseException, location: str, act: str = "read") -> DataError:
+def storage_error(error: BaseException, location: str, act: str = "read") -> DataError:
     """The line for an error that came up while a location was read or written."""
-    kind = kind_of(error)
+    kind = error_kind(error)
     store = scheme(location)
     hints = {
         "credentials": f"wrong credentials; {_CREDENTIALS.get(store, 'check those of this store')}",
@@ -86,12 +86,12 @@ def told(error: BaseException, location: str, act: str = "read") -> DataError:
     }
     own = getattr(error, "strerror", None) or str(error) or type(error).__name__
     reason = hints.get(kind, own) if is_url(location) or kind in ("missing", "full") else own
-    raised = GoneError if kind == "gone" else DataError
-    return raised(f"{masked(location)}: cannot be {act} ({masked(str(reason))})")
+    raised = StoreUnavailableError if kind == "gone" else DataError
+    return raised(f"{mask_secrets(location)}: cannot be {act} ({mask_secrets(str(reason))})")
 
 
 @contextmanager
-def telling(location: str, act: str = "read") -> Iterator[None]:
+def one_line_errors(location: str, act: str = "read") -> Iterator[None]:
     """Whatever goes wrong inside as one line; what a store's client raises is its own affair, so all of it counts."""
     try:
         yield
@@ -100,4 +100,4 @@ def telling(location: str, act: str = "read") -> Iterator[None]:
     except Exception as error:
         if not is_url(location) and not isinstance(error, (OSError, ValueError)):
             raise
-        raise told(error, location, act) from error
+        raise storage_error(error, location, act) from error

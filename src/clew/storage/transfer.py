@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import shutil
@@ -22,13 +21,14 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from clew.core.file_lock import hold_lock
 from clew.errors import DataError
-from clew.storage import locations
 from clew.storage import store as stores
-from clew.storage.checksums import Arriving, checks, compare, given, worth
-from clew.storage.store import Given, Held, Store
-from clew.storage.store_errors import GoneError, MismatchError, telling
-from clew.storage.transfer_state import Note, cache_folder
+from clew.storage.checksums import DownloadChecksums, check_download, file_checksums, local_file, needed_checksums
+from clew.storage.locations import base_name, is_url, local_path, mask_secrets, scheme
+from clew.storage.store import LocalFile, Store, StoredFile
+from clew.storage.store_errors import ChecksumMismatchError, StoreUnavailableError, one_line_errors
+from clew.storage.transfer_state import TransferState, cache_folder
 
 PART = 8 << 20
 WORKERS = 8
@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 @dataclass
-class Progress:
+class TransferProgress:
     """How far a transfer is, in bytes."""
 
     total: int = 0
@@ -62,12 +62,17 @@ class Progress:
         return (time.monotonic() - self.begun) * (self.total - self.done) / moved if moved > 0 else None
 
 
-Watch = Callable[[Progress], None]
+ProgressCallback = Callable[[TransferProgress], None]
 
 
 def copy(
-    source: str | Path, target: str | Path, *, watch: Watch | None = None, replace: bool = False, workers: int = WORKERS
-) -> Progress:
+    source: str | Path,
+    target: str | Path,
+    *,
+    watch: ProgressCallback | None = None,
+    replace: bool = False,
+    workers: int = WORKERS,
+) -> TransferProgress:
     """Copy a file or a folder between any two places; what is there already with the same content is left alone.
 
     Called again after it was cut, it goes on where it was. Every file is compared by checksum before it gets its name.
@@ -78,30 +83,30 @@ def copy(
         GoneError: a server does not answer.
     """
     start, end = str(source), str(target)
-    if locations.is_url(start) and locations.is_url(end):
+    if is_url(start) and is_url(end):
         with tempfile.TemporaryDirectory(dir=_made(cache_folder() / "transfers")) as between:
-            passing = str(Path(between) / locations.last(start))
+            passing = str(Path(between) / base_name(start))
             copy(start, passing, workers=workers)
             return copy(passing, end, watch=watch, replace=replace, workers=workers)
     work = _Work(watch or (lambda _: None), workers, replace)
-    return work.put(locations.local(start), end) if locations.is_url(end) else work.get(start, locations.local(end))
+    return work.put(local_path(start), end) if is_url(end) else work.get(start, local_path(end))
 
 
 class _Work:
     """One transfer: what both directions share."""
 
-    def __init__(self, watch: Watch, workers: int, replace: bool) -> None:
+    def __init__(self, watch: ProgressCallback, workers: int, replace: bool) -> None:
         self._watch, self._replace, self._workers = watch, replace, workers
-        self._lock, self._state = threading.Lock(), Progress()
+        self._lock, self._state = threading.Lock(), TransferProgress()
 
-    def get(self, source: str, target: Path) -> Progress:
-        with telling(source):
-            store = stores.find(source)
+    def get(self, source: str, target: Path) -> TransferProgress:
+        with one_line_errors(source):
+            store = stores.find_store(source)
             found = _persist(lambda: store.files(source), source)
         if not found:
-            raise DataError(f"{locations.masked(source)}: {_nothing(source)}")
+            raise DataError(f"{mask_secrets(source)}: {_nothing(source)}")
         if target.is_dir() and "" in found:
-            target = target / locations.last(source)
+            target = target / base_name(source)
         _check_inside(found, source)
         self._begin({name: held.size for name, held in found.items()})
         for stage in _stages(found):
@@ -111,28 +116,28 @@ class _Work:
             )
         return self._state
 
-    def put(self, source: Path, target: str) -> Progress:
-        with telling(str(source)):
-            held = stores.find("").files(str(source))
+    def put(self, source: Path, target: str) -> TransferProgress:
+        with one_line_errors(str(source)):
+            held = stores.find_store("").files(str(source))
             with ThreadPoolExecutor(_HASHERS) as pool:
-                wanted = stores.find(target).wants
-                made = pool.map(lambda each: given(Path(each.location), wanted), held.values())
+                wanted = stores.find_store(target).wants
+                made = pool.map(lambda each: local_file(Path(each.location), wanted), held.values())
                 files = dict(zip(held, made, strict=True))
         if not files:
             raise DataError(f"{source}: no such file, or an empty folder")
         if "" in files and target.endswith("/"):
             target += source.name
-        with telling(target, "written"):
-            store = stores.find(target)
+        with one_line_errors(target, "written"):
+            store = stores.find_store(target)
             targets = store.targets(target, files)
             there = _persist(lambda: store.files(target), target, "written")
         self._begin({name: each.size for name, each in files.items()})
         for stage in _stages(files):
-            with telling(target, "written"):
+            with one_line_errors(target, "written"):
                 self._each(
                     stage, lambda name, pool: self._upload(store, files[name], targets[name], there.get(name), pool)
                 )
-        with telling(target, "written"):
+        with one_line_errors(target, "written"):
             _persist(lambda: store.publish(target, targets, files), target, "written")
         return self._state
 
@@ -148,7 +153,7 @@ class _Work:
                 raise
 
     def _begin(self, sizes: Mapping[str, int]) -> None:
-        self._state = Progress(sum(sizes.values()), files=len(sizes))
+        self._state = TransferProgress(sum(sizes.values()), files=len(sizes))
         self._watch(self._state)
 
     def _moved(self, count: int, *, resumed: bool = False) -> None:
@@ -162,11 +167,11 @@ class _Work:
             self._state.same += 1
         self._moved(size, resumed=True)
 
-    def _download(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
-        with telling(str(path), "written"):  # what goes wrong with the store has been told before it comes here
+    def _download(self, store: Store, held: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
+        with one_line_errors(str(path), "written"):  # what goes wrong with the store has been told before it comes here
             self._fetch(store, held, path, pool)
 
-    def _fetch(self, store: Store, held: Held, path: Path, pool: ThreadPoolExecutor) -> None:
+    def _fetch(self, store: Store, held: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
         self._state.name = path.name
         if path.exists():
             if _same_content(store, held, path):
@@ -177,14 +182,19 @@ class _Work:
         path.parent.mkdir(parents=True, exist_ok=True)
         draft, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
         with _alone(draft, held.location) as stream:
-            about = {"source": locations.masked(held.location), "size": held.size, "token": held.token, "part": part}
-            note = Note(path.with_name(f".{path.name}.clew-part.json"), about)
+            about = {
+                "source": mask_secrets(held.location),
+                "size": held.size,
+                "token": held.token,
+                "part": part,
+            }
+            note = TransferState(path.with_name(f".{path.name}.clew-part.json"), about)
             if not note.parts or draft.stat().st_size != held.size:
                 note.drop()
                 _reserve(stream, held.size, draft)
 
             known = pool.submit(_persist, lambda: store.checks(held), held.location)
-            arriving = Arriving(stream, held.size, part, known)
+            arriving = DownloadChecksums(stream, held.size, part, known)
 
             def fetch(number: int) -> int:
                 start, stop = number * part, min((number + 1) * part, held.size)
@@ -194,30 +204,32 @@ class _Work:
 
             self._parts(note, held.size, part, fetch, pool, arriving.follow)
             try:
-                compare(known.result(), arriving.found(), held)
-            except MismatchError:
+                check_download(known.result(), arriving.found(), held)
+            except ChecksumMismatchError:
                 note.drop()
                 draft.unlink()
                 raise
             draft.replace(path)
             note.drop()
 
-    def _upload(self, store: Store, source: Given, target: str, there: Held | None, pool: ThreadPoolExecutor) -> None:
+    def _upload(
+        self, store: Store, source: LocalFile, target: str, there: StoredFile | None, pool: ThreadPoolExecutor
+    ) -> None:
         self._state.name = source.path.name
         if there is not None:
             if _same_content(store, there, source.path, source):
                 self._same(source.size)
                 return
             if not self._replace:
-                raise DataError(f"{locations.masked(target)} holds something else; use --replace, or another name")
+                raise DataError(f"{mask_secrets(target)} holds something else; use --replace, or another name")
         part = part_size(source.size)
-        about = {"target": locations.masked(target), "sha256": source.sha256, "part": part}
+        about = {"target": mask_secrets(target), "sha256": source.sha256, "part": part}
         name = hashlib.sha256(f"{target} {source.sha256}".encode()).hexdigest()[:32]
-        note = Note(cache_folder() / "transfers" / f"{name}.json", about)
+        note = TransferState(cache_folder() / "transfers" / f"{name}.json", about)
         resumed = sum(min(part, source.size - number * part) for number in note.parts)
         try:
             self._send(store, source, target, note, part, pool)
-        except GoneError:
+        except StoreUnavailableError:
             raise
         except DataError:
             note.drop()
@@ -227,7 +239,9 @@ class _Work:
             self._send(store, source, target, note, part, pool)
         note.drop()
 
-    def _send(self, store: Store, source: Given, target: str, note: Note, part: int, pool: ThreadPoolExecutor) -> None:
+    def _send(
+        self, store: Store, source: LocalFile, target: str, note: TransferState, part: int, pool: ThreadPoolExecutor
+    ) -> None:
         writer = _persist(lambda: store.writer(target, source, note.memory, part), target, "written")
         note.save()
 
@@ -239,9 +253,9 @@ class _Work:
 
         try:
             self._parts(note, source.size, part, send, pool)
-            with telling(target, "written"):
+            with one_line_errors(target, "written"):
                 writer.close(note.parts)
-        except GoneError:
+        except StoreUnavailableError:
             raise
         except DataError:
             with contextlib.suppress(Exception):  # the store may be as full, or as closed, to this
@@ -250,7 +264,7 @@ class _Work:
 
     def _parts(
         self,
-        note: Note,
+        note: TransferState,
         size: int,
         part: int,
         move: Callable[[int], Any],
@@ -283,13 +297,13 @@ def _check_inside(names: Iterable[str], source: str) -> None:
     """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
-            raise DataError(f"{locations.masked(source)}: has a file called '{name}', which leads out of the folder")
+            raise DataError(f"{mask_secrets(source)}: has a file called '{name}', which leads out of the folder")
 
 
-def _read(store: Store, held: Held, start: int, stop: int) -> bytes:
+def _read(store: Store, held: StoredFile, start: int, stop: int) -> bytes:
     data = store.read(held, start, stop)
     if len(data) != stop - start:
-        raise GoneError(f"{locations.masked(held.location)}: the server sent only a part; try again")
+        raise StoreUnavailableError(f"{mask_secrets(held.location)}: the server sent only a part; try again")
     return data
 
 
@@ -298,13 +312,15 @@ def part_size(size: int) -> int:
     return max(PART, -(-size // _MOST_PARTS >> 20) + 1 << 20) if size > PART * _MOST_PARTS else PART
 
 
-def _same_content(store: Store, held: Held, path: Path, mine: Given | None = None) -> bool:
+def _same_content(store: Store, held: StoredFile, path: Path, mine: LocalFile | None = None) -> bool:
     """Whether a file here is that of a store: by checksum, or byte for byte where the store has none."""
     if path.stat().st_size != held.size:
         return False
     known = _persist(lambda: store.checks(held), held.location)
     if known:
-        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or checks(path, worth(known))
+        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or file_checksums(
+            path, needed_checksums(known)
+        )
         return all(known[name] == value for name, value in ours.items())
     part = part_size(held.size)
     with path.open("rb") as stream:
@@ -324,9 +340,9 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
     """Do it, again if the server does not answer, with longer and longer pauses."""
     for attempt in range(_TRIES):
         try:
-            with telling(location, what):
+            with one_line_errors(location, what):
                 return act()
-        except GoneError:
+        except StoreUnavailableError:
             if attempt == _TRIES - 1:
                 raise
             time.sleep(0.5 * 2**attempt)
@@ -336,15 +352,12 @@ def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
 @contextlib.contextmanager
 def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
     """The file of parts, held against others who get the same."""
-    with path.open("a+b") as stream:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(hold_lock(path, timeout=0, required=False))
         except BlockingIOError:
-            raise DataError(f"{locations.masked(location)}: another process is getting it to the same place") from None
-        except OSError:  # a file system without locks
-            pass
-        with path.open("r+b") as both:
-            yield both
+            raise DataError(f"{mask_secrets(location)}: another process is getting it to the same place") from None
+        yield stack.enter_context(path.open("r+b"))
 
 
 def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
@@ -364,7 +377,7 @@ def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
 
 
 def _nothing(location: str) -> str:
-    return "no such DID" if locations.scheme(location) == "rucio" else "nothing there"
+    return "no such DID" if scheme(location) == "rucio" else "nothing there"
 
 
 def _made(folder: Path) -> Path:

@@ -24,7 +24,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clew"
 
 
-class Note:
+class TransferState:
     """The parts of one file that are there. One about anything else is as good as none."""
 
     def __init__(self, path: Path, about: Mapping[str, Any]) -> None:

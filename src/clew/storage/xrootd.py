@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from clew.storage.fsspec_store import Plain
-from clew.storage.store import Given, Held, Writer
-from clew.storage.store_errors import MismatchError, kind_of
+from clew.storage.fsspec_store import FsspecStore
+from clew.storage.store import LocalFile, StoredFile, StoreWriter
+from clew.storage.store_errors import ChecksumMismatchError, error_kind
 
 _PATIENCE = {
     "XRD_CONNECTIONWINDOW": "5",
@@ -28,7 +28,7 @@ _PATIENCE = {
 _BLOCK = 1 << 23
 
 
-class Xrootd(Plain):
+class XrootdStore(FsspecStore):
     """By fsspec-xrootd, and the client's own calls for writing."""
 
     wants = ("sha256", "adler32")
@@ -39,7 +39,7 @@ class Xrootd(Plain):
         system.dircache.clear()  # it would never look again
         return system, path
 
-    def files(self, location: str) -> dict[str, Held]:
+    def files(self, location: str) -> dict[str, StoredFile]:
         system, path = self.open(location)
         try:
             info = system.info(path)
@@ -49,7 +49,7 @@ class Xrootd(Plain):
             raise
         return {"": self._held(location, info)} if info["type"] == "file" else super().files(location)
 
-    def read(self, held: Held, start: int, stop: int) -> bytes:
+    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
         """By a file of its own each time: one that has lost its server is of no use to anybody."""
         self.open(held.location)
         from XRootD import client
@@ -61,7 +61,7 @@ class Xrootd(Plain):
         file.close()
         return bytes(data)
 
-    def checks(self, held: Held) -> Mapping[str, str]:
+    def checks(self, held: StoredFile) -> Mapping[str, str]:
         system, path = self.open(held.location)
         try:
             algorithm, value = system.checksum(path.partition("?")[0])
@@ -71,7 +71,7 @@ class Xrootd(Plain):
             raise
         return {algorithm: value.zfill(8)}
 
-    def writer(self, location: str, given: Given, memory: dict[str, Any], part: int) -> Writer:
+    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         self.open(location)
         return _Writer(self, location, given, memory)
 
@@ -79,7 +79,7 @@ class Xrootd(Plain):
 class _Writer:
     """A file beside its place, renamed when the server's checksum is that of the original."""
 
-    def __init__(self, store: Xrootd, location: str, given: Given, memory: dict[str, Any]) -> None:
+    def __init__(self, store: XrootdStore, location: str, given: LocalFile, memory: dict[str, Any]) -> None:
         from XRootD.client.flags import OpenFlags
 
         self._store, self._location, self._given = store, location, given
@@ -110,7 +110,7 @@ class _Writer:
             self._file = None
             raise ConnectionError("Connection error") from None
         except OSError as error:
-            if kind_of(error) == "gone":
+            if error_kind(error) == "gone":
                 self._file = None
             raise
         return len(data)
@@ -119,10 +119,10 @@ class _Writer:
         if self._file is not None:
             _check(self._file.close()[0])
         system, partial = self._store.open(self._partial)
-        theirs = self._store.checks(Held(self._partial, self._given.size)).get("adler32") or self._read_back()
+        theirs = self._store.checks(StoredFile(self._partial, self._given.size)).get("adler32") or self._read_back()
         if theirs != self._given.adler32:
             system.rm_file(partial.partition("?")[0])
-            raise MismatchError(f"{self._location}: checksum mismatch after writing; try again")
+            raise ChecksumMismatchError(f"{self._location}: checksum mismatch after writing; try again")
         target = system._strip_protocol(self._location).partition("?")[0]
         _check(system._myclient.mv(partial.partition("?")[0], target)[0])
 
@@ -134,7 +134,7 @@ class _Writer:
 
     def _read_back(self) -> str:
         """Where the server does not know its checksums."""
-        value, held = 1, Held(self._partial, self._given.size)
+        value, held = 1, StoredFile(self._partial, self._given.size)
         for start in range(0, held.size, _BLOCK):
             value = zlib.adler32(self._store.read(held, start, min(start + _BLOCK, held.size)), value)
         return f"{value:08x}"

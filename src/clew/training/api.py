@@ -78,7 +78,7 @@ def train(
     below = to_data(config) if config else work.defaults.get("train", {})
     given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
     named = str(given.data.get("dataset", "dataset"))
-    given.data["dataset"] = named if storage.is_url(named) else str(storage.local(named).absolute())
+    given.data["dataset"] = named if storage.is_url(named) else str(storage.local_path(named).absolute())
     output, given.data["store"] = _output(output, given.data.get("store"))
     chosen = team.sized(validate(TrainConfig, given))
     if chosen.workers > 1 and not work.location and type(work).__module__ == "__main__":
@@ -106,9 +106,9 @@ def _output(output: str | Path | None, store: Any) -> tuple[str | Path | None, A
     if output is None or not storage.is_url(str(output)):
         return output, store
     if store is not None:
-        raise ConfigError(f"--output {storage.masked(str(output))} stores the run; leave out train.store")
-    name = storage.last(str(output))
-    return RUNS / name, {"to": storage.parent(str(output)), "what": ["all"], "name": name}
+        raise ConfigError(f"--output {storage.mask_secrets(str(output))} stores the run; leave out train.store")
+    name = storage.base_name(str(output))
+    return RUNS / name, {"to": storage.parent_location(str(output)), "what": ["all"], "name": name}
 
 
 def _stored(run: Run, config: TrainConfig, team: Team) -> Run:
@@ -116,12 +116,12 @@ def _stored(run: Run, config: TrainConfig, team: Team) -> Run:
     if config.store is not None and team.here.rank == 0:
         wish = config.store
         try:
-            models.keep(run, wish.to, wish.what, name=wish.name)
+            models.store_model(run, wish.to, wish.what, name=wish.name)
         except Exception as error:
             name = f" --name {wish.name}" if wish.name else ""
             what = "".join(f" --what {part}" for part in wish.what)
             again = f"clew model put {run.path} {wish.to}{name}{what}"
-            told = f"the run is whole, but was not stored: {storage.masked(str(error))}; try again with: {again}"
+            told = f"the run is whole, but was not stored: {storage.mask_secrets(str(error))}; try again with: {again}"
             with run.writer("store") as writer:
                 writer.write("note", message=told)
             warnings.warn(told, stacklevel=3)
@@ -175,7 +175,7 @@ def resume(
     """
     from clew.training.run_recipe import recipe_of
 
-    run = run if isinstance(run, Run) else models.opened(run, runs=RUNS)
+    run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
     work, config = recipe_of(run, recipe)
     team = Team.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}

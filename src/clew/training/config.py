@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from clew.core.config import Section
-from clew.storage.locations import masked
+from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
 from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTraits, names_with
 
@@ -231,7 +231,7 @@ class TrainConfig(Section):
 
     @model_validator(mode="after")
     def _check_combination(self) -> TrainConfig:
-        if masked(self.dataset) != self.dataset:
+        if mask_secrets(self.dataset) != self.dataset:
             raise ValueError(
                 "dataset contains a password or token, and settings are saved with the run; use the environment"
             )

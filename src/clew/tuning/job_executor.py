@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from clew.core.config import to_yaml
 from clew.core.files import write_text
+from clew.core.log_tail import last_message
 from clew.errors import ClewError, ConfigError
 from clew.jobs.launchers.launcher import (
     ANYWHERE,
@@ -332,6 +333,4 @@ def _killed(job: LaunchedJob | None) -> bool:
 def _last_words(job: LaunchedJob | None) -> str:
     """The last line that a job printed."""
     logs = [] if job is None else sorted(Path(job.folder).glob("**/log.txt"))
-    lines = [line for log in reversed(logs) for line in log.read_text(errors="replace").strip().splitlines()]
-    told = [line for line in lines if not line.startswith("Run it again with --debug")]
-    return told[-1].removeprefix("clew: ") if told else "it ended without a word"
+    return last_message(*reversed(logs))

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 
 from clew.core.background import repeated
-from clew.core.file_lock import alive, identity
 from clew.core.files import write_text
+from clew.core.process import is_identity_running, process_identity
 from clew.tuning.folder import StudyFolder
 
 _BEAT = 2.0
@@ -24,7 +24,7 @@ _BEAT = 2.0
 @contextlib.contextmanager
 def present(file: Path) -> Iterator[None]:
     """Be seen by others while the block runs."""
-    write_text(file, json.dumps({"process": identity(), "since": time.time()}))
+    write_text(file, json.dumps({"process": process_identity(), "since": time.time()}))
 
     def beat() -> None:
         with contextlib.suppress(OSError):
@@ -43,7 +43,7 @@ def lives(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> 
         told, stamp = json.loads(file.read_text()), file.stat().st_mtime
     except FileNotFoundError:
         return False
-    if not alive(told["process"]):
+    if not is_identity_running(told["process"]):
         return False
     if seen.get(file.name, (None,))[0] != stamp:
         seen[file.name] = (stamp, time.monotonic())

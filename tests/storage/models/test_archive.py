@@ -20,11 +20,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path: Path) -> None:
-    place = models.keep(run, str(tmp_path / "models"), ("model", "plots", "report"))
-    (found,) = models.find(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
+    place = models.store_model(run, str(tmp_path / "models"), ("model", "plots", "report"))
+    (found,) = models.find_models(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
     assert found.location == place
     assert found.facts["dataset_key"] == dataset.manifest.key and found.facts["metric"] == "loss"
-    brought = models.bring(place, tmp_path / "model")
+    brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
     assert (tmp_path / "model" / "report.html").exists()
     judged = clew.evaluate(brought, data=dataset)
@@ -35,43 +35,43 @@ def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path:
 
 
 def test_the_numbers_are_those_of_the_best_validation(run: Run, tmp_path: Path) -> None:
-    models.keep(run, str(tmp_path / "models"))
-    (found,) = models.find(str(tmp_path / "models"))
+    models.store_model(run, str(tmp_path / "models"))
+    (found,) = models.find_models(str(tmp_path / "models"))
     losses = [record["metrics"]["loss"] for record in run.records(kind="validation")]
     assert found.facts["val_loss"] == min(losses)
-    assert models.find(str(tmp_path / "models"), f"val_loss < {min(losses)}") == []
+    assert models.find_models(str(tmp_path / "models"), f"val_loss < {min(losses)}") == []
 
 
 def test_keeping_again_adds_what_is_new(run_copy: Run, tmp_path: Path) -> None:
-    first = models.keep(run_copy, str(tmp_path / "models"))
-    assert models.keep(run_copy, str(tmp_path / "models"), ("model", "plots")) == first
+    first = models.store_model(run_copy, str(tmp_path / "models"))
+    assert models.store_model(run_copy, str(tmp_path / "models"), ("model", "plots")) == first
     assert (Path(first) / "plots").is_dir()
-    assert len(models.find(str(tmp_path / "models"))) == 1
+    assert len(models.find_models(str(tmp_path / "models"))) == 1
 
 
 def test_a_model_that_was_brought_keeps_what_was_known(run: Run, dataset: Dataset, tmp_path: Path) -> None:
-    place = models.keep(run, str(tmp_path / "models"))
-    brought = models.bring(place, tmp_path / "model")
+    place = models.store_model(run, str(tmp_path / "models"))
+    brought = models.fetch_model(place, tmp_path / "model")
     clew.evaluate(brought, data=dataset, split="val", name="mine")
-    models.keep(brought, str(tmp_path / "models"), name=Path(place).name)
-    (found,) = models.find(str(tmp_path / "models"), "mine_loss < 100")
+    models.store_model(brought, str(tmp_path / "models"), name=Path(place).name)
+    (found,) = models.find_models(str(tmp_path / "models"), "mine_loss < 100")
     assert found.facts["val_loss"] > 0
 
 
 def test_a_condition_that_cannot_be_is_told(run: Run, tmp_path: Path) -> None:
-    models.keep(run, str(tmp_path / "models"))
+    models.store_model(run, str(tmp_path / "models"))
     with pytest.raises(ConfigError, match=r"no model has a number 'val_los'; did you mean 'val_loss'\?"):
-        models.find(str(tmp_path / "models"), "val_los < 1")
+        models.find_models(str(tmp_path / "models"), "val_los < 1")
     with pytest.raises(DataError, match="no such folder"):
-        models.find(str(tmp_path / "none"))
+        models.find_models(str(tmp_path / "none"))
 
 
 def test_an_altered_model_is_refused(run: Run, tmp_path: Path) -> None:
-    place = Path(models.keep(run, str(tmp_path / "models")))
+    place = Path(models.store_model(run, str(tmp_path / "models")))
     weights = place / "checkpoints" / "best.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
     with pytest.raises(DataError, match=r"best.safetensors: not what was stored \(checksum mismatch\)"):
-        models.bring(str(place), tmp_path / "model")
+        models.fetch_model(str(place), tmp_path / "model")
 
 
 def test_the_hash_of_settings_does_not_depend_on_places(run_copy: Run) -> None:
@@ -87,7 +87,7 @@ def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
         "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
     )
     run = clew.train(small.recipe, dataset, small.train, output=tmp_path / "run")
-    (found,) = models.find(str(tmp_path / "models"))
+    (found,) = models.find_models(str(tmp_path / "models"))
     kept = Path(found.location)
     assert (kept / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
     assert (kept / "report.html").exists()

@@ -12,7 +12,7 @@ from clew.errors import ConfigError
 
 if TYPE_CHECKING:
     from clew.data.prepare.stage_cache import Cache
-    from clew.storage import Inputs
+    from clew.storage import InputCache
 
 app = typer.Typer(
     help="What prepare has computed, and copies of inputs from stores: list, size, limit, prune.", no_args_is_help=True
@@ -108,10 +108,10 @@ def _open(folder: Path | None) -> Cache:
     return Cache(folder or cache_folder())
 
 
-def _inputs(folder: Path | None) -> Inputs:
-    from clew.storage import Inputs
+def _inputs(folder: Path | None) -> InputCache:
+    from clew.storage import InputCache
 
-    return Inputs(folder)
+    return InputCache(folder)
 
 
 def _age(seconds: float) -> str:

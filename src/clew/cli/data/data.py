@@ -115,7 +115,7 @@ def get(
     """
     from clew import storage
 
-    _copy(source, target or storage.last(source), replace=replace, workers=workers)
+    _copy(source, target or storage.base_name(source), replace=replace, workers=workers)
 
 
 @app.command()
@@ -142,4 +142,4 @@ def _copy(source: str, target: str, *, replace: bool, workers: int) -> None:
     begun = time.perf_counter()
     with moving("copy") as show:
         done = storage.copy(source, target, watch=show, replace=replace, workers=workers)
-    console.print(f"{bold(storage.masked(target))}: {told(done, time.perf_counter() - begun)}")
+    console.print(f"{bold(storage.mask_secrets(target))}: {told(done, time.perf_counter() - begun)}")

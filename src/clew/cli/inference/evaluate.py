@@ -58,7 +58,7 @@ def evaluate(
     from clew.storage import models
 
     with moving("get") as watch:
-        opened = models.opened(run, watch=watch)
+        opened = models.open_run(run, watch=watch)
     from clew.inference.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
 
     place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
@@ -85,8 +85,8 @@ def evaluate(
     console.print(f"report: {bold(report)}")
     if storage.is_url(run):
         with moving("put") as watch:
-            models.keep(opened, storage.parent(run), ("all",), name=storage.last(run), watch=watch)
-        console.print(f"{bold(storage.masked(run))}: has it too")
+            models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
+        console.print(f"{bold(storage.mask_secrets(run))}: has it too")
 
 
 def show(result: Evaluation) -> None:

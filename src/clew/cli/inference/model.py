@@ -13,7 +13,7 @@ from clew.cli.transfer_progress import moving
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from clew.storage.models import Found
+    from clew.storage.models import StoredModel
 
 app = typer.Typer(help="Models in a store: find, get, put.", no_args_is_help=True)
 _METRICS = 4
@@ -37,7 +37,7 @@ def find(
     """
     from clew.storage import models
 
-    found = models.find(place, where)
+    found = models.find_models(place, where)
     if sort is not None:
         found = _sorted(found, sort)
     if json:
@@ -65,9 +65,9 @@ def get(
     from clew import storage
     from clew.storage import models
 
-    target = output or Path("runs") / storage.last(location)
+    target = output or Path("runs") / storage.base_name(location)
     with moving("get") as show:
-        run = models.bring(location, target, watch=show)
+        run = models.fetch_model(location, target, watch=show)
     console.print(f"{bold(run.path)}: checked. Next: {program()} evaluate {bold(run.path)}")
 
 
@@ -96,18 +96,18 @@ def put(
     asked = {"to": to, "name": name, **({"what": what} if what else {})}
     wish = validate(StoreConfig, Document(asked, source="clew model put"))
     with moving("put") as show:
-        place = models.keep(Run.open(run), wish.to, wish.what, name=wish.name, watch=show)
+        place = models.store_model(Run.open(run), wish.to, wish.what, name=wish.name, watch=show)
     console.print(f"{bold(place)}: stored")
 
 
-def _sorted(found: list[Found], name: str) -> list[Found]:
+def _sorted(found: list[StoredModel], name: str) -> list[StoredModel]:
     known = {key for each in found for key, value in each.facts.items() if isinstance(value, (int, float))}
     if found and name not in known:
         raise ConfigError(f"--sort {name}: no model has a number of that name{nearest(name, known)}")
     return sorted(found, key=lambda each: (name not in each.facts, each.facts.get(name, 0)))
 
 
-def _show(found: list[Found], first: str | None) -> None:
+def _show(found: list[StoredModel], first: str | None) -> None:
     names = dict.fromkeys(key for each in found for key, value in each.facts.items() if isinstance(value, float))
     ordered = sorted(names, key=lambda name: (name != first, not name.startswith("val_")))[:_METRICS]
     columns = [Column("model", [each.location for each in found])]

@@ -146,13 +146,14 @@ def _before(sent: SubmittedJob) -> list[SubmittedJob]:
 
 
 def _last_words(log: Path) -> str:
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in lines]  # how bash calls a rank's shell
-    kept = [line for line in lines if not line.startswith(("Run it again with --debug", "srun: ", "slurmstepd"))]
+    from clew.core.log_tail import NO_MESSAGE, log_lines, without_prefix
+
+    lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in log_lines(log)]  # how bash calls a rank's shell
+    kept = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
     own = [line for line in kept if line.startswith("clew: ")]  # those it took with it may speak after it
     ranks = [line for line in own if line.startswith("clew: rank ")]
     told = [line for line in own if line not in ranks] or ranks[:1] or kept  # the first that died took the others along
-    return told[-1].strip().removeprefix("clew: ") if told else "it ended without a word"
+    return without_prefix(told[-1]) if told else NO_MESSAGE
 
 
 def _code(sent: SubmittedJob) -> int:

@@ -274,12 +274,13 @@ def _begun(path: Path) -> bool:
 def _detach(what: str, output: str | None, resume: str | None) -> None:
     """Start the same command as a job of its own, and wait until its run is there."""
     from clew import storage
+    from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
     from clew.runs.folder import next_name
 
     named = resume or output or str(next_name(Path("runs"), Path(what).stem))
-    run = Run(Path("runs", storage.last(named)) if storage.is_url(named) else Path(named))
+    run = Run(Path("runs", storage.base_name(named)) if storage.is_url(named) else Path(named))
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     if resume is None and output is None:
         arguments += ["--output", str(run.path)]
@@ -290,8 +291,7 @@ def _detach(what: str, output: str | None, resume: str | None) -> None:
     job = launcher.start(arguments, folder=folder)
     while len(list(run.records())) <= known:
         if launcher.state(job) in END_STATES:
-            last = (job.log.read_text().strip().splitlines() or ["it ended without a word"])[-1]
-            raise RunError(f"the job did not begin: {last.removeprefix('clew: ')} (see {job.log})")
+            raise RunError(f"the job did not begin: {last_message(job.log)} (see {job.log})")
         time.sleep(0.1)
     again = f"{program()} runs"
     console.print(f"{bold(run.path)} runs in the background; it prints to {bold(job.log)}")
@@ -316,4 +316,4 @@ def _resume(
 
     asked: dict[str, Any] = {"workers": workers, "time_limit_minutes": minutes}
     given = {key: value for key, value in asked.items() if value is not None}
-    return resume(models.opened(name), begun=begun, lease=lease, again=again, **given)
+    return resume(models.open_run(name), begun=begun, lease=lease, again=again, **given)

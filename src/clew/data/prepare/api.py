@@ -75,7 +75,7 @@ def prepare(
     plan = Plan(recipe, config, settings, verify=verify)
     if storage.is_url(plan.config.output):
         return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
-    output = storage.local(plan.config.output)
+    output = storage.local_path(plan.config.output)
     if _usable(output, plan.key, replace=replace, verify=verify):
         return Dataset(output)
     open_executor, width = factory(plan.config.executor, _workers(plan))
@@ -100,7 +100,7 @@ def _to_store(plan: Plan, *, replace: bool, **options: Any) -> Dataset:
     if there == plan.key and not options["verify"]:
         return Dataset(place)
     if there and there != plan.key and not replace:
-        raise DataError(f"{storage.masked(place)} holds another dataset; name another --output, or use --replace")
+        raise DataError(f"{storage.mask_secrets(place)} holds another dataset; name another --output, or use --replace")
     here = plan.cache.folder / "outputs" / plan.key
     try:
         made = prepare(plan.recipe, plan.config.model_copy(update={"output": str(here)}), replace=True, **options)
@@ -117,7 +117,7 @@ def _key_at(location: str) -> str:
     """The key of the dataset at a place; empty where there is none."""
     try:
         return str(json.loads(storage.read(location, MANIFEST))["key"])
-    except storage.GoneError:
+    except storage.StoreUnavailableError:
         raise
     except (DataError, ValueError, KeyError):
         return ""
@@ -190,8 +190,8 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     if storage.is_url(output):
         there = _key_at(output)
         state = "not there" if not there else "up to date" if there == plan.key else "of something else"
-    elif (storage.local(output) / MANIFEST).exists():
-        state = "up to date" if Dataset(storage.local(output)).manifest.key == plan.key else "of something else"
+    elif (storage.local_path(output) / MANIFEST).exists():
+        state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "of something else"
     transforms = plan.fitted_before()
     parts = plan.parts(transforms)
     keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.core.config import to_data
+from clew.core.file_lock import hold_lock
 from clew.core.files import atomic, sha256
 from clew.data.dataset.manifest import LENGTHS, Dataset, Input, Manifest, Shard
 from clew.data.prepare.config import PrepareConfig
@@ -28,7 +28,7 @@ from clew.data.transforms import Transform
 from clew.errors import DataError
 from clew.recipe import Recipe
 from clew.runs.environment import versions
-from clew.storage import masked
+from clew.storage import mask_secrets
 
 Rows = NDArray[np.int64]
 
@@ -51,9 +51,7 @@ class Assembly:
             raise DataError(f"{self.output}: cannot be made ({error.strerror})") from error
         self._sweep()
         self.folder = Path(tempfile.mkdtemp(prefix=f".{self.output.name}-", suffix=".partial", dir=self.output.parent))
-        lock = self._stack.enter_context((self.folder / ".lock").open("w"))
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        self._stack.enter_context(hold_lock(self.folder / ".lock", required=False))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -72,7 +70,7 @@ class Assembly:
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
             Input(
-                name=masked(Path(s.location).name),
+                name=mask_secrets(Path(s.location).name),
                 bytes=s.bytes,
                 sha256=s.sha256,
                 events=sum(part.events for part in found),
@@ -132,8 +130,7 @@ class Assembly:
             lock = left / ".lock"
             with contextlib.suppress(OSError):
                 if lock.exists():
-                    with lock.open("a") as stream:
-                        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held by somebody alive: OSError
+                    with hold_lock(lock, timeout=0):  # OSError if its process is running
                         shutil.rmtree(left, ignore_errors=True)
                 elif left.name.endswith(".old"):
                     shutil.rmtree(left, ignore_errors=True)

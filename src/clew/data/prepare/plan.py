@@ -99,7 +99,9 @@ class Plan:
         old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
         gone = len(old - new.keys())
         changed = [
-            f"{storage.masked(location)} is new or changed" for digest, location in new.items() if digest not in old
+            f"{storage.mask_secrets(location)} is new or changed"
+            for digest, location in new.items()
+            if digest not in old
         ]
         changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
         split = self._changes(before["dataset"])

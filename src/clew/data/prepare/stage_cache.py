@@ -7,7 +7,6 @@ lock that the kernel drops when the process ends, however it ends: no dead proce
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import time
@@ -18,11 +17,12 @@ from typing import Any
 
 import h5py
 
+from clew.core.file_lock import hold_lock
 from clew.core.files import atomic, write_text
 from clew.data.table import Table, hdf5
 from clew.data.table_cache import KIND
 from clew.errors import ClewError, DataError
-from clew.storage import Inputs
+from clew.storage import InputCache
 
 STAGES = ("read", "transforms", "prepare", KIND)
 INPUTS = "inputs"
@@ -110,17 +110,19 @@ class Cache:
             BusyError: another process holds it.
         """
         path = self.folder / "locks" / key[:2] / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as stream:
-            _lock(stream)
+        with contextlib.ExitStack() as stack:
             try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
+                stack.enter_context(hold_lock(path, timeout=0, required=False))
+            except BlockingIOError as error:
+                raise BusyError("another process works on it") from error
+            stack.callback(path.unlink, missing_ok=True)
+            yield
 
     def entries(self) -> list[Entry]:
         """Everything cached, copies of inputs included, least recently used first."""
-        found = [Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in Inputs(self.folder).entries()]
+        found = [
+            Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in InputCache(self.folder).entries()
+        ]
         for stage in STAGES:
             for path in (self.folder / stage).glob("*/*.h5"):
                 with contextlib.suppress(FileNotFoundError):  # pruned by somebody else meanwhile
@@ -137,21 +139,8 @@ class Cache:
             if entry.used < limit or (keep is not None and total > keep):
                 if entry.stage != INPUTS:
                     entry.path.unlink(missing_ok=True)
-                elif not Inputs(self.folder).remove(entry.key):  # somebody reads it
+                elif not InputCache(self.folder).remove(entry.key):  # somebody reads it
                     continue
                 total -= entry.bytes
                 gone.append(entry)
         return gone
-
-
-def _lock(stream: Any) -> None:
-    """Take an exclusive lock or raise BusyError; go on without one where the file system has none."""
-    import fcntl
-
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-            raise BusyError("somebody else is at it") from error
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise

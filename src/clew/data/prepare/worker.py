@@ -24,7 +24,7 @@ from clew.data.transforms import Fitted, Transform
 from clew.data.transforms.base import apply
 from clew.errors import DataError
 from clew.recipe import Recipe
-from clew.storage import masked, split_inside
+from clew.storage import mask_secrets, split_inside
 
 Lengths = dict[str, NDArray[np.int32]]
 
@@ -248,5 +248,5 @@ def _part(cache: Cache, key: str) -> Table:
 
 def located(error: DataError, where: str) -> str:
     """An error's text with the file in front, once."""
-    text, where = str(error), masked(where)
+    text, where = str(error), mask_secrets(where)
     return text if text.startswith(split_inside(where.partition(" (")[0])[0]) else f"{where}: {text}"

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from clew.core.config import Section
 from clew.data.table import Column, Field, Table
 from clew.errors import DataError, nearest
-from clew.storage import Stat, masked, open_binary, split_inside, stat
+from clew.storage import Stat, mask_secrets, open_binary, split_inside, stat
 
 
 class Piece(NamedTuple):
@@ -156,7 +156,7 @@ def unnamed(location: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(str(error).removeprefix(f"{masked(split_inside(location)[0])}: ")) from error
+        raise DataError(str(error).removeprefix(f"{mask_secrets(split_inside(location)[0])}: ")) from error
 
 
 @contextmanager

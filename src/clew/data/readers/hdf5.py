@@ -14,7 +14,7 @@ from pydantic import Field as Setting
 from clew.data.readers.base import Choosing, Piece, check_known, column_names, declare, even, numbers, opened
 from clew.data.table import Column, Ragged, Table, hdf5
 from clew.errors import DataError
-from clew.storage import is_url, local
+from clew.storage import is_url, local_path
 
 
 class Hdf5(Choosing):
@@ -69,7 +69,7 @@ def _opened(location: str) -> Iterator[h5py.File]:
     with contextlib.ExitStack() as stack:
         stream = stack.enter_context(opened(location))
         try:
-            file = stack.enter_context(h5py.File(stream if is_url(location) else local(location), "r"))
+            file = stack.enter_context(h5py.File(stream if is_url(location) else local_path(location), "r"))
             yield file
         except (OSError, KeyError, RuntimeError, TypeError, ValueError) as error:  # what h5py makes of a damaged file
             raise DataError(f"not a readable HDF5 file ({error})") from error

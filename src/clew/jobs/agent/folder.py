@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from clew.client.job import Order
 from clew.core.config import to_yaml
+from clew.core.file_lock import hold_lock
 from clew.core.files import write_text
 from clew.errors import RunError
 
@@ -98,10 +96,13 @@ class AgentFolder:
         Raises:
             RunError: another agent uses it, or it cannot be created.
         """
+        lock = contextlib.ExitStack()
         try:
             self.jobs.mkdir(parents=True, exist_ok=True)
             self.path.chmod(0o700)
-            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock.enter_context(hold_lock(self.path / "lock", timeout=_PATIENCE, mode=0o600))
+        except BlockingIOError:
+            raise RunError(f"{self.path}: another agent works there; name another folder with --folder") from None
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error.strerror}); name another with --folder") from error
         end = time.monotonic() + _PATIENCE

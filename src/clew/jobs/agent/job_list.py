@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from clew.client.job import Held, Order, Result, Slots
+from clew.core.log_tail import last_message
 from clew.errors import ClewError
 from clew.jobs import supervisor
 from clew.jobs.agent import commands

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from clew.core.log_tail import last_line
 from clew.errors import ConfigError, RunError
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision
 from clew.jobs.sites import BatchRequest, Site, SiteCapacity, mebibytes

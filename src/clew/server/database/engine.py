@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
 import time
@@ -15,6 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
+from clew.core.file_lock import hold_lock
 from clew.errors import ConfigError
 
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000", "cache_size=-65536")
@@ -115,15 +115,14 @@ def claim(url: sa.URL) -> Any:
 
 def _claim_file(path: Path) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.with_name(f"{path.name}.lock").open("w")
+    lock = contextlib.ExitStack()
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
+        lock.enter_context(hold_lock(path.with_name(f"{path.name}.lock"), timeout=0))
+    except BlockingIOError:
         raise ConfigError(f"{path}: another server uses this database; stop that one first") from None
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-    return file
+    return lock
 
 
 def _engine(url: sa.URL, *, writes: bool) -> sa.Engine:

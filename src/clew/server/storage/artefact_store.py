@@ -75,7 +75,7 @@ class Store:
     def __init__(self, location: str | Path, scratch: Path) -> None:
         """`scratch`: a folder of this machine, for what is not whole yet on its way to a URL."""
         self.location = str(location)
-        self._folder = None if storage.is_url(self.location) else storage.local(self.location)
+        self._folder = None if storage.is_url(self.location) else storage.local_path(self.location)
         self._incoming = (self._folder or scratch) / "incoming"
         self._fresh: dict[str, float] = {}
 
@@ -85,7 +85,7 @@ class Store:
         Raises:
             ConfigError: it is another's, or cannot be reached.
         """
-        mark = storage.joined(self.location, _MARK)
+        mark = storage.join(self.location, _MARK)
         try:
             if self._held(mark) is None:
                 with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ class Store:
         if owner != name:
             told = "name another place, or remove that file if the server is no more"
             raise ConfigError(
-                f"--store {storage.masked(self.location)}: {_MARK} says that it is another server's; {told}"
+                f"--store {storage.mask_secrets(self.location)}: {_MARK} says that it is another server's; {told}"
             )
 
     def path(self, sha256: str) -> Path | None:
@@ -124,18 +124,18 @@ class Store:
                 return file.read() if stop is None else file.read(stop - start)
         place = self._place(sha256)
         with _asked():
-            held = self._held(place) if stop is None else store.Held(place, stop)
+            held = self._held(place) if stop is None else store.StoredFile(place, stop)
             if held is None:
                 raise FileNotFoundError(sha256)
-            with storage.telling(place):
-                return store.find(place).read(held, start, held.size)
+            with storage.one_line_errors(place):
+                return store.find_store(place).read(held, start, held.size)
 
     def _place(self, sha256: str) -> str:
-        return storage.joined(self.location, f"{sha256[:2]}/{sha256}")
+        return storage.join(self.location, f"{sha256[:2]}/{sha256}")
 
-    def _held(self, place: str) -> store.Held | None:
-        with storage.telling(place):
-            return store.find(place).files(place).get("")
+    def _held(self, place: str) -> store.StoredFile | None:
+        with storage.one_line_errors(place):
+            return store.find_store(place).files(place).get("")
 
     async def put(self, parts: AsyncIterator[bytes], *, most: int, expected: str | None = None) -> Blob:
         """Keep what comes in; it is there whole or not at all.
@@ -179,8 +179,8 @@ class Store:
         if self._folder is not None:
             names = [path.name for path in self._folder.glob("??/*")]
         else:
-            with _asked(), storage.telling(self.location):
-                names = [name.rpartition("/")[2] for name in store.find(self.location).files(self.location)]
+            with _asked(), storage.one_line_errors(self.location):
+                names = [name.rpartition("/")[2] for name in store.find_store(self.location).files(self.location)]
         return (name for name in names if len(name) == 64 and name.isalnum() and not self.fresh(name))
 
     def fresh(self, sha256: str) -> bool:
@@ -198,8 +198,8 @@ class Store:
         with _asked():
             held = self._held(self._place(sha256))
             if held is not None:
-                with storage.telling(self.location, "removed"):
-                    store.find(self.location).remove(held)
+                with storage.one_line_errors(self.location, "removed"):
+                    store.find_store(self.location).remove(held)
 
     def tidy(self) -> None:
         """Remove what was broken off long ago, and forget what is not new any more."""

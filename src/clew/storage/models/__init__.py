@@ -6,6 +6,6 @@ manifest and the weights, so that `clew evaluate` and `clew predict` take it. `c
 
 from clew.storage.models.config import PARTS, StoreConfig
 from clew.storage.models.model_card import SIDECAR
-from clew.storage.models.registry import Found, bring, find, keep, opened
+from clew.storage.models.registry import StoredModel, fetch_model, find_models, open_run, store_model
 
-__all__ = ["PARTS", "SIDECAR", "Found", "StoreConfig", "bring", "find", "keep", "opened"]
+__all__ = ["PARTS", "SIDECAR", "StoreConfig", "StoredModel", "fetch_model", "find_models", "open_run", "store_model"]

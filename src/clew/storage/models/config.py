@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, field_validator
 
 from clew.core.config import Section
-from clew.storage import masked
+from clew.storage import mask_secrets
 
 Part = Literal["model", "plots", "report", "records", "checkpoints", "all"]
 PARTS: tuple[str, ...] = get_args(Part)
@@ -27,6 +27,6 @@ class StoreConfig(Section):
     @field_validator("to")
     @classmethod
     def _no_secrets(cls, to: str) -> str:
-        if masked(to) != to:
+        if mask_secrets(to) != to:
             raise ValueError("has a password or token in it, and settings are written down; use the environment")
         return to

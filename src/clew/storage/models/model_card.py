@@ -21,7 +21,7 @@ _NAMED = 100
 """Inputs whose names are kept; there may be thousands."""
 
 
-def weights_of(run: Run) -> Path:
+def model_weights(run: Run) -> Path:
     """The weights that are kept: the best, or the last where nothing was validated.
 
     Raises:
@@ -33,7 +33,7 @@ def weights_of(run: Run) -> Path:
     raise RunError(f"{run.path}: no weights to store; did the run finish its first epoch?")
 
 
-def facts_of(run: Run) -> dict[str, Any]:
+def model_facts(run: Run) -> dict[str, Any]:
     """Metrics as numbers (`val_loss`, `test_accuracy`, ...), hashes, versions and data.
 
     A model that was brought from a store has no records of its training: what was known then stays.
@@ -57,7 +57,7 @@ def facts_of(run: Run) -> dict[str, Any]:
         "step": best.get("step", 0),
         "parameters": summary.parameters,
         "config_hash": config_hash(run.config()),
-        "weights_sha256": sha256(weights_of(run)),
+        "weights_sha256": sha256(model_weights(run)),
         "dataset": dataset if dataset.startswith("rucio:") else str(manifest.get("key", "")),
         "dataset_key": str(manifest.get("key", "")),
         "inputs": names[:_NAMED],

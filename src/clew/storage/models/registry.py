@@ -19,23 +19,28 @@ from clew.data.table import Table
 from clew.errors import ConfigError, DataError, nearest
 from clew.runs import Run
 from clew.runs.report import write_report
-from clew.storage import Watch, rucio
+from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
-from clew.storage.models.model_card import SIDECAR, facts_of, weights_of
+from clew.storage.models.model_card import SIDECAR, model_facts, model_weights
 
 _READERS = 8
 
 
 @dataclass(frozen=True)
-class Found:
+class StoredModel:
     """A kept model: where it is, and what is known of it."""
 
     location: str
     facts: dict[str, Any]
 
 
-def keep(
-    run: Run, to: str, what: Sequence[str] = ("model",), *, name: str | None = None, watch: Watch | None = None
+def store_model(
+    run: Run,
+    to: str,
+    what: Sequence[str] = ("model",),
+    *,
+    name: str | None = None,
+    watch: ProgressCallback | None = None,
 ) -> str:
     """Put a run's model, and what else is asked for, at a place of its own below `to`; returns that place.
 
@@ -47,10 +52,10 @@ def keep(
     for part in what:
         if part not in PARTS:
             raise ConfigError(f"store what: there is no '{part}'{nearest(part, PARTS)}")
-    facts = facts_of(run)
+    facts = model_facts(run)
     if {"report", "all"} & set(what):
         write_report(run)
-    target = storage.joined(to, name or f"{run.name}-{facts['weights_sha256'][:8]}")
+    target = storage.join(to, name or f"{run.name}-{facts['weights_sha256'][:8]}")
     paths = _paths(run, what)
     facts["files"] = {inner: {"bytes": path.stat().st_size, "sha256": sha256(path)} for inner, path in paths.items()}
     staging = storage.cache_folder() / "transfers"
@@ -62,12 +67,12 @@ def keep(
         (Path(folder) / SIDECAR).write_text(json.dumps(facts, indent=1) + "\n")
         storage.copy(folder, target, watch=watch, replace=True)
     if storage.scheme(target) == "rucio":
-        with storage.telling(target, "written"):
+        with storage.one_line_errors(target, "written"):
             rucio.describe(target, {each: value for each, value in facts.items() if each != "files"})
     return target.partition("?")[0]
 
 
-def find(place: str, where: str | None = None) -> list[Found]:
+def find_models(place: str, where: str | None = None) -> list[StoredModel]:
     """The models kept below a place (a folder, a prefix in S3, a scope of Rucio) for which a condition holds.
 
     `where` is an expression of their numbers, as `val_loss < 0.2 and test_accuracy > 0.9`; a model that lacks one of
@@ -91,7 +96,7 @@ def find(place: str, where: str | None = None) -> list[Found]:
     return [each for each, yes in zip(found, np.broadcast_to(holds, len(found)), strict=True) if yes]
 
 
-def bring(location: str, output: str | Path, *, watch: Watch | None = None) -> Run:
+def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | None = None) -> Run:
     """Bring a kept model to a folder of this machine, whole and unchanged, and open it as a run.
 
     Raises:
@@ -102,7 +107,7 @@ def bring(location: str, output: str | Path, *, watch: Watch | None = None) -> R
     try:
         facts = json.loads((path / SIDECAR).read_text())
     except (OSError, ValueError):
-        raise DataError(f"{storage.masked(location)}: no model of clew's (there is no {SIDECAR} in it)") from None
+        raise DataError(f"{storage.mask_secrets(location)}: no model of clew's (there is no {SIDECAR} in it)") from None
     for inner, said in facts["files"].items():
         if not (path / inner).is_file() or sha256(path / inner) != said["sha256"]:
             raise DataError(f"{path / inner}: not what was stored (checksum mismatch); bring it again")
@@ -111,21 +116,21 @@ def bring(location: str, output: str | Path, *, watch: Watch | None = None) -> R
     return Run.open(path)
 
 
-def opened(location: str | Path, *, runs: Path = Path("runs"), watch: Watch | None = None) -> Run:
+def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: ProgressCallback | None = None) -> Run:
     """A run or a kept model: from its folder, or brought from a store to the folder of that name under `runs`.
 
     Raises:
         RunError, DataError: it is none.
     """
     if not storage.is_url(str(location)):
-        return Run.open(storage.local(str(location)))
-    path = runs / storage.last(str(location))
-    return Run.open(path) if path.exists() else bring(str(location), path, watch=watch)
+        return Run.open(storage.local_path(str(location)))
+    path = runs / storage.base_name(str(location))
+    return Run.open(path) if path.exists() else fetch_model(str(location), path, watch=watch)
 
 
 def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:
     """The files to keep, by their path in the run's folder."""
-    weights = weights_of(run)
+    weights = model_weights(run)
     kept = [run.config_file, run.environment_file, run.dataset_file, weights]
     folders = {"plots": run.plots, "records": run.records_folder, "checkpoints": run.checkpoints}
     for part, folder in folders.items():
@@ -135,23 +140,23 @@ def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:
     return {str(path.relative_to(run.path)): path for path in kept if path.is_file() and path.name[0] != "."}
 
 
-def _listed(place: str) -> list[Found]:
+def _listed(place: str) -> list[StoredModel]:
     if storage.scheme(place) == "rucio":
-        with storage.telling(place):
-            return [Found(location, facts) for location, facts in rucio.search(place, "model")]
+        with storage.one_line_errors(place):
+            return [StoredModel(location, facts) for location, facts in rucio.search(place, "model")]
     base = place.rstrip("/")
     names = storage.expand(f"{base}/{SIDECAR}") or storage.expand(f"{base}/*/{SIDECAR}")
-    if not names and not storage.is_url(place) and not storage.local(place).is_dir():
+    if not names and not storage.is_url(place) and not storage.local_path(place).is_dir():
         raise DataError(f"{place}: no such folder")
     with ThreadPoolExecutor(_READERS) as pool:
         return list(pool.map(_read, names))
 
 
-def _read(name: str) -> Found:
+def _read(name: str) -> StoredModel:
     try:
-        return Found(storage.parent(name), dict(json.loads(storage.read(name))))
+        return StoredModel(storage.parent_location(name), dict(json.loads(storage.read(name))))
     except ValueError as error:
-        raise DataError(f"{storage.masked(name)}: not what clew wrote ({error})") from error
+        raise DataError(f"{storage.mask_secrets(name)}: not what clew wrote ({error})") from error
 
 
 def _number(value: Any) -> bool:
