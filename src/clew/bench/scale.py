@@ -23,8 +23,8 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.sites import BatchRequest, site_launcher
-from clew.jobs.sites import load_site as load_site
+from clew.jobs.sites import BatchRequest, load_site, site_launcher
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.settings import load_settings
@@ -308,7 +308,7 @@ class _Place:
         chosen = load_settings(self.config.recipe, [*self.config.settings, *self._settings(trained)]).train
         trained.processes, trained.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(trained)
-        job, state = watched(launcher, lambda: launcher.start(self._command(trained, run), folder=jobs), told)
+        job, state = watched(launcher, lambda: launcher.start(self._task(trained, run), folder=jobs), told)
         trained.oversubscribed = self._oversubscribed(trained)
         end = run.end() if run.path.exists() else None
         if state != "finished":
@@ -324,7 +324,7 @@ class _Place:
         if self.site is None:
             return here(trained.processes)
         return site_launcher(
-            self.site, BatchRequest(name=f"scale-{trained.workers}", ranks=trained.processes, cpus=trained.threads)
+            self.site, BatchRequest(name=f"scale-{trained.workers}", workers=trained.processes, cpus=trained.threads)
         )
 
     def _settings(self, trained: Trained) -> list[str]:
@@ -344,10 +344,13 @@ class _Place:
         }
         return [f"train.{name}={json.dumps(value)}" for name, value in values.items()]
 
-    def _command(self, trained: Trained, run: Run) -> list[str]:
-        named = [] if self.config.dataset is None else ["--dataset", str(Path(self.config.dataset).absolute())]
-        sets = [word for each in (*self.config.settings, *self._settings(trained)) for word in ("--set", each)]
-        return ["train", self.config.recipe, *named, "--output", str(run.path), *sets]
+    def _task(self, trained: Trained, run: Run) -> TrainTask:
+        return TrainTask(
+            recipe=self.config.recipe,
+            dataset=None if self.config.dataset is None else str(Path(self.config.dataset).absolute()),
+            output=str(run.path),
+            settings=(*self.config.settings, *self._settings(trained)),
+        )
 
     def _oversubscribed(self, trained: Trained) -> bool:
         if self.site is not None:

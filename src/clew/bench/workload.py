@@ -24,6 +24,7 @@ from clew.bench.workload_config import ACCURACY, FIXED, WorkloadConfig, devices,
 from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, Slot, core_share
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 
 _PAUSE = 0.2
@@ -156,7 +157,7 @@ class Bench:
         try:
             for each in made:
                 jobs[each.copy] = launcher.start(
-                    self._command(each, batch_size, steps), folder=self._folder(each), room=self._room(each.copy)
+                    self._task(each, batch_size, steps), folder=self._folder(each), slot=self._room(each.copy)
                 )
             with guarded(list(jobs.values())):
                 self._watch(launcher, made, jobs, title, publish)
@@ -201,7 +202,7 @@ class Bench:
         own = tuple(range(copy * count, (copy + 1) * count)) if count else ()
         return Slot(core_share(cores, copy, self.config.copies) if cores else (), own)
 
-    def _command(self, each: Attempt, batch_size: int, steps: int | None) -> list[str]:
+    def _task(self, each: Attempt, batch_size: int, steps: int | None) -> TrainTask:
         config, count = self.config, max(1, devices(self.config))
         values: dict[str, Any] = {
             "workers": count,
@@ -224,9 +225,9 @@ class Bench:
             *(f"train.{n}={json.dumps(v)}" for n, v in values.items()),
             *config.settings,
         ]
-        words = [word for one in sets for word in ("--set", one)]
         place = str(self.material.dataset.path.absolute())
-        return ["train", config.recipe, "--dataset", place, "--output", str(self._opened(each).path), *words]
+        output = str(self._opened(each).path)
+        return TrainTask(recipe=config.recipe, dataset=place, output=output, settings=tuple(sets))
 
 
 def _counts(most: int) -> list[int]:

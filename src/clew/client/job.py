@@ -69,6 +69,12 @@ class Resources(Section):
     site: Line | None = None
     """The site where it must run; None: any agent."""
 
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Self:
+        if self.nodes > self.workers:
+            raise ValueError(f"{self.nodes} nodes for {self.workers} workers: every node needs at least one worker")
+        return self
+
     @property
     def total_cpus(self) -> int:
         """Cores of all workers."""

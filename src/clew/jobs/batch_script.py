@@ -12,10 +12,10 @@ from clew.jobs import supervisor
 from clew.jobs.sites import BatchRequest, Site, mebibytes
 from clew.jobs.task import Task, process_command, task_file
 
-# A rank that fails ends the others, which would wait for it, but lets them print their errors first. A rank that stopped
-# does not end them: they may still be writing the checkpoint. Slurm's signal reaches this shell too, and may come before
-# clew handles signals (138). For codes up to 2 clew has printed why it ended, and for 126 and 127 bash has; 143 is how
-# Slurm ends the other ranks.
+# A rank that fails ends the others, which would wait for it, but lets them print their errors first. A rank that
+# stopped does not end them: they may still be writing the checkpoint. Slurm's signal reaches this shell too, and may
+# come before clew handles signals (138). For codes up to 2 clew has printed why it ended, and for 126 and 127 bash has;
+# 143 is how Slurm ends the other ranks.
 _RANK = (
     'trap : USR1 TERM; "$@"; code=$?; case $code in 0) ;; 75|138) touch "$0"; code=0 ;; '
     '1|2|126|127|143) sleep 5 ;; *) echo "clew: rank $SLURM_PROCID on $SLURMD_NODENAME ended without a message '
@@ -180,7 +180,7 @@ def grace_seconds(site: Site, wall_time: float) -> float:
 
 
 def condor_script(site: Site, request: BatchRequest, task: Task, folder: str) -> str:
-    """The executable of an HTCondor job, called with its number in the array. HTCondor starts it again on exit code 75."""
+    """The executable of an HTCondor job, called with its number in the array. Exit code 75 starts it again."""
     suffix, index = ("", None) if request.array is None else ("-$1", "$1")
     wall_time = request.at(site).wall_time or site.wall_time
     timeout = f"timeout --preserve-status --signal=USR1 {wall_time - grace_seconds(site, wall_time):.0f}"

@@ -274,7 +274,7 @@ def site_launcher(site: Site, request: BatchRequest | None = None) -> SiteLaunch
         ConfigError: jobs cannot be submitted one by one there.
     """
     if not site.takes_jobs:
-        raise ConfigError(f"{site.name}: {site.scheduler} takes tasks, not jobs: use `clew train` and `clew tune` there")
+        raise ConfigError(f"{site.name}: {site.scheduler} takes tasks, not jobs: only `clew train` and `clew tune`")
     return scheduler_at(site, request)
 
 

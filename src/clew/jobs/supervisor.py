@@ -1,9 +1,9 @@
 """The process that supervises a job: it starts the job once, enforces its limits and records how it ended.
 
 A supervisor needs no other process: whoever started it may die and come back. `python -m clew.jobs.supervisor FOLDER`
-runs what `process.json` in the folder says. Its own name goes to `supervisor`, the end to `end.json`, the job's output to
-`log.txt`. Commands that run in the background, jobs of agents and jobs of batch systems use it. Jobs of the warm server
-are forked, so they have a supervisor of their own (`clew.jobs.launchers.warm_server`) which writes the same files.
+runs what `process.json` in the folder says. Its own name goes to `supervisor`, the end to `end.json`, the job's output
+to `log.txt`. Commands in the background, jobs of agents and jobs of batch systems use it. Jobs of the warm server are
+forked, so they have a supervisor of their own (`clew.jobs.launchers.warm_server`) that writes the same files.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from types import FrameType
 import psutil
 
 from clew.core.files import write_text
+from clew.core.process import running_process
 
 MARK = "CLEW_JOB"
 """An environment variable of every process of a job. It names the job and those around it, separated by colons."""
@@ -284,12 +285,7 @@ def process_name(pid: int) -> str:
 def named_process(name: str) -> psutil.Process | None:
     """The process with a name of `process_name`; None if it has ended."""
     pid, _, created = name.partition(":")
-    try:
-        process = psutil.Process(int(pid))
-        alive = abs(process.create_time() - float(created or 0)) < 1 and process.status() != psutil.STATUS_ZOMBIE
-    except (psutil.NoSuchProcess, ValueError):
-        return None
-    return process if alive else None
+    return running_process(int(pid), created=float(created)) if pid.isdecimal() and created else None
 
 
 def bind_to_cores(cores: Sequence[int]) -> None:

@@ -6,7 +6,6 @@ commands that a user could type travel as command lines (`CommandTask`).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -115,8 +114,8 @@ def task_file(folder: Path) -> Path:
 def write_task(task: Task, folder: Path) -> None:
     """Write a task into a job's folder, readable by its owner only."""
     file = task_file(folder)
-    write_text(file, task.model_dump_json(exclude_defaults=False))
-    os.chmod(file, 0o600)
+    write_text(file, task.model_dump_json(exclude_defaults=False, indent=1))
+    file.chmod(0o600)
 
 
 def read_task(file: Path) -> Task:

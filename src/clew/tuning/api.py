@@ -70,14 +70,14 @@ def tune(
     else:
         assert not isinstance(template, TuneConfig), "a study of runs needs settings to run with"
         rooms = slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
-        warm.ready(template.recipe.location)
+        warm.prepare_server(template.recipe.location)
         doing = Packed(opened.folder, template, rooms) if opened.config.packed else Jobs(opened.folder, template, rooms)
     coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
     try:
         with _stoppable(coordinator), pushed(root=opened.folder.trials):
             coordinator.run()
     finally:
-        warm.release()
+        warm.release_idle_processes()
     return opened
 
 

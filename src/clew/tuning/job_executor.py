@@ -19,19 +19,19 @@ from clew.core.files import write_text
 from clew.core.log_tail import last_message
 from clew.errors import ClewError, ConfigError
 from clew.jobs.launchers.launcher import (
-    ANYWHERE,
     END_STATES,
-    LAUNCHERS,
     JobState,
     LaunchedJob,
     Launcher,
     Slot,
     find_launcher,
+    scheduler_names,
 )
-from clew.jobs.launchers.local import exit_file
 from clew.jobs.launchers.ranks import RanksLauncher
-from clew.jobs.launchers.warm import WarmLauncher, rest
+from clew.jobs.launchers.warm import WarmLauncher, wait_for_job
 from clew.jobs.lease import Lease
+from clew.jobs.supervisor import read_ends
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 from clew.tuning import objectives, space
 from clew.tuning.config import TuneConfig
@@ -41,8 +41,6 @@ from clew.tuning.objectives import Validations
 from clew.tuning.space import Template
 
 _PRUNED = "pruned"
-_LOOK = 0.3
-"""Seconds between two looks for the process of a trial; its exit code is looked for every time."""
 
 
 @dataclass
@@ -63,8 +61,6 @@ class _Attempt:
     away: bool = False
     """Begun on another host: only its files can be seen."""
     stamp: float | None = None
-    looked: float = 0.0
-    """When its process was last looked for, by our clock."""
     moment: float = field(default_factory=time.monotonic)
     """When its holder was last seen to be alive, by our clock."""
     validations: Validations = field(init=False)
@@ -101,7 +97,7 @@ class Jobs:
             told = json.loads(known.read_text())  # somebody began it: it is watched from now on
             host = told.pop("host")
             attempt.job = LaunchedJob(**told)
-            attempt.away = host != socket.gethostname() and attempt.job.launcher not in ANYWHERE
+            attempt.away = host != socket.gethostname() and attempt.job.launcher not in scheduler_names()
         elif attempt.run.config_file.exists() and attempt.run.state == "finished":
             attempt.job = None
         else:
@@ -140,7 +136,7 @@ class Jobs:
         self._active.clear()
 
     def rest(self, seconds: float) -> None:
-        rest(seconds)
+        wait_for_job(seconds)
 
     def _attempt(self, piece: Piece, number: int) -> _Attempt:
         lease = Lease(self._folder.leases / f"{piece.name}.a{number}")
@@ -161,35 +157,31 @@ class Jobs:
         attempt = self._attempt(before.piece, max(before.number, self._newest(before.piece)) + 1)
         attempt.deaths = before.deaths
         try:
-            arguments = self._arguments(attempt)
+            task = self._task(attempt)
             attempt.lease.grant()
             folder = self._job_file(attempt).parent
-            attempt.job = self._launcher.start(
-                [*arguments, "--lease", str(attempt.lease.path)], folder=folder, room=self._rooms[attempt.slot]
-            )
+            attempt.job = self._launcher.start(task, folder=folder, slot=self._rooms[attempt.slot])
             told = {**dataclasses.asdict(attempt.job), "host": socket.gethostname()}
             write_text(self._job_file(attempt), json.dumps(told))
         except ConfigError as error:  # a combination that cannot be: this trial's end, not the study's
             attempt.failed = str(error)
         return attempt
 
-    def _arguments(self, attempt: _Attempt) -> list[str]:
-        run = attempt.run
+    def _task(self, attempt: _Attempt) -> TrainTask:
+        run, lease = attempt.run, str(attempt.lease.path)
         if run.config_file.exists() and run.states():
-            return ["train", "--resume", str(run.path)]
+            return TrainTask(resume=str(run.path), lease=lease)
         if run.path.exists():
             shutil.rmtree(run.path)  # begun, and nothing kept
         file = self._folder.jobs / f"{attempt.piece.name}.yaml"
         self._write(file, settings(self._template, self._config, attempt.piece, self._folder))
-        return ["train", str(file), "--output", str(run.path)]
+        return TrainTask(recipe=str(file), output=str(run.path), lease=lease)
 
     def _write(self, file: Path, data: Mapping[str, Any]) -> None:
         write_text(file, to_yaml(data))
 
     def _of(self, job: LaunchedJob) -> Launcher:
-        kind = type(self._launcher)
-        own = LAUNCHERS.get(job.launcher, "") in ("", f"{kind.__module__}:{kind.__name__}")
-        return self._launcher if own else find_launcher(job.launcher)
+        return self._launcher if self._launcher.name == job.launcher else find_launcher(job.launcher)
 
     def _reports(self, attempt: _Attempt) -> Iterator[Report]:
         name = self._config.objectives[0].validated
@@ -216,10 +208,6 @@ class Jobs:
 
     def _state(self, attempt: _Attempt, job: LaunchedJob) -> JobState:
         if not attempt.away:
-            now = time.monotonic()
-            if job.launcher == "warm" and now < attempt.looked + _LOOK and not exit_file(Path(job.folder)).exists():
-                return "running"
-            attempt.looked = now
             return self._of(job).state(job)
         ended = attempt.run.config_file.exists() and attempt.run.end() is not None
         return "failed" if ended else "running"
@@ -327,7 +315,12 @@ def common(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
 
 def _killed(job: LaunchedJob | None) -> bool:
     """Whether a signal ended one of its processes."""
-    return job is not None and any(int(file.read_text()) < 0 for file in Path(job.folder).glob("**/exit"))
+    return job is not None and any(end.code < 0 for folder in _folders(job) for end in read_ends(folder))
+
+
+def _folders(job: LaunchedJob) -> list[Path]:
+    """The folder of a job, and those of its ranks."""
+    return [Path(job.folder), *Path(job.folder).glob("rank-*")]
 
 
 def _last_words(job: LaunchedJob | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from clew.core.files import write_text
 from clew.jobs.launchers.batching import PackLauncher
 from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher
+from clew.jobs.task import TrainTask
 from clew.tuning.executor import End, Report
 from clew.tuning.folder import StudyFolder
 from clew.tuning.job_executor import Jobs
@@ -39,20 +40,18 @@ class Packed(Jobs):
         super().__init__(folder, template, [room for room in rooms for _ in range(self._size)], self._packs)
 
     def room(self) -> int:
-        idle = len(self._packs.rooms) - len(self._busy())
-        return max(0, min(len(self._free), self._size * idle - len(self._packs.gathered)))
+        idle = len(self._packs.slots) - len(self._busy())
+        return max(0, min(len(self._free), self._size * idle - len(self._packs.collected)))
 
     def poll(self) -> Iterator[Report | End]:
-        if self._packs.gathered:
-            self._packs.begin(self._busy())
+        if self._packs.collected:
+            self._packs.start_packs(self._busy())
         yield from super().poll()
 
-    def _key(self, arguments: Sequence[str]) -> str:
+    def _key(self, task: TrainTask) -> str:
         """What trials of a pack have alike, as far as their values tell."""
-        words = list(arguments)
-        resumed = "--resume" in words
-        name = Path(words[words.index("--resume" if resumed else "--output") + 1]).name
-        piece = self._active[name].piece
+        resumed = task.resume is not None
+        piece = self._active[Path(task.resume or task.output or "").name].piece
         alike = {key: value for key, value in piece.values.items() if not _varies(key, value)}
         return json.dumps([resumed, piece.fold, alike], sort_keys=True, default=str)
 
@@ -62,11 +61,11 @@ class Packed(Jobs):
     def _busy(self) -> set[str]:
         """The folders of packs of which something still runs."""
         jobs = [attempt.job for attempt in self._active.values() if attempt.job is not None]
-        found = {self._packs.pack(job) for job in jobs if job.launcher == "packs"}
+        found = {self._packs.pack(job) for job in jobs if job.launcher == PackLauncher.name}
         return {pack.folder for pack in found if pack is not None}
 
     def _of(self, job: LaunchedJob) -> Launcher:
-        return self._packs if job.launcher == "packs" else super()._of(job)
+        return self._packs if job.launcher == PackLauncher.name else super()._of(job)
 
 
 def _varies(key: str, value: Any) -> bool:

@@ -67,7 +67,7 @@ def coordinate(
     template = load_settings(source, settings)
     if executor is None and template.tune is not None:  # before anything is made
         slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
-        warm.ready(template.recipe.location)
+        warm.prepare_server(template.recipe.location)
     study = prepared(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.wanted} trials, {study.config.sampler.name}")
     doing = None if executor is None else partial(executor, template)
@@ -80,7 +80,7 @@ def _in_blocks(
     place: RankInfo, source: str, settings: Sequence[str], *, output: str | None, resume: str | None, join: bool
 ) -> None:
     """Under mpiexec or srun: rank 0 coordinates, the others form blocks that train."""
-    from clew.jobs.launchers.allocation import BlockLauncher, serve
+    from clew.jobs.launchers.allocation import BlockLauncher, run_block_rank
     from clew.settings import load_settings
     from clew.tuning.job_executor import Jobs
 
@@ -94,7 +94,7 @@ def _in_blocks(
     root.mkdir(parents=True, exist_ok=True)
     store = meet(place, root)
     if place.rank:
-        serve(place, store, size, template.recipe.location)
+        run_block_rank(place, store, size, template.recipe.location)
         return
     blocks = BlockLauncher(store, place.ranks, size)
 
@@ -105,7 +105,7 @@ def _in_blocks(
     try:
         coordinate(source, settings, resume or output, join=join, executor=executor)
     finally:
-        blocks.dismiss()
+        blocks.dismiss_ranks()
         time.sleep(1)  # the store goes with this process: the others must hear of it before
 
 

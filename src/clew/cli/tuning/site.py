@@ -6,10 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork
 from clew.cli.options import overrides
 from clew.errors import ConfigError, nearest
 from clew.jobs.launchers.launcher import Slot
+from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.jobs.sites import SiteLauncher
@@ -18,68 +20,63 @@ if TYPE_CHECKING:
     from clew.tuning.study import Study
 
 _PARALLEL = 4
-"""Trials at a time where no number is given: a queue would take any, a search learns from those that have ended."""
+"""Trials at a time where no number is set: a queue would take any, but a search learns from trials that have ended."""
 
 
-def plan(
-    asked: SiteOptions,
-    spread: str,
-    *,
-    recipe: str | None,
-    trials: int | None,
-    parallel: int | None,
-    ranks: int | None,
-    dataset: str | None,
-    output: str | None,
-    settings: list[str] | None,
-    resume: str | None,
-    join: bool,
-    **others: Any,
-) -> SiteWork | None:
-    """Run the trials as jobs and return nothing; or say what is handed in."""
+def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
+    """Run the trials as jobs and return nothing; or return what is submitted."""
     from clew.cli.tuning import run
     from clew.runs.folder import next_name
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, prepared
 
+    recipe, resume, output = options["recipe"], options["resume"], options["output"]
     if (recipe is None) == (resume is None):
         raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
-    given = overrides(settings, tune__trials=trials, tune__parallel=parallel, tune__ranks=ranks, train__dataset=dataset)
+    names = {
+        "tune__trials": "trials",
+        "tune__parallel": "parallel",
+        "tune__ranks": "ranks",
+        "train__dataset": "dataset",
+    }
+    settings = overrides(options["settings"], **{key: options[name] for key, name in names.items()})
     source = str(recipe or f"{resume}/config.yaml")
-    template = load_settings(source, given)
-    if asked.site.scheduler == "panda":
-        from clew.cli.jobs.panda import hand_in_study
+    template = load_settings(source, settings)
+    if not site.profile.takes_jobs:
+        from clew.cli.jobs.panda import submit_study
 
-        hand_in_study(asked, template, source, given)
+        submit_study(site, template, source, settings)
         return None
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    makes = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
-    many = config.parallel or _PARALLEL
+    study = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
+    parallel = config.parallel or _PARALLEL
     if spread == "trials":
-        batch = _batch(asked, makes, config.ranks)
-        run.coordinate(source, given, str(makes), join=join, executor=partial(_jobs, batch, many))
+        launcher = _launcher(site, study, config.ranks)
+        executor = partial(_job_executor, launcher, parallel)
+        run.coordinate(source, settings, str(study), join=options["join"], executor=executor)
         return None
-    here = [] if resume or output else ["--output", str(makes)]
     if spread == "block":
-        return SiteWork("tune", makes, many * config.ranks + 1, here, requeue=True)
+        named = {**options, "output": None if resume else str(study)}
+        task = command_task(command_words(("tune", "run"), named))
+        return SiteWork("tune", study, task, workers=parallel * config.ranks + 1, requeue=True)
     if spread != "array":
         raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    prepared(template, makes)
-    needs = {"array": many, "cpus": config.ranks * (asked.given["cpus"] or asked.site.cpus)}
-    return SiteWork(
-        "tune", makes, command=["tune", "run", "--resume", str(makes), "--join", "--parallel", "1"], needs=needs
-    )
+    prepared(template, study)
+    task = command_task(["tune", "run", "--resume", str(study), "--join", "--parallel", "1"])
+    request = {"array": parallel, "cpus": config.ranks * (site.values["cpus"] or site.profile.cpus)}
+    return SiteWork("tune", study, task, request=request)
 
 
-def _batch(asked: SiteOptions, makes: Path, ranks: int) -> SiteLauncher:
+def _launcher(site: SiteOptions, study: Path, ranks: int) -> SiteLauncher:
     from clew.jobs.sites import site_launcher
 
-    return site_launcher(asked.site, asked.needs(SiteWork("tune", makes, ranks)))
+    work = SiteWork("tune", study, command_task(["tune", "run", "--resume", str(study)]), workers=ranks)
+    return site_launcher(site.profile, site.request(work))
 
 
-def _jobs(batch: SiteLauncher, many: int, template: Template, study: Study) -> Executor:
+def _job_executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:
     from clew.tuning.job_executor import Jobs
 
-    return Jobs(study.folder, template, [Slot()] * many, batch)
+    return Jobs(study.folder, template, [Slot()] * parallel, launcher)

@@ -102,24 +102,8 @@ class AgentFolder:
             self.path.chmod(0o700)
             lock.enter_context(hold_lock(self.path / "lock", timeout=_PATIENCE, mode=0o600))
         except BlockingIOError:
-            raise RunError(f"{self.path}: another agent works there; name another folder with --folder") from None
+            raise RunError(f"{self.path}: another agent uses it; name another folder with --folder") from None
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error.strerror}); name another with --folder") from error
-        end = time.monotonic() + _PATIENCE
-        while not _try_lock(descriptor):
-            if time.monotonic() > end:
-                os.close(descriptor)
-                raise RunError(f"{self.path}: another agent uses it; name another folder with --folder")
-            time.sleep(0.1)
-        try:
+        with lock:
             yield
-        finally:
-            os.close(descriptor)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -26,7 +26,6 @@ _START_PATIENCE = 60.0
 """Seconds after which a supervisor that has not started is given up."""
 _RETRY_PAUSE = 5.0
 """Seconds between two attempts to submit a job to a scheduler that is busy."""
-_ADVICE = "Run it again with --debug"
 
 
 @dataclass
@@ -73,9 +72,7 @@ class JobSettings:
 class JobList:
     """All jobs of an agent. What it knows is in files: another process continues where this one was killed."""
 
-    def __init__(
-        self, root: AgentFolder, target: JobTarget, slots: Slots, settings: JobSettings | None = None
-    ) -> None:
+    def __init__(self, root: AgentFolder, target: JobTarget, slots: Slots, settings: JobSettings | None = None) -> None:
         self._root, self._target, self._slots = root, target, slots
         self._settings = settings or JobSettings()
         self._jobs: dict[int, AgentJob] = {}
@@ -245,10 +242,3 @@ class JobList:
 def _slot_of(spec: ProcessSpec) -> Slot:
     devices = spec.environment.get("CUDA_VISIBLE_DEVICES", "")
     return Slot(spec.cores, tuple(int(number) for number in devices.split(",") if number))
-
-
-def last_message(log: Path) -> str:
-    """The last line that a job printed, without clew's advice."""
-    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-    messages = [line for line in lines if not line.startswith(_ADVICE)]
-    return messages[-1].removeprefix("clew: ") if messages else "it ended without a message"

@@ -22,6 +22,9 @@ from clew.jobs.agent.job_list import TaskOf
 from clew.jobs.agent.job_target import JobTarget, Offer
 from clew.version import __version__
 
+PARENT_VARIABLE = "CLEW_AGENT_PARENT"
+"""An environment variable: the number of the process whose end also ends the agent. A server sets it."""
+
 
 @dataclass(frozen=True)
 class AgentOptions:

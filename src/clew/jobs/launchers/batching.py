@@ -1,7 +1,7 @@
 """Trainings of one kind, collected and started together: one job trains many runs.
 
-`start` only collects; `start_packs` starts a job in every idle slot. Each training has a folder with a record of its own
-end, so other code handles it as a job like any other.
+`start` only collects; `start_packs` starts a job in every idle slot. Each training has a folder with a record of its
+own end, so other code handles it as a job like any other.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class CondorLauncher(SchedulerLauncher):
     def _submit_description(self, folder: Path, request: BatchRequest, arguments: str) -> str:
         asked = request.at(self.site)
         if asked.after:
-            raise ConfigError("HTCondor has no dependencies without DAGMan: submit the job when those before it have ended")
+            raise ConfigError("HTCondor has no dependencies without DAGMan; leave out --after, submit it later")
         if (asked.nodes or 1) > 1:
             raise ConfigError("clew's jobs for HTCondor run on one machine each; leave out --nodes")
         whole = asked.in_one_process()

@@ -7,13 +7,13 @@ points of the group `clew.launchers`.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from clew.core import entry_points
 from clew.errors import ConfigError, RunError, nearest
 from clew.jobs.supervisor import GRACE, STOPPED, JobEnd, log_file, read_ends
 from clew.jobs.task import Task
@@ -91,6 +91,10 @@ class Launcher(Protocol):
     starts once.
     """
 
+    @property
+    def name(self) -> str:
+        """Its name in the tables of launchers."""
+
     def start(
         self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
     ) -> LaunchedJob:
@@ -125,13 +129,15 @@ class Launcher(Protocol):
 
 def state_of_end(code: int) -> JobState:
     """The state that an exit code stands for."""
-    return {0: "finished", STOPPED: "stopped"}.get(code, "failed")  # type: ignore[return-value]
+    if code == 0:
+        return "finished"
+    return "stopped" if code == STOPPED else "failed"
 
 
 def recorded_state(folder: Path) -> JobState | None:
     """How a job ended by the records in its folder; for an array the worst of them; None without any."""
     states = {state_of_end(end.code) for end in read_ends(folder)}
-    return next((state for state in ("failed", "stopped", "finished") if state in states), None)  # type: ignore[misc]
+    return next((state for state in ("failed", "stopped", "finished") if state in states), None)
 
 
 def core_share(cores: Sequence[int], position: int, slots: int) -> tuple[int, ...]:
@@ -143,7 +149,7 @@ def core_share(cores: Sequence[int], position: int, slots: int) -> tuple[int, ..
 
 def scheduler_names() -> list[str]:
     """The names of all schedulers: those that come with clew and those of entry points."""
-    return sorted({*SCHEDULERS, *(point.name for point in importlib.metadata.entry_points(group=ENTRY_POINTS))})
+    return sorted({*SCHEDULERS, *entry_points.installed(ENTRY_POINTS)})
 
 
 def launcher_class(name: str) -> Any:
@@ -152,13 +158,11 @@ def launcher_class(name: str) -> Any:
     Raises:
         ConfigError: there is none of that name.
     """
-    location = {**LOCAL_LAUNCHERS, **SCHEDULERS}.get(name)
-    if location is not None:
-        module, _, attribute = location.partition(":")
-        return getattr(importlib.import_module(module), attribute)
-    for point in importlib.metadata.entry_points(group=ENTRY_POINTS, name=name):
-        return point.load()
-    raise ConfigError(f"no launcher '{name}'{nearest(name, [*LOCAL_LAUNCHERS, *scheduler_names()])}")
+    location = {**LOCAL_LAUNCHERS, **SCHEDULERS}.get(name) or entry_points.installed(ENTRY_POINTS).get(name)
+    if location is None:
+        raise ConfigError(f"no launcher '{name}'{nearest(name, [*LOCAL_LAUNCHERS, *scheduler_names()])}")
+    module, _, attribute = location.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def find_launcher(name: str) -> Launcher:

@@ -19,7 +19,7 @@ from clew.jobs.task import Task, process_command, task_file, write_task
 
 _VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _supervisors: list[subprocess.Popen[bytes]] = []
-"""Supervisors that this process started. Python warns about a process object that is deleted before its process ends."""
+"""Supervisors that this process started. Python warns if such an object is deleted before its process ends."""
 
 
 @atexit.register

@@ -77,9 +77,7 @@ class PandaLauncher:
 
     def capacity(self) -> SiteCapacity:
         name = self.site.name if self.site is not None else self.name
-        raise ConfigError(
-            f"{name}: an agent cannot watch single jobs of PanDA; use `clew train --on {name}` and `clew tune run --on {name}`"
-        )
+        raise ConfigError(f"{name}: an agent cannot watch single jobs of PanDA; use `clew train --on {name}` there")
 
 
 def training_arguments(
@@ -161,7 +159,7 @@ def dry_run(tool: str, arguments: Sequence[str], environment: Mapping[str, str])
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
-        last = ((done.stderr or done.stdout).strip().splitlines() or ["no message"])[-1]
+        last = last_line(done.stderr or done.stdout)
         raise RunError(f"{tool} does not accept the task: {last}")
     task: dict[str, Any] = json.loads(lines[-1])
     return task

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from clew.core import log_tail
 from clew.core.files import write_text
 from clew.errors import RunError
 from clew.jobs import batch_script, supervisor
@@ -270,5 +271,5 @@ def call(
 
 def last_line(text: str) -> str:
     """The last line of a command's output, without the command's name in front."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].partition("error: ")[2] or lines[-1] if lines else "no message"
+    line = log_tail.last_line(text)
+    return line.partition("error: ")[2] or line

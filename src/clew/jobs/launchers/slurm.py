@@ -132,7 +132,7 @@ class SlurmLauncher(SchedulerLauncher):
         row, recorded = next(iter(self._rows(job)), None), supervisor.read_end(folder)
         if recorded is not None and recorded.code == 0:
             return recorded
-        if row is not None and row.state == "OUT_OF_MEMORY" or (recorded is None and over_memory(job.log)):
+        if (row is not None and row.state == "OUT_OF_MEMORY") or (recorded is None and over_memory(job.log)):
             return JobEnd(recorded.code if recorded else -9, OUT_OF_MEMORY)
         if row is None:
             return recorded

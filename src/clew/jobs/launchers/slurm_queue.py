@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.core import log_tail
 from clew.errors import RunError
 from clew.jobs.launchers.launcher import JobState
 from clew.jobs.launchers.scheduler import call, last_line

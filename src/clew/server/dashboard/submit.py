@@ -34,6 +34,7 @@ _HELP = {
     "group": "Whose machines may run it, beside your own.",
 }
 _DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _PLACES = {
     "workers": "resources.workers",
     "cpus": "resources.cpus",
@@ -134,7 +135,9 @@ def _read(given: dict[str, str]) -> tuple[Form, list[Field]]:
 def _job_fields(recipe: str, given: dict[str, str]) -> list[Field]:
     found = []
     for name, text in _HELP.items():
-        kind: Any = "number" if name in ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
+        kind: Any = (
+            "number" if name in ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
+        )
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
         value = given.get(f"job.{name}", default).strip()
