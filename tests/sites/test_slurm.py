@@ -295,8 +295,8 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
 @pytest.mark.parametrize(
     ("fault", "told"),
     {
-        "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a word \(exit code 137: signal 9\)",
-        "os._exit(3)": r"rank 1 on n\d ended without a word \(exit code 3\)",
+        "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a message \(exit code 137: signal 9\)",
+        "os._exit(3)": r"rank 1 on n\d ended without a message \(exit code 3\)",
         "raise ValueError('boom on purpose')": "ValueError: boom on purpose",
     }.items(),
     ids=["killed", "gone", "raised"],

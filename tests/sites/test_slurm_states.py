@@ -12,6 +12,9 @@ import pytest
 from clew import Client, Dataset
 from clew.core.config import to_yaml
 from clew.jobs import supervisor
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.launchers.scheduler import id_file
+from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.supervisor import JobEnd
 from tests.cli import clew
 from tests.jobs.agent.conftest import python

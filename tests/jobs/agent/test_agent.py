@@ -184,7 +184,7 @@ def test_an_agent_killed_while_a_job_runs_finds_it_again(somebody: Somebody, han
     hand.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
     assert mark.read_text() == "x" and "".join(ada.jobs.log(job.id)) == "begun\nover\n"
-    assert f"job {job.id} is found again" in hand.log
+    assert f"job {job.id} was started before" in hand.log
 
 
 def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, hands: Hands) -> None:
@@ -200,12 +200,12 @@ def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, 
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
 
 
-def test_a_killed_keeper_is_noticed(somebody: Somebody, hands: Hands) -> None:
+def test_a_killed_supervisor_is_noticed(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hand = hands(ada)
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
-    name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/keeper")).read_text()
+    name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/supervisor")).read_text()
     psutil.Process(int(name.partition(":")[0])).kill()
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.reason) == ("lost", "its keeper was killed")
