@@ -25,7 +25,7 @@ from clew.inference import parallel
 from clew.inference.evaluate import Judging
 from clew.inference.predict import Predicting, Rows
 from clew.inference.sample_stream import Events, Split
-from clew.jobs.rank_info import RankInfo, meet_at
+from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of
@@ -88,7 +88,7 @@ def on_threads(task: parallel.Task, ranks: int, folder: Path) -> list[Any]:
 
     def work(rank: int) -> None:
         own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
-        met = meet_at(store, rank, ranks) if ranks > 1 else None
+        met = open_store_at(store, rank, ranks) if ranks > 1 else None
         made[rank] = parallel._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]

@@ -18,7 +18,7 @@ from clew.inference.model_runner import Inference, Portion
 from clew.inference.parallel import Progress, Task, perform
 from clew.inference.sample_stream import Events, Split
 from clew.jobs.rank_info import current_rank as launched
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
@@ -64,7 +64,7 @@ def evaluate(
         RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
         WorkerError: a process died.
     """
-    check_not_inside("clew.evaluate")
+    check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
     work, config = recipe_of(run, recipe)
     if config.replicas is not None:

@@ -20,7 +20,7 @@ from clew.inference.model_runner import Inference, Portion
 from clew.inference.result_link import Link
 from clew.inference.sample_stream import Samples
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import RankInfo, meet_at
+from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.recipe import TYPED_IN, Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
@@ -167,7 +167,7 @@ def _listen(pipe: Any, told: Progress, heard: list[Any]) -> None:
 
 def _enter(task: Task, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
-    store = meet_at(Path(meeting), rank, ranks)
+    store = open_store_at(Path(meeting), rank, ranks)
     made = _rank(
         task, RankInfo(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total))
     )

@@ -24,7 +24,7 @@ from clew.inference.model_runner import Answer, Inference, Portion
 from clew.inference.parallel import Progress, Task, perform
 from clew.inference.sample_stream import Events, Split
 from clew.jobs.rank_info import current_rank as launched
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
@@ -68,7 +68,7 @@ def predict(
         RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
         WorkerError: a process died.
     """
-    check_not_inside("clew.predict")
+    check_not_in_worker("clew.predict")
     path = None if output is None else _free(Path(output), replace=replace)
     task = _of_file if exported_model.is_portable(run) else _of_run
     make = task(run, data=data, split=split, input=tuple(input), weights=weights, recipe=recipe, size=batch_size)

@@ -18,8 +18,8 @@ from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import RankInfo, meet_at
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.rank_info import RankInfo, open_store_at
+from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
@@ -68,7 +68,7 @@ def train(
         UserError: something in the recipe, the data or the settings is wrong.
         WorkerError: a process died; the run's folder says what it had done.
     """
-    check_not_inside("clew.train")
+    check_not_in_worker("clew.train")
     team = Team.gathered(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
     if is_model(recipe):
         recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
@@ -275,7 +275,7 @@ def _enter(
     run: Run, recipe: Recipe, config: TrainConfig, resume: bool, lease: Lease | None, rank: int, ranks: int
 ) -> None:
     """A worker of this machine."""
-    store = meet_at(run.meeting_file, rank, ranks) if ranks > 1 else None
+    store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
     _work(run, recipe, config, RankInfo(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
 
 

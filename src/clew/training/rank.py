@@ -14,7 +14,7 @@ import torch
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
-from clew.jobs.worker_process import cpu
+from clew.jobs.worker_process import job_cpu_seconds
 from clew.runs import Run, Writer
 from clew.runs.record_forwarding import listeners
 from clew.runs.records import SCHEMA
@@ -55,9 +55,9 @@ def on_record(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | Non
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **told, cpu=cpu())
+            writer.write("end", status=status, **told, cpu=job_cpu_seconds())
             raise
-        writer.write("end", status="finished", message=rank.over, cpu=cpu())
+        writer.write("end", status="finished", message=rank.over, cpu=job_cpu_seconds())
 
 
 def monitored(

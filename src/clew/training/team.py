@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import ClewError, ConfigError, WorkerError
-from clew.jobs.rank_info import RankInfo, meet
+from clew.jobs.rank_info import RankInfo, open_rank_store
 from clew.jobs.rank_info import current_rank as launched
 from clew.training.config import TrainConfig
 
@@ -31,7 +31,7 @@ class Team:
             return cls(here, root)
         root.mkdir(parents=True, exist_ok=True)
         atexit.register(_settle)
-        return cls(here, root, meet(here, root))
+        return cls(here, root, open_rank_store(here, root))
 
     def sized(self, config: TrainConfig) -> TrainConfig:
         """The settings with as many workers as there are.

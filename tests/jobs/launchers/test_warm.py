@@ -31,7 +31,7 @@ CHANGES = {
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()": "threads",
     "subprocess.Popen(['sleep', '1'])": "processes",
     "signal.signal(signal.SIGUSR2, signal.SIG_IGN)": "signals",
-    "atexit.register(print)": "what is done at the end",
+    "atexit.register(print)": "exit functions",
     "logging.basicConfig(level=1)": "loggers",
     "warnings.simplefilter('error')": "warnings",
     "socket.setdefaulttimeout(3)": "interpreter",

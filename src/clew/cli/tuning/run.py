@@ -18,7 +18,7 @@ from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
 from clew.jobs.launchers import warm
 from clew.jobs.launchers.launcher import Slot
-from clew.jobs.rank_info import RankInfo, meet
+from clew.jobs.rank_info import RankInfo, open_rank_store
 from clew.jobs.rank_info import current_rank as launched
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _in_blocks(
         raise ConfigError(f"{place.launcher} started {place.ranks} processes: one that coordinates and {size} a trial")
     root = Path(resume or output or "studies").absolute().parent
     root.mkdir(parents=True, exist_ok=True)
-    store = meet(place, root)
+    store = open_rank_store(place, root)
     if place.rank:
         run_block_rank(place, store, size, template.recipe.location)
         return

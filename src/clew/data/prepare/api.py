@@ -24,7 +24,7 @@ from clew.data.prepare.stages import none_left
 from clew.data.prepare.worker import Job, Part, Unit, measure, run_unit, stage_keys
 from clew.data.transforms import Fitted, Transform
 from clew.errors import DataError, RecipeError, WorkerError
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import TYPED_IN, Recipe
 
 
@@ -69,7 +69,7 @@ def prepare(
         DataError: an input cannot be used, or `output` holds another dataset and `replace` is false.
         WorkerError: a piece of data kills whoever works on it; under MPI, on the other ranks, where rank 0 failed.
     """
-    check_not_inside("clew.prepare")
+    check_not_in_worker("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
     plan = Plan(recipe, config, settings, verify=verify)
@@ -129,7 +129,7 @@ def fill(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, 
     Many may do so at once, wherever they see the same cache: a piece that one has done, or is at, the others leave to
     it. Whoever comes late finds less to do, and one that dies leaves its share to the others.
     """
-    check_not_inside("clew.prepare")
+    check_not_in_worker("clew.prepare")
     plan = Plan(recipe, config, {})
     with Queue(*factory(plan.config.executor, _workers(plan))) as queue:
         if not queue.serves:
