@@ -22,8 +22,8 @@ from clew.data.dataset.sampler import Sampler
 from clew.data.table import Ragged
 from clew.recipe import find
 from clew.training.config import TrainConfig
-from clew.training.data_supply import make_loader
 from clew.training.strategies import Strategy
+from clew.training.training_data import make_loader
 
 CPU = torch.device("cpu")
 

@@ -36,7 +36,7 @@ from clew.inference.exported_model import load
 from clew.runs.environment import capture
 from clew.settings import load_settings
 from clew.training import checkpoint
-from clew.training.run_recipe import recipe_of
+from clew.training.run_recipe import recipe_of_run
 
 THREADS, SIZES, BAR = 2, (32, 256), 1.0
 Contestants = dict[str, Callable[[], Any]]
@@ -114,7 +114,7 @@ def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple
     """torch (twice) and ONNX on batches of each size, the events of a block, and how far the two are apart."""
     given = None if make is None else make()
     exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=given)
-    recipe, config = recipe_of(run, given)
+    recipe, config = recipe_of_run(run, given)
     model = recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     model.eval()

@@ -40,8 +40,8 @@ from clew.jobs.launchers import warm
 from clew.jobs.launchers.launcher import Slot, core_share, find_launcher
 from clew.tuning.api import tune
 from clew.tuning.executor import Executor
-from clew.tuning.job_executor import Jobs
-from clew.tuning.pack_executor import Packed
+from clew.tuning.job_executor import JobExecutor
+from clew.tuning.pack_executor import PackExecutor
 
 SPACE = {
     "train.optimizer.lr": {"log": [1e-4, 1e-2]},
@@ -88,10 +88,10 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
     rooms = [Slot(core_share(cores, place, 2)) for place in range(2)]
     size = -(-trials // 2)
     ways: dict[str, tuple[int | None, Way]] = {
-        "a fresh process a trial": (None, lambda given, s: Jobs(s.folder, given, rooms, find_launcher("local"))),
-        "forks of a warm server": (None, lambda given, s: Jobs(s.folder, given, rooms)),
-        "forks again": (None, lambda given, s: Jobs(s.folder, given, rooms)),
-        "packs": (size, lambda given, s: Packed(s.folder, given, rooms)),
+        "a fresh process a trial": (None, lambda given, s: JobExecutor(s.folder, given, rooms, find_launcher("local"))),
+        "forks of a warm server": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
+        "forks again": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
+        "packs": (size, lambda given, s: PackExecutor(s.folder, given, rooms)),
     }
     warm.prepare_server("jetfeatures")
     study(folder / "before", template(dataset, 2, 1, None), ways["forks of a warm server"][1])
@@ -116,14 +116,14 @@ def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
-    from clew.training.data_supply import best_device
     from clew.training.packs import grouping
     from clew.training.packs.engine import AHEAD, PackEngine
     from clew.training.packs.graph_replay import replayed
     from clew.training.packs.samples import Supply
+    from clew.training.training_data import default_device
 
     given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = best_device(0), given.train.optimizer
+    device, plain = default_device(0), given.train.optimizer
     configs = [
         given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
@@ -213,7 +213,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
 def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
     """A whole study on the device: trials an hour with records, validation and metrics."""
     epochs, one = 2, [Slot((), (0,))]
-    packs: Way = lambda given, s: Packed(s.folder, given, one)  # noqa: E731
+    packs: Way = lambda given, s: PackExecutor(s.folder, given, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
     sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")
     steps = 256 * epochs * -(-dataset.splits["train"] // 64)

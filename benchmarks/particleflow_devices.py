@@ -30,12 +30,12 @@ import torch
 from _contest import Sheet, main, options
 
 from clew import settings
-from clew.bench import inference_speed
-from clew.bench.event_data import Material, checksum, material
-from clew.bench.result import Result
-from clew.bench.training_run import Attempt
-from clew.bench.workload import Bench
-from clew.bench.workload_config import ACCURACY, WorkloadConfig
+from clew.bench.workload import inference_speed
+from clew.bench.workload.config import ACCURACY, WorkloadConfig
+from clew.bench.workload.event_data import EventData, dataset_checksum, make_event_data
+from clew.bench.workload.results import WorkloadResult
+from clew.bench.workload.runner import WorkloadRunner
+from clew.bench.workload.training_run import WorkloadRun
 from clew.data.dataset import Dataset
 from clew.errors import DataError, WorkerError
 from clew.runs import Run
@@ -76,13 +76,13 @@ def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
     return {**given, "settings": tuple(arguments.set or ())}
 
 
-def train(bench: Bench, seed: int) -> Trained:
+def train(bench: WorkloadRunner, seed: int) -> Trained:
     """One seed.
 
     Raises:
         WorkerError: it failed.
     """
-    own = Attempt(seed, 0, f"runs/seed-{seed}")
+    own = WorkloadRun(seed, 0, f"runs/seed-{seed}")
     bench.run([own], bench.config.batch_size, f"seed {seed}")
     if own.message:
         raise WorkerError(own.message)
@@ -101,18 +101,18 @@ def _start(config: WorkloadConfig, seed: int) -> str:
     return digest.hexdigest()
 
 
-def made(arguments: argparse.Namespace, folder: Path) -> Material:
+def made(arguments: argparse.Namespace, folder: Path) -> EventData:
     """The events, by the seed."""
     own = config(arguments, SIDES[0])
     recipe = settings.load_settings(own.recipe, own.given).recipe
-    return material(recipe, events=own.events, seed=own.seed, output=folder)
+    return make_event_data(recipe, events=own.events, seed=own.seed, output=folder)
 
 
-def benches(arguments: argparse.Namespace, folder: Path, found: Material) -> dict[str, Bench]:
+def benches(arguments: argparse.Namespace, folder: Path, found: EventData) -> dict[str, WorkloadRunner]:
     """A place to train for each side."""
     places = {side: folder / side.replace(" ", "-") for side in SIDES}
     return {
-        side: Bench(config(arguments, side), place, found, Result({}, {}, {}, {}), lambda note: None)
+        side: WorkloadRunner(config(arguments, side), place, found, WorkloadResult({}, {}, {}, {}), lambda note: None)
         for side, place in places.items()
     }
 
@@ -131,13 +131,13 @@ def save(arguments: argparse.Namespace, folder: Path) -> None:
         print(json.dumps(trained.told()), flush=True)
 
 
-def _carried(arguments: argparse.Namespace, kept: Path) -> Material:
+def _carried(arguments: argparse.Namespace, kept: Path) -> EventData:
     facts, dataset = json.loads((kept / "facts.json").read_text()), Dataset(str(kept / "dataset"))
     if facts["asked"] != json.loads(json.dumps(_asked(arguments))):
         raise DataError(f"{kept} is of other settings: {facts['asked']}")
-    if facts["data"] != checksum(dataset):
+    if facts["data"] != dataset_checksum(dataset):
         raise DataError(f"{kept / 'dataset'} is not what it was")
-    return Material(dataset, True, facts["data"])
+    return EventData(dataset, True, facts["data"])
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:

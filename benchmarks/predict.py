@@ -26,9 +26,9 @@ from torch import nn
 
 import clew
 from clew import Batch, Dataset, Recipe, Run, Table
-from clew.inference.model_runner import Inference, Portion
-from clew.inference.parallel import Task, work
-from clew.inference.predict import Predicting, Rows
+from clew.inference.model_runner import ModelRunner, SamplePortion
+from clew.inference.parallel_inference import InferenceTask, unit_results
+from clew.inference.predict import PredictionRows, PredictionWork
 from clew.jobs.rank_info import RankInfo
 from clew.recipes.tracking import Tracking
 
@@ -77,9 +77,9 @@ class InMemory:
 
 def contestants(recipe: Recipe, table: Table, batches: int) -> Contestants:
     """The bare loop (twice) and clew's engine, from ready batches and from the table."""
-    engine = Inference(recipe, recipe.model(), CPU, SIZE)
+    engine = ModelRunner(recipe, recipe.model(), CPU, SIZE)
     samples = InMemory(table, batches)
-    task = Task(Run(Path()), recipe, "best", samples, SIZE, Predicting(Rows(), None, None, None))
+    task = InferenceTask(Run(Path()), recipe, "best", samples, SIZE, PredictionWork(PredictionRows(), None, None, None))
     portions = [engine.portion(load()) for load in samples.units(SIZE, 1)]
     ready = [
         (portion.samples.slice(place * SIZE, (place + 1) * SIZE), batch)
@@ -88,7 +88,7 @@ def contestants(recipe: Recipe, table: Table, batches: int) -> Contestants:
     ]
 
     def from_table() -> Table:
-        with contextlib.closing(work(task, engine, RankInfo())) as results:
+        with contextlib.closing(unit_results(task, engine, RankInfo())) as results:
             return clew.concat([rows for _, _, rows in results])
 
     alone = partial(bare, recipe, engine.model, ready)
@@ -105,7 +105,7 @@ def bare(recipe: Recipe, model: nn.Module, ready: list[tuple[Table, Batch]]) -> 
         ]
 
 
-def ours(task: Task, engine: Inference, portions: list[Portion]) -> Table:
+def ours(task: InferenceTask, engine: ModelRunner, portions: list[SamplePortion]) -> Table:
     """What `clew predict` does between reading and writing."""
     return clew.concat([task.work.one(engine, portion) for portion in portions])
 

@@ -30,11 +30,11 @@ from clew.errors import StoppedError
 from clew.recipes.lartpc.columns import CLASSES
 from clew.recipes.lartpc.generate.events import VERSION
 from clew.runs.environment import capture
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.api import resume
-from clew.training.data_supply import best_device
+from clew.training.training_data import default_device
 
 SEED, PART = 14, 64
 """Of the generator; images that are learned from, or judged, at a time."""
@@ -205,7 +205,7 @@ def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
 def written(out: Path, found: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
     """All that is known so far."""
     out.mkdir(parents=True, exist_ok=True)
-    page = Page("Particles in liquid argon, synthetic")
+    page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]
     page.header(facts=[f"{sizes['train']:,} events learned from, {sizes['test']:,} judged", f"generator {VERSION}"])
     rows = [
@@ -266,7 +266,7 @@ def main() -> int:
     arguments = parser.parse_args()
     given = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
     sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
-    device = best_device(0).type
+    device = default_device(0).type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:

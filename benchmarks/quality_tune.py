@@ -22,8 +22,8 @@ from clew import Dataset, settings
 from clew.recipes.tracking import Tracking
 from clew.runs.environment import capture
 from clew.tuning.api import tune
-from clew.tuning.costs import costs
 from clew.tuning.report import write_report
+from clew.tuning.study_cost import study_cost
 
 SPACE = {
     "train.optimizer.lr": {"log": [1e-4, 3e-2]},
@@ -60,7 +60,7 @@ def measure(scratch: Path, output: Path | None, *, quick: bool) -> dict[str, Any
     plain = _template(dataset, epochs, trials)
     begun = time.perf_counter()
     study = tune(plain, output or scratch / "study", oversubscribe=True)
-    seconds, spent = time.perf_counter() - begun, costs(study)
+    seconds, spent = time.perf_counter() - begun, study_cost(study)
     (best,) = study.best()
     print(f"{study.count()} in {seconds:.0f} s; best {best.values[0]:.4f} with {best.settings}")
     print(f"page: {write_report(study)}")

@@ -32,7 +32,7 @@ from clew.runs.environment import capture
 from clew.settings import load_settings
 from clew.tuning.api import tune
 from clew.tuning.config import TuneConfig
-from clew.tuning.job_executor import Jobs
+from clew.tuning.job_executor import JobExecutor
 from clew.tuning.study import Study
 
 HERE = Path(__file__).parent
@@ -216,7 +216,7 @@ def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
         rooms = [Slot()] * parallel
         begun = time.perf_counter()
         path = scratch / f"separate-{parallel}"
-        tune(given, path, executor=lambda study, given=given, rooms=rooms: Jobs(study.folder, given, rooms))  # type: ignore[misc]
+        tune(given, path, executor=lambda study, given=given, rooms=rooms: JobExecutor(study.folder, given, rooms))  # type: ignore[misc]
         found[parallel] = round(3600 * trials / (time.perf_counter() - begun))
         device = clew.Run(path / "trials" / "trial-0000").last("plan") or {}
         print(

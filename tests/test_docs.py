@@ -57,6 +57,14 @@ def test_every_verb_is_in_the_readme() -> None:
         assert f"`clew {name}" in text, name
 
 
+def test_the_readme_lists_six_to_eight_files_to_read_that_exist() -> None:
+    section = (ROOT / "README.md").read_text().partition("## Read the code in this order")[2].partition("\n## ")[0]
+    files = re.findall(r"^\d+\. \[`([^`]+)`\]\(([^)]+)\)", section, flags=re.MULTILINE)
+    assert 6 <= len(files) <= 8
+    for shown, target in files:
+        assert shown == target and (ROOT / target).is_file(), target
+
+
 def test_ci_calls_the_readme_test_command() -> None:
     assert "make test" in _blocks(ROOT / "README.md", "sh")[0]
     assert re.search(r"^make test\b", (ROOT / ".ci" / "run").read_text(), flags=re.MULTILINE)

@@ -36,31 +36,31 @@ from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
 from clew.runs import Run
 from clew.runs.environment import capture
-from clew.runs.folder import next_name
-from clew.runs.records import SCHEMA, Writer
-from clew.training.data_supply import best_device
-from clew.training.team import Team
+from clew.runs.folder import next_run_path
+from clew.runs.records import SCHEMA, RecordWriter
+from clew.training.launch_context import LaunchContext
+from clew.training.training_data import default_device
 
 
 @dataclass
-class Here:
+class DistributedRun:
     """This process among all of them."""
 
     rank: int
     ranks: int
     device: torch.device
     run: Run
-    writer: Writer
+    writer: RecordWriter
     steps: int = 0
     epochs: int = 0
     seen: int = 0
     since: float = 0.0
 
 
-_here: Here | None = None
+_here: DistributedRun | None = None
 
 
-def setup(output: str | Path | None = None, *, threads: int | None = None, **settings: Any) -> Here:
+def setup(output: str | Path | None = None, *, threads: int | None = None, **settings: Any) -> DistributedRun:
     """Join the others, if a launcher started several, and begin a run that all of them write to.
 
     `output` is the run's folder (default: the next free one under `runs/`); `settings` are noted in its config.
@@ -72,24 +72,24 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     if _here is not None:
         raise RunError("clew.distributed.setup was called already in this process")
     place = current_rank()
-    device = best_device(place.local_rank)
+    device = default_device(place.local_rank)
     if threads is not None:
         torch.set_num_threads(threads)
     run = _joined(place, Path(output) if output else None, device, settings)
     writer = run.writer(f"rank-{place.rank}")
     writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks)
-    _here = Here(place.rank, place.ranks, device, run, writer, since=time.perf_counter())
+    _here = DistributedRun(place.rank, place.ranks, device, run, writer, since=time.perf_counter())
     atexit.register(close)
     return _here
 
 
 def _joined(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
     def make() -> Run:
-        folder = output or next_name(Path("runs"), "own")
+        folder = output or next_run_path(Path("runs"), "own")
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
 
-    team = Team.gathered(output.parent if output else Path("runs"))
+    team = LaunchContext.gathered(output.parent if output else Path("runs"))
     run = Run.open(team.share("run", lambda: str(make().path)))
     if team.store is not None:
         backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
@@ -168,7 +168,7 @@ def close() -> None:
         dist.destroy_process_group()
 
 
-def _ready() -> Here:
+def _ready() -> DistributedRun:
     if _here is None:
         raise RunError("call clew.distributed.setup() first")
     return _here

@@ -60,7 +60,8 @@ def settings_from_document(document: Document, settings: Sequence[str] = ()) -> 
     recipe = find(document.data["recipe"], base=base)
     model = settings_schema(recipe)
     full = override(beneath(document, _defaults(recipe)), settings)
-    checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source))
+    explicit = override(beneath(document, recipe.defaults), settings).data
+    checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source), explicit)
     own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
     values = cast(Any, checked)
     data = to_data(checked)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from clew.bench.hosts import why_not
+from clew.bench.strategies.hosts import hosts_unavailable_reason
 
 
 @pytest.fixture(scope="session")
 def can_host() -> None:
     """Skip where this machine cannot have hosts in it."""
-    if told := why_not():
+    if told := hosts_unavailable_reason():
         pytest.skip(told)

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from clew.bench import compare, hepscore
+from clew.bench import compare
+from clew.bench.workload import hepscore
 from clew.errors import ConfigError
 from tests.cli import clew, done
 
 
 def summary(score: float, **report: Any) -> dict[str, Any]:
-    told = {"wl-scores": {"training": score}, "wl-stats": {"training": hepscore.stats([score])}, "log": "ok"}
+    told = {"wl-scores": {"training": score}, "wl-stats": {"training": hepscore.score_stats([score])}, "log": "ok"}
     app = {"version": "v", "description": "d", "bmk_checksum": "c", "bmkdata_checksum": "data", "containment": "none"}
     info = {"copies": 1, "threads_per_copy": 2, "events_per_thread": 16}
     return {"run_info": info, "report": {**told, **report}, "app": app}
@@ -31,7 +32,7 @@ def save(folder: Path, name: str, **facts: Any) -> Path:
 def test_the_shipped_schema_is_that_of_the_models_and_takes_what_we_write() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     shipped = json.loads(hepscore.SCHEMA.read_text())
-    assert shipped == hepscore.schema()
+    assert shipped == hepscore.summary_schema()
     jsonschema.Draft202012Validator.check_schema(shipped)
     jsonschema.validate(summary(1.0), shipped)
     for part in ("run_info", "report", "app"):
@@ -46,7 +47,7 @@ def test_the_shipped_schema_is_that_of_the_models_and_takes_what_we_write() -> N
 def test_a_score_is_the_median_of_three_over_the_reference(tmp_path: Path) -> None:
     for name, value in (("one", 6.0), ("two", 9.0), ("three", 3.0)):
         save(tmp_path, name, score=value)
-    found = hepscore.score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
+    found = hepscore.node_score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
     assert found.value == pytest.approx(2.0) and not found.notes
     assert found.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 3.0])
 
@@ -68,7 +69,7 @@ def test_scores_of_a_run_and_workloads_are_averaged_geometrically(tmp_path: Path
     }
     file = tmp_path / "reference.yaml"
     file.write_text(json.dumps(against))
-    found = hepscore.score([first, second], hepscore.reference(file))
+    found = hepscore.node_score([first, second], hepscore.load_reference(file))
     assert found.value == pytest.approx(10 * math.exp((3 * math.log(2) + math.log(3)) / 4))
     assert len(found.notes) == 2 and "1 of 3 repetitions" in found.notes[0]
 
@@ -118,7 +119,7 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
 
 
 def test_many_rows_ask_more_of_each() -> None:
-    rows = [compare.Row("", 1.0, 2.0, p) for p in (0.03, None, 0.01, 0.04)]
+    rows = [compare.ComparedFigure("", 1.0, 2.0, p) for p in (0.03, None, 0.01, 0.04)]
     assert [row.p for row in compare._corrected(rows)] == [0.06, None, 0.03, 0.06]
 
 

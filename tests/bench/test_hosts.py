@@ -13,15 +13,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clew.bench import hosts as module
-from clew.bench.hosts import bits, hosts, measure, sweep
+from clew.bench.strategies import hosts as module
+from clew.bench.strategies.hosts import bits_per_second, hosts, measure_bandwidth, remove_leftovers
 from clew.errors import ConfigError
 
 pytestmark = pytest.mark.timeout(60)
 
 HOLD = """
 import time
-from clew.bench.hosts import hosts
+from clew.bench.strategies.hosts import hosts
 with hosts(1) as made:
     made[0].start(["sleep", "300"])
     print(made[0].namespace, flush=True)
@@ -52,14 +52,14 @@ def holder(can_host: None) -> Iterator[tuple[subprocess.Popen[str], str]]:
     yield process, process.stdout.readline().strip()
     process.kill()
     process.communicate()
-    sweep()
+    remove_leftovers()
 
 
 def test_bandwidths_are_read_as_people_write_them() -> None:
-    assert [bits(text) for text in ("10Gbit", "1.5Mbit", "500kbit")] == [1e10, 1.5e6, 5e5]
+    assert [bits_per_second(text) for text in ("10Gbit", "1.5Mbit", "500kbit")] == [1e10, 1.5e6, 5e5]
     for text in ("10", "10GB", "0Mbit", "fast", "-1Gbit"):
         with pytest.raises(ConfigError, match=r"as 10Gbit, 100Mbit or 500kbit"):
-            bits(text)
+            bits_per_second(text)
 
 
 def test_hosts_have_names_of_their_own_and_know_each_other(can_host: None) -> None:
@@ -72,7 +72,7 @@ def test_hosts_have_names_of_their_own_and_know_each_other(can_host: None) -> No
 
 def test_a_line_is_not_faster_than_told(can_host: None) -> None:
     with hosts(2, "20Mbit") as made:
-        assert measure(made[0], made[1], seconds=0.5) < 25e6
+        assert measure_bandwidth(made[0], made[1], seconds=0.5) < 25e6
 
 
 def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:
@@ -106,7 +106,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next(holder: tuple[subproc
 
 def test_without_the_tools_or_the_right_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert "install iproute2" in module.why_not()
+    assert "install iproute2" in module.hosts_unavailable_reason()
     monkeypatch.undo()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert "only root" in module.why_not() or "install" in module.why_not()
+    assert "only root" in module.hosts_unavailable_reason() or "install" in module.hosts_unavailable_reason()

@@ -10,9 +10,9 @@ import pytest
 
 import clew
 from clew import Dataset, Run
-from clew.bench import inference_speed
-from clew.bench.event_data import Material, material
-from clew.bench.workload_config import FIXED, WorkloadConfig
+from clew.bench.workload import inference_speed
+from clew.bench.workload.config import FIXED, WorkloadConfig
+from clew.bench.workload.event_data import EventData, make_event_data
 from clew.recipes.particleflow import events
 from clew.recipes.particleflow.events import Generator
 from clew.settings import load_settings
@@ -34,24 +34,24 @@ TOLERANCE = 0.01
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def made(tmp_path_factory: pytest.TempPathFactory) -> EventData:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
         recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-        first = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
-        again = material(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        first = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        again = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
         assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
         return first
 
 
-def train(made: Material, output: Path, threads: int) -> Run:
+def train(made: EventData, output: Path, threads: int) -> Run:
     chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
     return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
 
 
-def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tmp_path: Path) -> None:
+def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, tmp_path: Path) -> None:
     one, again, two = (train(made, tmp_path / name, n) for name, n in (("one", 1), ("again", 1), ("two", 2)))
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
@@ -62,7 +62,7 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: Material, tm
     assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
 
 
-def test_padding_is_what_bins_have_left(made: Material) -> None:
+def test_padding_is_what_bins_have_left(made: EventData) -> None:
     recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
     found = inference_speed.padding(recipe, made.dataset)
     lengths = made.dataset.lengths("train", "elements")

@@ -17,10 +17,12 @@ import pytest
 from numpy.typing import NDArray
 
 from clew import Dataset
-from clew.bench import compare, scale, scale_measurement, scale_page
-from clew.bench.forecast import forecast
-from clew.bench.scale import ScaleConfig, Scaling
-from clew.bench.scale_measurement import Trained
+from clew.bench import compare
+from clew.bench.scaling import measurement, page
+from clew.bench.scaling import study as scale
+from clew.bench.scaling.forecast import forecast
+from clew.bench.scaling.measurement import ScalingRun
+from clew.bench.scaling.study import ScaleConfig, ScalingResult
 from clew.errors import ConfigError, RunError
 from clew.runs.timeline import PHASES, SPAN
 from tests.cli import SCRIPT, clew, done
@@ -35,31 +37,31 @@ def spans(*rows: tuple[str, int, int, int]) -> NDArray[Any]:
     return np.array([(PHASES.index(p), 0, step, 1000 * at, 10 * length) for p, step, at, length in rows], dtype=SPAN)
 
 
-def trained(workers: int, seconds: float, talk: float = 0.0, **more: Any) -> Trained:
+def trained(workers: int, seconds: float, talk: float = 0.0, **more: Any) -> ScalingRun:
     """Twelve records of a hundred events with a little noise."""
     rng = np.random.default_rng(workers)
     noise = 1 + 0.01 * rng.normal(size=12)
     blocks = [(100, 100 * seconds * n, 0.0, 100 * talk * n) for n in noise.tolist()]
-    return Trained("allreduce", workers, f"runs/{workers}", blocks=blocks, **more)
+    return ScalingRun("allreduce", workers, f"runs/{workers}", blocks=blocks, **more)
 
 
-def study(*trainings: Trained, **config: Any) -> Scaling:
+def study(*trainings: ScalingRun, **config: Any) -> ScalingResult:
     conditions = {"data": "d", "where": "this machine", "cores": 2, "threads": 1, "when": "now", "cpu": "c"}
     plain = {"recipe": "r", "weak": False, "batch_size": None, "settings": []}
-    return Scaling({**plain, **config}, conditions, list(trainings))
+    return ScalingResult({**plain, **config}, conditions, list(trainings))
 
 
 def test_waiting_is_what_passes_until_the_last_rank_has_come() -> None:
     fast = spans(("forward", 0, 0, 40), ("communicate", 0, 40, 60))
     slow = spans(("forward", 0, 0, 80), ("communicate", 0, 80, 20))
-    found = scale_measurement.merged({0: fast, 1: slow})
+    found = measurement.time_shares({0: fast, 1: slow})
     assert found["compute"] == pytest.approx(0.6) and found["wait"] == pytest.approx(0.2)
     assert found["communicate"] == pytest.approx(0.2) and sum(found.values()) == pytest.approx(1)
 
 
 def test_validation_and_checkpoints_are_no_training() -> None:
     rank = spans(("load", 0, 0, 20), ("forward", 0, 20, 80), ("validate", 0, 100, 300), ("checkpoint", 0, 400, 100))
-    found = scale_measurement.merged({0: rank})
+    found = measurement.time_shares({0: rank})
     assert found["io"] == pytest.approx(0.2) and found["compute"] == pytest.approx(0.8)
 
 
@@ -92,9 +94,9 @@ def test_oversubscribed_sizes_predict_nothing() -> None:
 def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_path: Path) -> None:
     made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3), trained(4, 6e-3, 2e-3, oversubscribed=True))
     made.forecasts["allreduce"] = forecast(made.trainings, [8], weak=False)
-    text = scale_page.write(made, tmp_path / "scale.html").read_text()
+    text = page.write(made, tmp_path / "scale.html").read_text()
     assert "Oversubscribed at 4 workers" in text and "Prediction, not measured" in text
-    drawn = scale_page.speedup(made)["data"]
+    drawn = page.speedup(made)["data"]
     line = next(trace for trace in drawn if trace["name"] == "allreduce, measured")
     assert line["marker"]["symbol"] == ["circle", "circle", "circle-open"]
     assert any("prediction (90% band)" in trace["name"] for trace in drawn)
@@ -104,10 +106,10 @@ def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_pa
 def test_a_study_is_read_as_it_was_saved(tmp_path: Path) -> None:
     made = study(trained(1, 1e-2), trained(2, 6e-3, 1e-3))
     made.save(tmp_path / "scale.json")
-    assert Scaling.load(tmp_path / "scale.json").rows() == made.rows()
+    assert ScalingResult.load(tmp_path / "scale.json").rows() == made.rows()
     (tmp_path / "other.json").write_text('{"kind": "workload", "format": 1}')
     with pytest.raises(ConfigError, match="not a result of clew bench scale"):
-        Scaling.load(tmp_path / "other.json")
+        ScalingResult.load(tmp_path / "other.json")
 
 
 def test_two_studies_are_compared_with_significance(tmp_path: Path) -> None:
@@ -167,7 +169,7 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
     assert (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns == first
     _look_at(json.loads((output / "scale.json").read_text()))
     with pytest.raises(RunError, match="other epochs"):
-        scale.study(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
+        scale.measure_scaling(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
 
 
 def _of(output: Path) -> list[psutil.Process]:

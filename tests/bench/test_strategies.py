@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from clew import Dataset, Run
-from clew.bench import strategies, strategies_page
-from clew.bench.strategies import StudyConfig
-from clew.bench.strategies_result import UNLIMITED, Goal, Study, Trial
+from clew.bench.strategies import page
+from clew.bench.strategies import study as strategies
+from clew.bench.strategies.results import UNLIMITED, StrategyGoal, StrategyRun, StrategyStudy
+from clew.bench.strategies.study import StrategyStudyConfig
 from clew.errors import ConfigError, DataError, RunError
 from tests.bench.test_hosts import namespaces
 from tests.cli import SCRIPT, clew
@@ -38,24 +39,28 @@ def note(**facts: Any) -> dict[str, Any]:
 
 
 def test_a_target_is_reached_from_its_own_side() -> None:
-    assert Goal("f1", "maximize", 0.9).reached(0.9) and not Goal("f1", "maximize", 0.9).reached(0.89)
-    assert Goal("loss", "minimize", 0.9).reached(0.9) and not Goal("loss", "minimize", 0.9).reached(0.91)
-    assert not Goal("loss", "minimize", None).reached(0.1) and not Goal("loss", "minimize", 1.0).reached(None)
+    assert StrategyGoal("f1", "maximize", 0.9).reached(0.9) and not StrategyGoal("f1", "maximize", 0.9).reached(0.89)
+    assert StrategyGoal("loss", "minimize", 0.9).reached(0.9) and not StrategyGoal("loss", "minimize", 0.9).reached(
+        0.91
+    )
+    assert not StrategyGoal("loss", "minimize", None).reached(0.1) and not StrategyGoal(
+        "loss", "minimize", 1.0
+    ).reached(None)
 
 
 def test_a_target_that_was_not_given_is_a_little_less_than_the_reference() -> None:
-    reference = Trial("allreduce", "unlimited", "r", curve=[(1.0, 0.9), (2.0, 0.8)])
-    assert strategies._set(Goal("f1", "maximize"), reference).value == 0.784
-    assert strategies._set(Goal("loss", "minimize"), reference).value == 0.816
+    reference = StrategyRun("allreduce", "unlimited", "r", curve=[(1.0, 0.9), (2.0, 0.8)])
+    assert strategies._set(StrategyGoal("f1", "maximize"), reference).value == 0.784
+    assert strategies._set(StrategyGoal("loss", "minimize"), reference).value == 0.816
     with pytest.raises(ConfigError, match="choose another with --metric"):
-        strategies._set(Goal("f2", "maximize"), Trial("allreduce", "unlimited", "r"))
+        strategies._set(StrategyGoal("f2", "maximize"), StrategyRun("allreduce", "unlimited", "r"))
 
 
 def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
     joined = [note(joined=1), note(), note(joined=2), note(joined=3)]
     written(tmp_path / "runs" / "a", start(), plan(), *joined, *training(), end())
-    trial = Trial("gem", "1Gbit", "runs/a")
-    strategies._read(trial, tmp_path, Goal("f1", "maximize", 0.6), 2)
+    trial = StrategyRun("gem", "1Gbit", "runs/a")
+    strategies._read(trial, tmp_path, StrategyGoal("f1", "maximize", 0.6), 2)
     # the second worker's note is record 4; the second validation, the first with f1 above 0.6, is record 16
     assert trial.seconds == pytest.approx(1.2) and trial.epochs == 3
     assert trial.samples == 8 * 64 and trial.best == pytest.approx(0.75)
@@ -63,8 +68,8 @@ def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
 
 def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
     written(tmp_path / "runs" / "a", start(), plan(), *training())
-    trial = Trial("allreduce", "1Gbit", "runs/a")
-    strategies._read(trial, tmp_path, Goal("f1", "maximize", 0.9), 2)
+    trial = StrategyRun("allreduce", "1Gbit", "runs/a")
+    strategies._read(trial, tmp_path, StrategyGoal("f1", "maximize", 0.9), 2)
     assert trial.seconds is None and [round(at, 3) for at, _ in trial.curve] == [0.5, 1.1, 1.7]
 
 
@@ -78,15 +83,17 @@ def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
 )
 def test_settings_are_checked_before_anything_begins(wrong: dict[str, Any], told: str) -> None:
     with pytest.raises((ValueError, ConfigError), match=told):
-        StudyConfig(recipe=LINE, **wrong)
+        StrategyStudyConfig(recipe=LINE, **wrong)
 
 
 def test_a_missing_dataset_and_a_folder_that_is_taken_are_found_first(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(DataError):
-        strategies.study(StudyConfig(recipe=LINE, dataset=str(tmp_path / "no")), tmp_path / "study")
+        strategies.compare_strategies(
+            StrategyStudyConfig(recipe=LINE, dataset=str(tmp_path / "no")), tmp_path / "study"
+        )
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="--output"):
-        strategies.study(StudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
+        strategies.compare_strategies(StrategyStudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
 
 
 def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
@@ -95,25 +102,27 @@ def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
         "gem": [1.0, None, None],
         "easgd": [1.5, None, 1.0],
     }
-    trials = [Trial(name, "1Gbit", "r", seed, each) for name, all in took.items() for seed, each in enumerate(all)]
-    study = Study(Goal("f1", "maximize", 0.9), NONE, None, trials, {"1Gbit": 9.1e8})
+    trials = [
+        StrategyRun(name, "1Gbit", "r", seed, each) for name, all in took.items() for seed, each in enumerate(all)
+    ]
+    study = StrategyStudy(StrategyGoal("f1", "maximize", 0.9), NONE, None, trials, {"1Gbit": 9.1e8})
     assert [study.seconds(name, "1Gbit") for name in study.strategies] == [2.0, None, 1.5]
     assert study.fastest("1Gbit") == "easgd" and study.fastest("2Gbit") == ""
-    drawn = strategies_page.over_bandwidth(study)["data"][0]
+    drawn = page.over_bandwidth(study)["data"][0]
     assert (drawn["y"], drawn["error_y"]["array"], drawn["error_y"]["arrayminus"]) == ([2.0], [1.0], [1.0])
 
 
 def test_the_page_shows_the_fastest_and_who_did_not_get_there(tmp_path: Path) -> None:
-    first = Trial("allreduce", "1Gbit", "runs/a", seconds=2.0, curve=[(1.0, 0.5), (2.0, 0.9)], best=0.9)
+    first = StrategyRun("allreduce", "1Gbit", "runs/a", seconds=2.0, curve=[(1.0, 0.5), (2.0, 0.9)], best=0.9)
     others = [
-        Trial("gem", "1Gbit", "runs/b", curve=[(1.0, 0.5)], best=0.5),
-        Trial("easgd", "1Gbit", "c", message="<boom>"),
+        StrategyRun("gem", "1Gbit", "runs/b", curve=[(1.0, 0.5)], best=0.5),
+        StrategyRun("easgd", "1Gbit", "c", message="<boom>"),
     ]
-    study = Study(Goal("f1", "maximize", 0.9), NONE, None, [first, *others], {"1Gbit": 9.1e8})
-    text = strategies_page.write(study, tmp_path / "study.html").read_text()
+    study = StrategyStudy(StrategyGoal("f1", "maximize", 0.9), NONE, None, [first, *others], {"1Gbit": 9.1e8})
+    text = page.write(study, tmp_path / "study.html").read_text()
     assert study.fastest("1Gbit") == "allreduce" and "<b>2.0 s</b>" in text
     assert "not reached <small>best 0.5</small>" in text and "easgd at 1Gbit: &lt;boom&gt;" in text
-    assert [trace["name"] for trace in strategies_page.way(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
+    assert [trace["name"] for trace in page.way(study, "1Gbit")["data"]] == ["allreduce", "gem", "target"]
 
 
 def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) -> None:
@@ -135,8 +144,8 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
 
 def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Dataset, tmp_path: Path) -> None:
     few = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
-    config = StudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **few)
-    found = strategies.study(config, tmp_path / "study")
+    config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **few)
+    found = strategies.compare_strategies(config, tmp_path / "study")
     assert [trial.seconds is None for trial in found.trials] == [False, True]
     assert "ema cannot be used with gem" in found.trials[1].message
     assert found.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()

@@ -14,12 +14,13 @@ import pytest
 import torch
 
 import clew as package
-from clew.bench import hepscore, workload
-from clew.bench.event_data import material
-from clew.bench.node import Node, Trial
-from clew.bench.result import Result, figures, fitting, summary
-from clew.bench.training_run import Attempt, Epoch
-from clew.bench.workload_config import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
+from clew.bench.workload import hepscore
+from clew.bench.workload.config import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
+from clew.bench.workload.event_data import make_event_data
+from clew.bench.workload.node import NodeScan, SettingRun
+from clew.bench.workload.results import WorkloadResult, fit_message, key_figures, summary
+from clew.bench.workload.runner import run_workload
+from clew.bench.workload.training_run import EpochMeasurement, WorkloadRun
 from clew.errors import RunError, WorkerError
 from clew.runs import Run
 from tests.cli import clew
@@ -33,16 +34,18 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def result(*attempts: Attempt, **config: Any) -> Result:
+def result(*attempts: WorkloadRun, **config: Any) -> WorkloadResult:
     told = {"recipe": SMALL, "name": "small", **config}
     seen = {"cpu": "c"}
-    return Result(told, seen, {"code": "c", "data": "d", "config": "x", "container": None}, {}, list(attempts))
+    return WorkloadResult(told, seen, {"code": "c", "data": "d", "config": "x", "container": None}, {}, list(attempts))
 
 
-def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> Attempt:
+def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> WorkloadRun:
     metrics: dict[str, float | None] = {"accuracy": accuracy, "accuracy_padded": accuracy + 0.05}
-    epochs = [Epoch(n, s, 100, 0.1 * s, 1.0, metrics, 10.0 * (n + 1)) for n, s in enumerate((50.0, 10.0, 30.0))]
-    return Attempt(seed, copy, "r", "finished", epochs, energy=60.0)
+    epochs = [
+        EpochMeasurement(n, s, 100, 0.1 * s, 1.0, metrics, 10.0 * (n + 1)) for n, s in enumerate((50.0, 10.0, 30.0))
+    ]
+    return WorkloadRun(seed, copy, "r", "finished", epochs, energy=60.0)
 
 
 def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
@@ -65,11 +68,11 @@ def test_a_result_that_is_not_complete_says_so() -> None:
 def test_jobs_end_with_a_killed_starter(tmp_path: Path) -> None:
     script = f"""
 import subprocess, sys, time
-from clew.bench.measured_jobs import guarded
+from clew.bench.measured_jobs import killed_with_parent
 from clew.jobs.launchers.launcher import LaunchedJob
 job = subprocess.Popen(["sleep", "100"], start_new_session=True)
 print(job.pid, flush=True)
-with guarded([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
+with killed_with_parent([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
     time.sleep(100)
 """
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as starter:
@@ -82,7 +85,7 @@ with guarded([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r})]):
 
 
 def test_seeds_show_a_spread_and_a_target_its_time() -> None:
-    found = figures(result(attempt(0, accuracy=0.9), attempt(1, accuracy=0.8), target=0.85, seeds=2))
+    found = key_figures(result(attempt(0, accuracy=0.9), attempt(1, accuracy=0.8), target=0.85, seeds=2))
     assert found["accuracy"]["accuracy"]["mean"] == pytest.approx(0.85)
     assert found["accuracy"]["accuracy"]["deviation"] == pytest.approx(0.0707, abs=1e-3)
     assert found["seconds_to_target"] == 10.0 and found["joules_per_event"] == pytest.approx(0.2)
@@ -115,7 +118,7 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
         "first epoch left out" in outcome.out
         and "not comparable with the published one (events are synthetic" in " ".join(outcome.out.split())
     )
-    found = hepscore.read(output / "small_summary.json")
+    found = hepscore.read_summary(output / "small_summary.json")
     assert found.report.log == "ok" and found.report.wl_scores.keys() == {"training", "inference"}
     assert found.run_info.copies == 2 and found.report.wl_stats["training"].count == 2
     report = json.loads((output / "report.json").read_text())
@@ -129,14 +132,14 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
 
 def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Path) -> None:
     config = WorkloadConfig(recipe=SMALL, name="small", events=40, batch_size=4, settings=("fits=2",), threads=1)
-    found = workload.run(config, tmp_path / "out")
+    found = run_workload(config, tmp_path / "out")
     assert found.status == "out of memory" and found.fits is not None
     assert (found.fits["largest_that_fits"], found.fits["exact"]) == (2, True)
-    log = hepscore.read(tmp_path / "out" / "small_summary.json").report.log
+    log = hepscore.read_summary(tmp_path / "out" / "small_summary.json").report.log
     assert log == "out of memory at batch 4; the largest that fits is 2"
     assert "the largest that fits is 2" in (tmp_path / "out" / "report.html").read_text()
     with pytest.raises(RunError, match="holds a result already"):
-        workload.run(config, tmp_path / "out")
+        run_workload(config, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -150,14 +153,14 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
 )
 def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, least: int, told: str) -> None:
     fits = {"largest_that_fits": largest, "smallest_that_does_not": least, "exact": least - (largest or 0) <= 1}
-    assert fitting(fits) == told
+    assert fit_message(fits) == told
 
 
 def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None:
     config = WorkloadConfig(recipe=SMALL, name="small", events=40, threads=1, settings=("train.best.metric=nothing",))
     with pytest.raises(WorkerError, match="nothing"):
-        workload.run(config, tmp_path / "out")
-    assert hepscore.read(tmp_path / "out" / "small_summary.json").report.log.startswith("failed: ")
+        run_workload(config, tmp_path / "out")
+    assert hepscore.read_summary(tmp_path / "out" / "small_summary.json").report.log.startswith("failed: ")
 
 
 def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
@@ -165,7 +168,7 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
 ) -> None:
     seen: list[bool] = []
     recipe = package.recipe.resolve(SMALL)
-    made = material(recipe, events=40, seed=0, output=tmp_path)
+    made = make_event_data(recipe, events=40, seed=0, output=tmp_path)
     model = type(recipe).model
 
     def watched(self: Any) -> Any:
@@ -203,21 +206,25 @@ def test_the_entry_of_the_container_passes_everything_on(tmp_path: Path) -> None
     words = ("--copies", "1", "--threads", "1", "--events", "16", "--extra-args", extra)
     outcome = clew("bench", "hepix", "-W", *words, "--results", tmp_path)
     assert outcome.code == 0, outcome.err
-    found = hepscore.read(tmp_path / "small_summary.json")
+    found = hepscore.read_summary(tmp_path / "small_summary.json")
     extra_figures = (found.report.model_extra or {})["training"]
     assert (found.run_info.threads_per_copy, found.run_info.events_per_thread) == (1, 16)
     assert (extra_figures["batch_size_per_device"], extra_figures["num_epochs"]) == (8, 1)
 
 
 def test_the_best_setting_of_a_node_and_its_cost(tmp_path: Path) -> None:
-    node = Node(
-        [Trial(2, 1, 4, "float32", 10.0), Trial(1, 2, 4, "float32", 20.0), Trial(1, 2, 64, "bf16", message="m")]
+    node = NodeScan(
+        [
+            SettingRun(2, 1, 4, "float32", 10.0),
+            SettingRun(1, 2, 4, "float32", 20.0),
+            SettingRun(1, 2, 64, "bf16", message="m"),
+        ]
     )
     assert node.best.threads == 1 and node.cost is None
     node.price_per_hour = 7.2
     assert node.cost == pytest.approx(100.0)
     with pytest.raises(WorkerError, match="no setting ran: m"):
-        _ = Node([node.trials[2]]).best
+        _ = NodeScan([node.trials[2]]).best
 
 
 def test_a_node_is_scanned(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def damaged_record(run: Run) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (half_written, "not a whole run folder (no config.yaml or environment.json in it)"),
+        (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
         (another_model, "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) there, (8,) here"),
@@ -232,7 +232,7 @@ def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], sai
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (half_written, "not a whole run folder (no config.yaml or environment.json in it)"),
+        (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
         (another_model, "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) there, (8,) here"),
@@ -249,7 +249,7 @@ def test_a_damaged_run_predicts_nothing(
 
 @pytest.mark.parametrize("words", [("evaluate",), ("runs", "show"), ("runs", "report")])
 def test_a_missing_run_says_where_to_look(tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert "none: no such run; `clew runs list` shows those there are" in complaint(*words, tmp_path / "none")
+    assert "none: no such run; `clew runs list` shows all runs" in complaint(*words, tmp_path / "none")
 
 
 def test_an_unknown_checkpoint_is_named(run: Run) -> None:
@@ -344,7 +344,7 @@ def test_an_unknown_option_or_command_is_refused() -> None:
 def test_the_installed_script_says_the_same(tmp_path: Path) -> None:
     outcome = script("evaluate", "none", folder=tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == "clew: none: no such run; `clew runs list` shows those there are\n"
+    assert outcome.err == "clew: none: no such run; `clew runs list` shows all runs\n"
 
 
 BROKEN = RECIPE.replace("return events", "return 1 / 0")

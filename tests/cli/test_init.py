@@ -1,4 +1,4 @@
-"""`clew init` writes a recipe that works as it is."""
+"""`clew init` writes a recipe that works without a change."""
 
 from __future__ import annotations
 
@@ -13,37 +13,55 @@ from clew import Dataset, Run
 from clew.cli.start import recipe_template
 from tests.cli import clew, done
 
-LIKE = sorted(recipe_template.available())
+LIKE = recipe_template.starting_points()
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
-    """A folder, the current one, with a fresh recipe."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """A folder, the current one, with a new recipe."""
     monkeypatch.chdir(tmp_path)
     done("init", "my_recipe", "--like", getattr(request, "param", "tracking"))
     return tmp_path
 
 
-def test_a_recipe_its_network_and_its_test_are_written(written: Path) -> None:
-    assert {path.name for path in written.iterdir()} == {"my_recipe.py", "my_recipe_network.py", "test_my_recipe.py"}
-    assert not any("@" in path.read_text().replace("@property", "") for path in written.iterdir())
+def test_the_example_is_written_as_one_file_and_its_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done("init", "my_tagger")
+    assert {path.name for path in tmp_path.iterdir()} == {"my_tagger.py", "test_my_tagger.py"}
+    text = (tmp_path / "my_tagger.py").read_text()
+    assert "class MyTagger(Recipe):" in text
+    assert "clew train my_tagger.py --dataset dataset" in text
+    assert "JetTagger" not in text and "clew init" not in text and "runs/tagger" not in text
+    done("data", "generate", "my_tagger.py", "--events", "200", "--output", "events")
+    done("prepare", "my_tagger.py", "--input", "events", "--output", "dataset", "--workers", "1")
+    done("train", "my_tagger.py", "--dataset", "dataset", "--epochs", "1", "--set", "network.hidden=8")
+    assert "auc" in done("evaluate", "runs/my_tagger-001")
 
 
-@pytest.mark.parametrize("written", LIKE, indirect=True)
-def test_its_own_test_passes(written: Path) -> None:
+def test_a_recipe_its_network_and_its_test_are_written(folder: Path) -> None:
+    assert {path.name for path in folder.iterdir()} == {"my_recipe.py", "my_recipe_network.py", "test_my_recipe.py"}
+    assert not any("@" in path.read_text().replace("@property", "") for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("folder", LIKE, indirect=True)
+def test_its_own_test_passes(folder: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "test_my_recipe.py"]
-    ended = subprocess.run(command, cwd=written, capture_output=True, text=True, check=False, timeout=200)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "1 passed" in ended.stdout
+    outcome = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=200)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    assert "1 passed" in outcome.stdout
 
 
-def test_its_settings_are_shown_and_changed(written: Path) -> None:
+def test_every_recipe_offered_before_is_offered() -> None:
+    assert {"hitgraph", "jets", "tagger", "tracking"} <= set(LIKE)
+
+
+def test_its_settings_are_shown_and_changed(folder: Path) -> None:
     shown = yaml.safe_load(done("config", "show", "my_recipe.py", "--set", "model.hidden=5"))
     assert shown["model"] == {"hidden": 5, "layers": 2}
-    assert shown["recipe"] == str(written / "my_recipe.py")
+    assert shown["recipe"] == str(folder / "my_recipe.py")
 
 
-def test_it_goes_the_whole_way_by_commands(written: Path, events: Path) -> None:
+def test_prepare_train_and_evaluate_accept_the_new_recipe(folder: Path, events: Path) -> None:
     done("prepare", "my_recipe.py", "--input", events, "--output", "dataset", "--workers", "2")
     assert "hits" in Dataset("dataset").schema
     done("train", "my_recipe.py", "--dataset", "dataset", "--epochs", "1")
@@ -51,17 +69,17 @@ def test_it_goes_the_whole_way_by_commands(written: Path, events: Path) -> None:
     assert Run.open("runs/my_recipe-001").state == "finished"
 
 
-def test_what_exists_is_not_overwritten(written: Path) -> None:
-    (written / "my_recipe.py").write_text("mine")
-    (written / "test_my_recipe.py").unlink()
+def test_an_existing_file_is_not_overwritten(folder: Path) -> None:
+    (folder / "my_recipe.py").write_text("mine")
+    (folder / "test_my_recipe.py").unlink()
     outcome = clew("init", "my_recipe", "--like", "tracking")
     assert outcome.code == 2
     assert outcome.err == "clew: my_recipe.py exists already; choose another name or folder\n"
-    assert (written / "my_recipe.py").read_text() == "mine"
-    assert not (written / "test_my_recipe.py").exists()
+    assert (folder / "my_recipe.py").read_text() == "mine"
+    assert not (folder / "test_my_recipe.py").exists()
 
 
-def test_files_go_to_the_folder_asked_for(tmp_path: Path) -> None:
+def test_files_are_written_to_the_given_folder(tmp_path: Path) -> None:
     done("init", "other", "--folder", tmp_path / "new" / "folder")
     assert (tmp_path / "new" / "folder" / "other.py").is_file()
 
@@ -74,17 +92,17 @@ def test_a_name_that_python_cannot_use_is_refused(tmp_path: Path, name: str) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_recipe_without_templates_says_which_have_them(tmp_path: Path) -> None:
+def test_a_recipe_without_templates_is_refused_with_those_that_have_them(tmp_path: Path) -> None:
     outcome = clew("init", "mine", "--like", "tracknet", "--folder", tmp_path)
     assert outcome.code == 2
     assert outcome.err == (
         "clew: recipe 'tracknet' has no templates to start from; "
-        "choose --like hitgraph or --like jets or --like tracking\n"
+        "choose --like hitgraph or --like jets or --like tagger or --like tracking\n"
     )
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unknown_model_to_follow_suggests_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_recipe_to_start_from_suggests_the_nearest(tmp_path: Path) -> None:
     outcome = clew("init", "mine", "--like", "trackng", "--folder", tmp_path)
     assert outcome.code == 2
     assert "no shipped recipe 'trackng'; did you mean 'tracking'?" in outcome.err

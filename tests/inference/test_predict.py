@@ -21,14 +21,14 @@ import clew
 from clew import Dataset, Ragged, Run, Table, concat, readers
 from clew.data.table import hdf5
 from clew.errors import ConfigError, DataError, RecipeError, RunError
-from clew.inference import parallel
-from clew.inference.evaluate import Judging
-from clew.inference.predict import Predicting, Rows
-from clew.inference.sample_stream import Events, Split
+from clew.inference import parallel_inference
+from clew.inference.evaluate import EvaluationWork
+from clew.inference.predict import PredictionRows, PredictionWork
+from clew.inference.sample_sources import DatasetSplit, RawEvents
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
-from clew.training.run_recipe import recipe_of
+from clew.training.run_recipe import recipe_of_run
 from tests.training import recipe
 
 EVENTS = 90
@@ -81,7 +81,7 @@ def whole(raw: Path) -> Run:
     return run
 
 
-def on_threads(task: parallel.Task, ranks: int, folder: Path) -> list[Any]:
+def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path) -> list[Any]:
     """What every one of so many ranks gets; each is a thread of this process."""
     made: list[Any] = [None] * ranks
     store = folder / f"meeting-{ranks}-{task.size}-{type(task.work).__name__}"
@@ -89,7 +89,7 @@ def on_threads(task: parallel.Task, ranks: int, folder: Path) -> list[Any]:
     def work(rank: int) -> None:
         own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
         met = open_store_at(store, rank, ranks) if ranks > 1 else None
-        made[rank] = parallel._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
+        made[rank] = parallel_inference._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
     for thread in threads:
@@ -109,7 +109,7 @@ def numbers(tallies: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def expected(whole: Run) -> tuple[dict[str, Any], Table]:
     """What a plain pass over the whole split gives."""
-    work, config = recipe_of(whole)
+    work, config = recipe_of_run(whole)
     samples = Dataset(config.dataset).read("test")
     model = work.model()
     checkpoint.load(model, whole.checkpoint("best"))
@@ -117,7 +117,7 @@ def expected(whole: Run) -> tuple[dict[str, Any], Table]:
 
     outputs, _ = validation.forward(work, model.eval(), samples, torch.device("cpu"))
     rows = samples.pick("event").join(work.reconstruct(samples, outputs))
-    return numbers(validation.judge(work, model, samples, torch.device("cpu"))), rows
+    return numbers(validation.evaluate_batch(work, model, samples, torch.device("cpu"))), rows
 
 
 @settings(max_examples=12)
@@ -126,13 +126,15 @@ def expected(whole: Run) -> tuple[dict[str, Any], Table]:
 def test_metrics_and_rows_are_exact_for_every_batch_size_on_any_number_of_ranks(
     whole: Run, expected: tuple[dict[str, Any], Table], tmp_path_factory: pytest.TempPathFactory, ranks: int, batch: int
 ) -> None:
-    work, config = recipe_of(whole)
-    folder, split = tmp_path_factory.mktemp("meeting"), Split.of(config.dataset, "test")
+    work, config = recipe_of_run(whole)
+    folder, split = tmp_path_factory.mktemp("meeting"), DatasetSplit.of(config.dataset, "test")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
-        judged = on_threads(parallel.Task(whole, work, "best", split, batch, Judging()), ranks, folder)
-        rows = Predicting(Rows(), None, None, None)
-        tables = on_threads(parallel.Task(whole, work, "best", split, batch, rows), ranks, folder)
+        judged = on_threads(
+            parallel_inference.InferenceTask(whole, work, "best", split, batch, EvaluationWork()), ranks, folder
+        )
+        rows = PredictionWork(PredictionRows(), None, None, None)
+        tables = on_threads(parallel_inference.InferenceTask(whole, work, "best", split, batch, rows), ranks, folder)
     for each, table in zip(judged, tables, strict=True):
         assert each.events == len(expected[1])
         assert numbers(each.total) == expected[0]
@@ -203,8 +205,10 @@ def test_a_reader_that_only_goes_forward_is_shared_too(
             yield from (table.slice(first, first + 11) for first in range(0, len(table), 11))
 
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    events = Events(whole, Forward(), (str(raw),))
-    task = parallel.Task(whole, Forward(), "best", events, 4, Predicting(Rows(), None, None, events))
+    events = RawEvents(whole, Forward(), (str(raw),))
+    task = parallel_inference.InferenceTask(
+        whole, Forward(), "best", events, 4, PredictionWork(PredictionRows(), None, None, events)
+    )
     for found in on_threads(task, ranks, tmp_path):
         assert found.fixed("event").tolist() == list(range(EVENTS))
 
@@ -266,7 +270,7 @@ def test_what_fails_leaves_no_file(whole: Run, tmp_path: Path, workers: int) -> 
 
 
 def test_a_column_that_the_model_needs_is_named(whole: Run, tmp_path: Path, run_copy: Run) -> None:
-    data = Dataset(recipe_of(whole)[1].dataset)
+    data = Dataset(recipe_of_run(whole)[1].dataset)
     with pytest.raises(DataError, match=r"no column 'node', which the model needs; choose from event, hits"):
         clew.evaluate(run_copy, data=data)
     with pytest.raises(DataError, match="no column 'node'"):
@@ -295,17 +299,19 @@ def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_split(whole: Run, expected: tuple[dict[str, Any], Table]) -> None:
     """Units are read one ahead, however slow the consumer is."""
-    work, config = recipe_of(whole)
+    work, config = recipe_of_run(whole)
     read: list[int] = []
 
-    class Watched(Split):
+    class Watched(DatasetSplit):
         def units(self, size: int, ranks: int) -> Any:
             for number, load in enumerate(super().units(size, ranks)):
                 read.append(number)
                 yield load
 
-    split = Split.of(config.dataset, "test")
-    task = parallel.Task(whole, work, "best", Watched(split.path, split.split), 2, Predicting(Rows(), None, None, None))
-    for number, _, _ in parallel.work(task, task.engine(torch.device("cpu")), RankInfo()):
+    split = DatasetSplit.of(config.dataset, "test")
+    task = parallel_inference.InferenceTask(
+        whole, work, "best", Watched(split.path, split.split), 2, PredictionWork(PredictionRows(), None, None, None)
+    )
+    for number, _, _ in parallel_inference.unit_results(task, task.engine(torch.device("cpu")), RankInfo()):
         assert max(read) <= number + 3
     assert len(read) > 8

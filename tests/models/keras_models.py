@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.models.keras import load_keras, quiet
+from clew.models.keras import load_keras, without_array_warnings
 
 
 def cnn(*, dropout: bool = False, norm: bool = True, last: str | None = "softmax", **last_options: Any) -> Any:
@@ -39,7 +39,7 @@ def images(events: int, seed: int = 0) -> tuple[Any, Any]:
 
 def saved(model: Any, path: Path) -> Path:
     """The model in a file: an architecture alone for .json."""
-    with quiet():
+    with without_array_warnings():
         if path.suffix == ".json":
             path.write_text(model.to_json())
         else:

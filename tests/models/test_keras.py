@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CNN as .keras, .h5 and .json, and images in HDF5."""
     made = tmp_path_factory.mktemp("keras")
     torch.manual_seed(1)
-    with keras.seeded():
+    with keras.seeded_initialisation():
         model = cnn()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Keras's own about .h5
@@ -59,7 +59,7 @@ def alone(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> clew.Run:
 
 def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
     for _ in range(2):  # Keras numbers the second one's layers on
-        module = keras.adopt(cnn(dropout=True))
+        module = keras.to_module(cnn(dropout=True))
         assert list(module.state_dict()) == [
             *("0.kernel", "0.bias", "1.gamma", "1.beta", "1.moving_mean", "1.moving_variance"),
             *("5.kernel", "5.bias"),
@@ -70,17 +70,17 @@ def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
 
 def test_it_says_what_keras_says_and_its_weights_go_back() -> None:
     model, x = cnn(), images(20)[0]
-    module: Any = keras.adopt(model)
+    module: Any = keras.to_module(model)
     with torch.no_grad():
         for tensor in module.state_dict().values():
             tensor.add_(0.05)
         said = module.eval()(torch.from_numpy(x))
-    torch.testing.assert_close(keras.restored(module)(x), said, rtol=0, atol=0)
+    torch.testing.assert_close(keras.to_keras(module)(x), said, rtol=0, atol=0)
     torch.testing.assert_close(module(torch.from_numpy(x[..., 0])), said, rtol=0, atol=0)  # Keras adds a last axis too
 
 
 def test_statistics_are_updated_in_training_alone() -> None:
-    module = keras.adopt(cnn())
+    module = keras.to_module(cnn())
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     module.eval()(torch.from_numpy(images(20)[0]))
     assert all(torch.equal(buffer, before[name]) for name, buffer in module.named_buffers())
@@ -91,7 +91,7 @@ def test_statistics_are_updated_in_training_alone() -> None:
 def test_a_frozen_layer_stays_a_parameter_without_gradient() -> None:
     model = cnn()
     model.layers[0].trainable = False
-    module = keras.adopt(model)
+    module = keras.to_module(model)
     assert [name for name, p in module.named_parameters() if not p.requires_grad] == ["0.kernel", "0.bias"]
 
 
@@ -99,18 +99,18 @@ def test_branches_make_one_module_and_are_not_cut() -> None:
     library = keras.load_keras()
     given = library.Input((4,))
     joined = library.layers.Concatenate()([library.layers.Dense(3)(given), library.layers.Dense(2)(given)])
-    module = keras.adopt(library.Model(given, library.layers.Dense(1, activation="sigmoid")(joined)))
+    module = keras.to_module(library.Model(given, library.layers.Dense(1, activation="sigmoid")(joined)))
     assert isinstance(module, keras.KerasModule)
     assert list(module.state_dict()) == ["kernel", "bias", "kernel_1", "bias_1", "kernel_2", "bias_2"]
     assert loading.gives_probabilities(module)
     line = library.Model(given, library.layers.Dense(1)(library.layers.Dense(3)(given)))
-    assert isinstance(keras.adopt(line), keras.KerasChain)
-    assert not loading.gives_probabilities(keras.adopt(line))
+    assert isinstance(keras.to_module(line), keras.KerasChain)
+    assert not loading.gives_probabilities(keras.to_module(line))
 
 
 def test_a_mask_reaches_a_recurrent_layer() -> None:
     library = keras.load_keras()
-    module = keras.adopt(library.Sequential([library.Input((None, 2)), library.layers.GRU(3)])).eval()
+    module = keras.to_module(library.Sequential([library.Input((None, 2)), library.layers.GRU(3)])).eval()
     x = torch.randn(2, 5, 2)
     mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
     short = module(x[1:, :2], torch.ones(1, 2, dtype=torch.bool))
@@ -120,7 +120,7 @@ def test_a_mask_reaches_a_recurrent_layer() -> None:
 @pytest.mark.parametrize("name", ["cnn.keras", "cnn.h5", "cnn.json", "object", "factory"])
 def test_every_form_of_a_model_trains(name: str, folder: Path, alone: clew.Run, tmp_path: Path) -> None:
     """A file or an object begins with its weights; an architecture or a factory with fresh ones."""
-    given: Any = {"object": keras.read(folder / "cnn.keras"), "factory": cnn}.get(name, name)
+    given: Any = {"object": keras.read_keras(folder / "cnn.keras"), "factory": cnn}.get(name, name)
     run = train(folder, tmp_path / "run", given)
     if name in ("cnn.keras", "cnn.h5", "object"):
         for key, tensor in weights(alone).items():
@@ -226,7 +226,7 @@ def test_a_yaml_of_the_columns_recipe_may_name_a_keras_file(folder: Path, tmp_pa
 @pytest.mark.parametrize("last", ["softmax", None])
 def test_the_loss_of_probabilities_is_that_of_their_logits(last: str | None, folder: Path, tmp_path: Path) -> None:
     first, second = cnn(norm=False, last=last), cnn(norm=False, last=None)
-    with keras.quiet():
+    with keras.without_array_warnings():
         second.set_weights(first.get_weights())
     runs = [train(folder, tmp_path / str(n), model, epochs=1) for n, model in enumerate((first, second))]
     one, two = (validations(run)[-1] for run in runs)

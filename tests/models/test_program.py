@@ -12,7 +12,7 @@ from torch import nn
 
 import clew
 from clew.errors import ConfigError
-from clew.models.torch_program import Program
+from clew.models.torch_program import TrainableProgram
 from tests.training import validations, weights
 
 
@@ -34,7 +34,7 @@ def data() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("train", [False, True], ids=["exported in eval", "exported in train"])
 def test_it_follows_train_and_eval(train: bool, tmp_path: Path) -> None:
-    program, own = Program(exported(tmp_path / "net.pt2", train=train)), network()
+    program, own = TrainableProgram(exported(tmp_path / "net.pt2", train=train)), network()
     x = torch.randn(50, 3)
     torch.manual_seed(0)
     said = program.train()(x)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.records import SCHEMA
 
 CONFIG = {"recipe": "tracking", "train": {"epochs": 3, "workers": 1}}
@@ -20,7 +20,7 @@ def fresh(path: Path) -> Run:
     return Run.create(path, config=CONFIG, environment={"host": "here"})
 
 
-def begin(writer: Writer, *, pid: int | None = None, host: str | None = None) -> None:
+def begin(writer: RecordWriter, *, pid: int | None = None, host: str | None = None) -> None:
     """Write the start of a process: this one on this machine, unless told otherwise."""
     pid, host = pid or os.getpid(), host or socket.gethostname()
     writer.write("start", schema=SCHEMA, host=host, pid=pid, rank=0, ranks=1)

@@ -9,7 +9,7 @@ import pytest
 
 from clew.errors import RunError
 from clew.runs import Run
-from clew.runs.comparison import ABSENT, compare, text
+from clew.runs.comparison import ABSENT, compare_runs, setting_text
 from clew.runs.comparison_page import figures, write_comparison
 from tests.runs import end, fresh, lines, plan, start, training, written
 
@@ -24,16 +24,16 @@ def pair(folder: Path) -> list[Run]:
 
 
 def test_only_settings_that_differ_are_told(tmp_path: Path) -> None:
-    found = compare(pair(tmp_path))
+    found = compare_runs(pair(tmp_path))
     assert found.settings == {"train.seed": [ABSENT, 7]}
-    assert found.surroundings == {}
-    assert [text(value) for value in found.settings["train.seed"]] == ["–", "7"]
+    assert found.environment == {}
+    assert [setting_text(value) for value in found.settings["train.seed"]] == ["–", "7"]
 
 
 def test_settings_of_different_recipes_stand_behind_those_they_share(tmp_path: Path) -> None:
     first = written(tmp_path / "a", recipe="one", model={"width": 1}, train={"epochs": 3})
     second = written(tmp_path / "b", recipe="two", layers=[1, 2], train={"epochs": 4})
-    found = compare([first, second])
+    found = compare_runs([first, second])
     assert list(found.settings) == ["recipe", "train.epochs", "model.width", "layers"]
     assert found.settings["layers"] == [ABSENT, [1, 2]]
 
@@ -43,12 +43,12 @@ def test_another_machine_and_another_dataset_are_told(tmp_path: Path) -> None:
     for number, run in enumerate(runs):
         run.environment_file.write_text(json.dumps({"host": "same", "packages": {"torch": f"2.{number}"}}))
         run.dataset_file.write_text(json.dumps({"key": str(number) * 64}))
-    found = compare(runs).surroundings
+    found = compare_runs(runs).environment
     assert found == {"torch version": ["2.0", "2.1"], "dataset key": ["0" * 16, "1" * 16]}
 
 
 def test_curves_run_over_samples_and_time(tmp_path: Path) -> None:
-    good, bad = compare(pair(tmp_path)).sides
+    good, bad = compare_runs(pair(tmp_path)).runs
     curve = good.curves["training loss"]
     assert curve.samples == [64 * n for n in range(1, 13)]
     assert curve.seconds[0] == pytest.approx(0.2)
@@ -68,7 +68,7 @@ def test_curves_over_energy_follow_the_monitors_of_all_ranks(tmp_path: Path) -> 
         ]
         path = told.records_folder / f"usage-{rank}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = compare([told, silent]).curves("joules")
+    found = compare_runs([told, silent]).curves("joules")
     assert set(found["training loss"]) == {"a"}
     assert found["training loss"]["a"].joules[0] == 0.0
     assert found["training loss"]["a"].joules[-1] == pytest.approx(20.0)
@@ -79,14 +79,14 @@ def test_time_in_which_a_stopped_run_waited_does_not_count(tmp_path: Path) -> No
     first = lines([start(), plan(), *training(2), end("stopped")])
     second = lines([start(), RESUME, *training(1, first=1), end()], begun=2e9, first=first.count("\n"))
     (run.records_folder / "rank-0.jsonl").write_text(first + second)
-    curve = compare([run, other]).sides[0].curves["training loss"]
+    curve = compare_runs([run, other]).runs[0].curves["training loss"]
     assert curve.samples == [64 * n for n in range(1, 9)]
     assert curve.seconds == sorted(curve.seconds)
     assert curve.seconds[-1] < 2
 
 
 def test_scores_have_their_errors_and_gaps(run: Run, tmp_path: Path) -> None:
-    found = compare([run, fresh(tmp_path / "other")]).scores()
+    found = compare_runs([run, fresh(tmp_path / "other")]).scores()
     mine, theirs = found["test", "efficiency"]
     assert theirs is None
     entry = run.evaluations()["test"]["metrics"]["efficiency"]
@@ -95,25 +95,25 @@ def test_scores_have_their_errors_and_gaps(run: Run, tmp_path: Path) -> None:
 
 def test_folders_of_one_name_are_told_by_their_paths(tmp_path: Path) -> None:
     runs = [written(tmp_path / name / "run", start()) for name in "ab"]
-    assert [side.name for side in compare(runs).sides] == [str(run.path) for run in runs]
+    assert [side.name for side in compare_runs(runs).runs] == [str(run.path) for run in runs]
 
 
 def test_a_comparison_takes_two_different_runs(tmp_path: Path) -> None:
     run = fresh(tmp_path / "run")
     with pytest.raises(RunError, match="name two runs or more"):
-        compare([run])
+        compare_runs([run])
     (tmp_path / "link").symlink_to(run.path)
     with pytest.raises(RunError, match="named twice"):
-        compare([run.path, tmp_path / "link"])
+        compare_runs([run.path, tmp_path / "link"])
     with pytest.raises(RunError, match="none: no such run"):
-        compare([run, tmp_path / "none"])
+        compare_runs([run, tmp_path / "none"])
 
 
 def test_the_page_holds_every_part_and_loads_nothing(run: Run, tmp_path: Path) -> None:
     runs = [run, *pair(tmp_path), fresh(tmp_path / "<b>new"), written(tmp_path / "torn", start(), *training(1))]
     with (runs[-1].records_folder / "rank-0.jsonl").open("a") as stream:
         stream.write('{"seq": 9')
-    page = write_comparison(compare(runs), tmp_path / "page.html").read_text()
+    page = write_comparison(compare_runs(runs), tmp_path / "page.html").read_text()
     body = page.partition("<body>")[2].partition("<script>")[0]
     for part in ("5 runs compared", "Settings that differ", "Quality", "Over samples", "Over time", "bad: boom"):
         assert part in body
@@ -124,5 +124,5 @@ def test_the_page_holds_every_part_and_loads_nothing(run: Run, tmp_path: Path) -
 
 def test_more_runs_than_colours_are_told_apart_by_dashes(tmp_path: Path) -> None:
     runs = [written(tmp_path / f"run-{n}", start(), *training(1)) for n in range(10)]
-    drawn = figures(compare(runs), "samples")[0]["data"]
+    drawn = figures(compare_runs(runs), "samples")[0]["data"]
     assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in drawn}) == 10

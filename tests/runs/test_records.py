@@ -10,7 +10,7 @@ import pytest
 
 from clew.errors import RunError
 from clew.runs import records
-from clew.runs.records import KINDS, Writer, read, read_back
+from clew.runs.records import KINDS, RecordWriter, read, read_reversed
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def stream(tmp_path: Path) -> Path:
 
 
 def add(path: Path, count: int) -> None:
-    with Writer(path) as writer:
+    with RecordWriter(path) as writer:
         for number in range(count):
             writer.write("checkpoint", epoch=number, step=number, file="last")
 
@@ -75,7 +75,7 @@ def test_a_damaged_line_in_the_middle_is_named(stream: Path, damage: str) -> Non
 
 
 def test_what_json_cannot_hold_becomes_null(tmp_path: Path) -> None:
-    with Writer(tmp_path / "s.jsonl") as writer:
+    with RecordWriter(tmp_path / "s.jsonl") as writer:
         metrics = {"a": math.nan, "b": [1.5, math.inf], "c": (-math.inf,)}
         writer.write("validation", epoch=0, step=1, metrics=metrics, seconds=0.1)
     (record,) = read(tmp_path / "s.jsonl")
@@ -89,7 +89,7 @@ def test_reading_after_a_record_gives_only_later_ones(stream: Path) -> None:
 
 def test_text_with_line_breaks_and_unicode_stays_one_record(tmp_path: Path) -> None:
     message = "first\nsecond\u2028third é"
-    with Writer(tmp_path / "s.jsonl") as writer:
+    with RecordWriter(tmp_path / "s.jsonl") as writer:
         writer.write("end", status="failed", message=message)
     assert [record["message"] for record in read(tmp_path / "s.jsonl")] == [message]
 
@@ -100,26 +100,26 @@ def test_reading_back_is_reading_turned_round(
     stream: Path, block: int, torn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "_BLOCK", block)
-    with Writer(stream) as writer:
+    with RecordWriter(stream) as writer:
         writer.write("end", status="failed", message='"checkpoint" ' * 20)
     with stream.open("a") as file:
         file.write(torn)
-    assert list(read_back(stream)) == list(read(stream))[::-1]
-    assert [record["seq"] for record in read_back(stream, ("checkpoint",))] == [2, 1, 0]
-    assert [record["seq"] for record in read_back(stream, ("end", "start"))] == [3]
+    assert list(read_reversed(stream)) == list(read(stream))[::-1]
+    assert [record["seq"] for record in read_reversed(stream, ("checkpoint",))] == [2, 1, 0]
+    assert [record["seq"] for record in read_reversed(stream, ("end", "start"))] == [3]
 
 
 def test_reading_back_a_stream_without_a_whole_line_gives_nothing(stream: Path) -> None:
     os.truncate(stream, 10)
-    assert list(read_back(stream)) == []
+    assert list(read_reversed(stream)) == []
     os.truncate(stream, 0)
-    assert list(read_back(stream)) == []
+    assert list(read_reversed(stream)) == []
 
 
 def test_reading_back_stops_at_damage_and_not_before(stream: Path) -> None:
     told = stream.read_text().splitlines()
     stream.write_text("\n".join([told[0], "}{", told[2]]) + "\n")
-    back = read_back(stream)
+    back = read_reversed(stream)
     assert next(back)["seq"] == 2
     with pytest.raises(RunError, match=r"rank-0\.jsonl: damaged record .* in b'}{'"):
         next(back)
@@ -127,12 +127,12 @@ def test_reading_back_stops_at_damage_and_not_before(stream: Path) -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_a_record_without_its_facts_is_our_mistake(tmp_path: Path, kind: str) -> None:
-    with Writer(tmp_path / "s.jsonl") as writer, pytest.raises(AssertionError, match=f"a {kind} record needs"):
+    with RecordWriter(tmp_path / "s.jsonl") as writer, pytest.raises(AssertionError, match=f"a {kind} record needs"):
         writer.write(kind)
     assert numbers(tmp_path / "s.jsonl") == []
 
 
 def test_an_unknown_kind_is_not_written(tmp_path: Path) -> None:
-    with Writer(tmp_path / "s.jsonl") as writer, pytest.raises((AssertionError, KeyError)):
+    with RecordWriter(tmp_path / "s.jsonl") as writer, pytest.raises((AssertionError, KeyError)):
         writer.write("stop", message="")
     assert numbers(tmp_path / "s.jsonl") == []

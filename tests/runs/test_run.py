@@ -14,7 +14,7 @@ import pytest
 from clew import settings
 from clew.errors import RunError
 from clew.runs import Run, list_runs
-from clew.runs.folder import follow, next_name
+from clew.runs.folder import follow, next_run_path
 from clew.runs.summary import summarize
 from tests.runs import CONFIG, begin, fresh
 
@@ -39,7 +39,7 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
 
 
 def test_a_missing_run_says_where_to_look(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="none: no such run; `clew runs list` shows those there are"):
+    with pytest.raises(RunError, match="none: no such run; `clew runs list` shows all runs"):
         Run.open(tmp_path / "none")
 
 
@@ -47,13 +47,13 @@ def test_a_missing_run_says_where_to_look(tmp_path: Path) -> None:
 def test_a_half_written_folder_is_no_run(tmp_path: Path, missing: str) -> None:
     run = fresh(tmp_path / "run")
     (run.path / missing).unlink()
-    with pytest.raises(RunError, match="run: not a whole run folder") as caught:
+    with pytest.raises(RunError, match="run: not a complete run folder") as caught:
         Run.open(run.path)
     assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_folder_of_something_else_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="not a whole run folder"):
+    with pytest.raises(RunError, match="not a complete run folder"):
         Run.open(tmp_path)
 
 
@@ -113,12 +113,12 @@ def test_a_run_begun_again_after_its_end_is_running(tmp_path: Path) -> None:
 
 
 def test_the_next_name_is_the_first_free_one(tmp_path: Path) -> None:
-    assert next_name(tmp_path / "runs", "tracking").name == "tracking-001"
+    assert next_run_path(tmp_path / "runs", "tracking").name == "tracking-001"
     for number in (1, 3):
         (tmp_path / f"tracking-{number:03d}").mkdir()
     (tmp_path / "tracking-first").mkdir()
-    assert next_name(tmp_path, "tracking") == tmp_path / "tracking-002"
-    assert next_name(tmp_path, "track").name == "track-001"
+    assert next_run_path(tmp_path, "tracking") == tmp_path / "tracking-002"
+    assert next_run_path(tmp_path, "track").name == "track-001"
 
 
 def test_runs_are_listed_by_name_without_half_written_ones(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_a_folder_becomes_a_dataset_and_comes_back(did: str, folder: Path, tmp_path: Path) -> None:
     storage.copy(folder, did)
-    assert storage.copy(folder, did).same == 3
+    assert storage.copy(folder, did).unchanged == 3
     storage.copy(did, tmp_path / "back")
     assert contents(tmp_path / "back") == contents(folder)
     from rucio.client import Client
@@ -66,7 +66,7 @@ def test_a_file_keeps_its_name_and_is_an_input(did: str, tmp_path: Path) -> None
 def test_other_content_takes_the_place_of_the_old(did: str, folder: Path, tmp_path: Path) -> None:
     storage.copy(folder, did)
     (folder / "a.txt").write_text("other")
-    with pytest.raises(DataError, match="holds something else; use --replace"):
+    with pytest.raises(DataError, match="other content; use --replace"):
         storage.copy(folder, did)
     storage.copy(folder, did, replace=True)
     storage.copy(did, tmp_path / "back")

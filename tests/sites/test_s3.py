@@ -64,13 +64,13 @@ def test_a_folder_goes_up_and_comes_back(bucket: str, tmp_path: Path) -> None:
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_bytes(os.urandom(size))
     sent = storage.copy(tmp_path / "out", bucket)
-    assert (sent.files, sent.same, sent.done) == (4, 0, sent.total)
-    assert storage.copy(tmp_path / "out", bucket).same == 4
+    assert (sent.files, sent.unchanged, sent.done) == (4, 0, sent.total)
+    assert storage.copy(tmp_path / "out", bucket).unchanged == 4
     storage.copy(bucket, tmp_path / "back")
     for path in (tmp_path / "out").rglob("*"):
         if path.is_file():
             assert (tmp_path / "back" / path.relative_to(tmp_path / "out")).read_bytes() == path.read_bytes()
-    assert storage.copy(bucket, tmp_path / "back").same == 4
+    assert storage.copy(bucket, tmp_path / "back").unchanged == 4
 
 
 def test_a_download_cut_by_the_server_goes_on(

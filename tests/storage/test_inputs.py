@@ -31,7 +31,7 @@ def names(inputs: InputCache) -> list[str]:
 
 
 def use(inputs: InputCache, location: str) -> Path | None:
-    with inputs.held(location) as path:
+    with inputs.local_copy(location) as path:
         assert path is None or path.read_bytes() == Path(location).read_bytes()
         time.sleep(0.01)  # times of use differ
         return path
@@ -48,7 +48,7 @@ def test_a_second_use_reads_the_copy(inputs: InputCache, tmp_path: Path, monkeyp
 def test_a_folder_is_one_copy(inputs: InputCache, tmp_path: Path) -> None:
     for name in ("a", "b"):
         made(tmp_path, name)
-    with inputs.held(str(tmp_path / "from")) as path:
+    with inputs.local_copy(str(tmp_path / "from")) as path:
         assert path is not None and sorted(each.name for each in path.iterdir()) == ["a", "b"]
     assert [each.bytes for each in inputs.entries()] == [2000]
 
@@ -70,7 +70,7 @@ def test_the_least_recently_used_goes_first(inputs: InputCache, tmp_path: Path) 
 
 def test_one_in_use_stays(inputs: InputCache, tmp_path: Path) -> None:
     inputs.limit = 1500
-    with inputs.held(made(tmp_path, "a")) as path:
+    with inputs.local_copy(made(tmp_path, "a")) as path:
         assert path is not None
         assert use(inputs, made(tmp_path, "b")) is None  # there is no room: it is read where it lies
         assert path.exists()
@@ -82,7 +82,7 @@ def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path)
     location = made(tmp_path, "a")
     code = (
         "import sys; from pathlib import Path; from clew.storage import InputCache\n"
-        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "with InputCache(Path(sys.argv[1])).local_copy(sys.argv[2]) as path:\n"
         "    print(path, flush=True); sys.stdin.read()\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]
@@ -92,7 +92,7 @@ def test_one_in_use_by_another_process_stays(inputs: InputCache, tmp_path: Path)
         inputs.limit = 10
         assert path.exists()
         reader.communicate("")
-    assert not inputs.make_room(0) or not path.exists()
+    assert not inputs.free_space(0) or not path.exists()
     assert names(inputs) == []
 
 
@@ -100,7 +100,7 @@ def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
     location = made(tmp_path, "a", 3_000_000)
     code = (
         "import sys; from pathlib import Path; from clew.storage import InputCache\n"
-        "with InputCache(Path(sys.argv[1])).held(sys.argv[2]) as path:\n"
+        "with InputCache(Path(sys.argv[1])).local_copy(sys.argv[2]) as path:\n"
         "    print(path.stat().st_mtime_ns, len(path.read_bytes()))\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]

@@ -89,12 +89,12 @@ def test_no_file_lands_outside_its_folder(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_something_else_is_not_overwritten_unasked(source: Path, tmp_path: Path) -> None:
     (tmp_path / "copy").write_text("precious")
-    with pytest.raises(DataError, match="copy holds something else; use --replace"):
+    with pytest.raises(DataError, match="copy exists with other content; use --replace"):
         storage.copy(source, tmp_path / "copy")
     assert (tmp_path / "copy").read_text() == "precious"
     storage.copy(source, tmp_path / "copy", replace=True)
     assert (tmp_path / "copy").read_bytes() == source.read_bytes()
-    assert storage.copy(source, tmp_path / "copy").same == 1
+    assert storage.copy(source, tmp_path / "copy").unchanged == 1
 
 
 def test_what_says_that_all_is_there_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +116,9 @@ def test_what_says_that_all_is_there_comes_last(tmp_path: Path, monkeypatch: pyt
 def test_any_store_of_fsspec_takes_and_gives_files(source: Path, tmp_path: Path) -> None:
     place = f"memory://{tmp_path.name}/copy"
     storage.copy(source, place)
-    assert storage.copy(source, place).same == 1  # it knows no checksum: byte for byte
+    assert storage.copy(source, place).unchanged == 1  # it knows no checksum: byte for byte
     storage.copy(place, tmp_path / "back")
-    assert storage.copy(place, tmp_path / "back").same == 1
+    assert storage.copy(place, tmp_path / "back").unchanged == 1
     assert (tmp_path / "back").read_bytes() == source.read_bytes()
     storage.copy(place, f"memory://{tmp_path.name}/other")
     assert MemoryFileSystem().cat_file(f"/{tmp_path.name}/other") == source.read_bytes()

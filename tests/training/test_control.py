@@ -16,7 +16,7 @@ from clew import Dataset, Run, Table
 from clew.errors import ConfigError, DataError, StoppedError
 from clew.training.api import resume
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 from tests.training import RECIPES, losses, recipe, validations, weights
 
 STILL = {"lr": 1e-12}
@@ -103,7 +103,7 @@ def test_early_stopping_counts_on_through_a_resume(flat: Dataset, tmp_path: Path
 def test_a_plateau_cuts_the_rate() -> None:
     config = TrainConfig.model_validate({"schedule": {"name": "plateau", "epochs": 2, "factor": 0.1}})
     schedule = Schedule(config, 100, 10)
-    verdict = Verdict(config, schedule)
+    verdict = ValidationTracker(config, schedule)
     rates = []
     for loss in (1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.1):
         verdict.see({"loss": loss})

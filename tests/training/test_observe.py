@@ -109,7 +109,7 @@ def test_a_timeline_has_every_phase_of_every_rank_on_one_clock(flat: Dataset, tm
         assert names >= {"load", "forward", "backward", "communicate", "optimise", "validate"}
         assert int((found["phase"] == trace.PHASES.index("forward")).sum()) == steps
         assert begun <= int(found["start"].min()) and int(found["start"].max()) <= time.time_ns()
-        shares = trace.shares(found)
+        shares = trace.phase_shares(found)
         assert sum(shares.values()) == pytest.approx(1.0)
     count = trace.write_chrome(run, tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -119,9 +119,9 @@ def test_a_timeline_has_every_phase_of_every_rank_on_one_clock(flat: Dataset, tm
 def test_a_trace_cut_short_by_a_crash_is_read_up_to_there(flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", epochs=1)
     path = run.trace_folder / "rank-0.trace"
-    whole = len(trace.read(path))
+    whole = len(trace.read_trace(path))
     path.write_bytes(path.read_bytes()[:-5])
-    assert len(trace.read(path)) == whole - 1
+    assert len(trace.read_trace(path)) == whole - 1
     path.write_bytes(b"something else")
     with pytest.raises(RunError, match="not a trace"):
         trace.traces(run)

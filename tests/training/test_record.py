@@ -24,8 +24,8 @@ from clew.recipes.particleflow.binning import owners
 from clew.recipes.particleflow.settings import Network
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
-from clew.training.graph_recorder import Recorder, recordable
-from clew.training.strategies import Strategy, Sum
+from clew.training.step_recorder import StepRecorder, can_record
+from clew.training.strategies import LossSum, Strategy
 from tests.recipes.lartpc.events import SIDE, particles
 from tests.recipes.particleflow import flow_events
 from tests.training import recipe, weights
@@ -84,7 +84,7 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
         torch.manual_seed(0)
         engine = Engine(line, line.model(), TrainConfig(), Strategy(), CPU)
         if recorded:
-            engine._recorder = Recorder(engine._descend, list(engine.model.parameters()))
+            engine._recorder = StepRecorder(engine._descend, list(engine.model.parameters()))
         losses, batch = [], to_batch(flat.read("train"))
         batch.room = {}
         with warnings.catch_warnings(record=True) as heard:
@@ -102,7 +102,7 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
 def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
     rooms = []
 
-    def learn(batch: Batch) -> dict[str, Sum]:
+    def learn(batch: Batch) -> dict[str, LossSum]:
         rooms.append(len(batch["x"]))
         return {}
 
@@ -114,7 +114,7 @@ def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
             recorder.learn(batch)
         return rooms[-1]
 
-    recorder = Recorder(learn, [])
+    recorder = StepRecorder(learn, [])
     assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
     assert [key[1] for key in recorder._tapes] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
     assert learned([3, 4]) == 7 and len(recorder._tapes) == 8  # of another size: plain
@@ -123,11 +123,11 @@ def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
 
 def test_only_a_single_gpu_records() -> None:
     cuda, config = torch.device("cuda"), TrainConfig()
-    assert recordable(config, Strategy(), cuda)
-    assert not recordable(config, Strategy(), CPU)
-    assert not recordable(TrainConfig(record=False), Strategy(), cuda)
-    assert not recordable(TrainConfig(accumulate=2), Strategy(), cuda)
-    assert not recordable(TrainConfig(precision="fp16"), Strategy(), cuda)
+    assert can_record(config, Strategy(), cuda)
+    assert not can_record(config, Strategy(), CPU)
+    assert not can_record(TrainConfig(record=False), Strategy(), cuda)
+    assert not can_record(TrainConfig(accumulate=2), Strategy(), cuda)
+    assert not can_record(TrainConfig(precision="fp16"), Strategy(), cuda)
 
 
 class Fixed(type(recipe("line"))):  # type: ignore[misc]

@@ -23,7 +23,7 @@ def rows(dataset: Dataset, split: str) -> set[float]:
 
 
 def test_every_event_is_held_out_once(flat: Dataset, tmp_path: Path) -> None:
-    places = folds.make(tmp_path, flat, FoldsConfig(count=3), PrepareConfig())
+    places = folds.write_folds(tmp_path, flat, FoldsConfig(count=3), PrepareConfig())
     made, whole = [Dataset(each) for each in places], rows(flat, "train") | rows(flat, "val")
     assert sum(each.splits["val"] for each in made) == flat.splits["train"] + flat.splits["val"]
     for each in made:
@@ -45,16 +45,16 @@ def test_by_file_no_file_is_on_both_sides(flat: Dataset, tmp_path: Path, split_b
         given = {"input": {"train": [two, one], "val": [three]}}
     prepare = PrepareConfig.model_validate(given)
     data = clew.prepare(RECIPE, prepare, output=str(tmp_path / "data"), workers=1)
-    for place in folds.make(tmp_path / "folds", data, FoldsConfig(count=3, by="file"), prepare):
+    for place in folds.write_folds(tmp_path / "folds", data, FoldsConfig(count=3, by="file"), prepare):
         sides = [set(np.unique(Dataset(place).read(name).fixed("file"))) for name in ("train", "val")]
         assert (len(sides[0]), len(sides[1]), sides[0] & sides[1]) == (2, 1, set())
 
 
 def test_what_cannot_be_dealt_is_told(flat: Dataset) -> None:
     with pytest.raises(DataError, match="3 files in train and val cannot be dealt into 4 folds"):
-        folds.check(flat, FoldsConfig(count=4, by="file"), PrepareConfig())
+        folds.check_folds(flat, FoldsConfig(count=4, by="file"), PrepareConfig())
     with pytest.raises(DataError, match="need `prepare` as it was"):
-        folds.check(flat, FoldsConfig(count=3, by="file"), PrepareConfig(seed=7))
+        folds.check_folds(flat, FoldsConfig(count=3, by="file"), PrepareConfig(seed=7))
 
 
 @pytest.mark.timeout(120)

@@ -24,8 +24,8 @@ from clew.core.config import to_yaml
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
 from clew.tuning.api import tune
-from clew.tuning.resource_slots import slots
-from clew.tuning.study import Outcome, Study
+from clew.tuning.resource_slots import trial_slots
+from clew.tuning.study import Study, TrialSummary
 from tests.tuning import LR, template
 
 CLEW = str(Path(sys.executable).parent / "clew")
@@ -36,7 +36,7 @@ def run(given: Settings, path: Path) -> Study:
     return tune(given, path, oversubscribe=True)
 
 
-def only(study: Study) -> Outcome:
+def only(study: Study) -> TrialSummary:
     (found,) = study.outcomes()
     return found
 
@@ -258,17 +258,17 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
 
 
 def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.tuning.resource_slots.cores_here", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
-    monkeypatch.setattr("clew.tuning.resource_slots.devices_here", lambda: 0)
-    assert [room.cores for room in slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
-    assert len(slots(None, 2)) == 4
+    monkeypatch.setattr("clew.tuning.resource_slots.available_cores", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
+    monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 0)
+    assert [room.cores for room in trial_slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
+    assert len(trial_slots(None, 2)) == 4
     with pytest.raises(ConfigError, match="4 trials of 3 ranks do not fit on 8 cores"):
-        slots(4, 3)
-    assert len(slots(4, 3, oversubscribe=True)) == 4
-    monkeypatch.setattr("clew.tuning.resource_slots.devices_here", lambda: 4)
-    assert [room.devices for room in slots(None, 2)] == [(0, 1), (2, 3)]
+        trial_slots(4, 3)
+    assert len(trial_slots(4, 3, oversubscribe=True)) == 4
+    monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 4)
+    assert [room.devices for room in trial_slots(None, 2)] == [(0, 1), (2, 3)]
     with pytest.raises(ConfigError, match="8 cores and 4 devices"):
-        slots(4, 2)
+        trial_slots(4, 2)
 
 
 def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path: Path) -> None:

@@ -55,9 +55,9 @@ def test_conditions_come_before_what_depends_on_them() -> None:
         "name": Parameter(choice=("adam", "sgd"), when={"deep": [True]}),
         "deep": Parameter(choice=(True, False)),
     }
-    assert space.ordered(names) == ["deep", "name", "momentum"]
+    assert space.dependency_order(names) == ["deep", "name", "momentum"]
     with pytest.raises(ConfigError, match="circle"):
-        space.ordered({**names, "deep": Parameter(choice=(True,), when={"momentum": 0})})
+        space.dependency_order({**names, "deep": Parameter(choice=(True,), when={"momentum": 0})})
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_conditions_come_before_what_depends_on_them() -> None:
 )
 def test_a_parameter_is_asked_for_where_its_condition_holds(given: dict[str, Any], expected: dict[str, Any]) -> None:
     names = {"momentum": Parameter(uniform=(0, 1), when={"name": "sgd"}), "name": Parameter(choice=("adam", "sgd"))}
-    assert space.suggest(optuna.trial.FixedTrial(given), names) == expected
+    assert space.suggest_values(optuna.trial.FixedTrial(given), names) == expected
 
 
 def test_choices_may_be_lists() -> None:
@@ -79,7 +79,7 @@ def test_choices_may_be_lists() -> None:
 
 
 def test_a_grid_has_every_combination() -> None:
-    found = space.grid(
+    found = space.grid_values(
         {"a": Parameter(uniform=(1, 5), integer=True, step=2), "b": Parameter(uniform=(0, 1), step=0.25)}
     )
     assert found == {"a": [1, 3, 5], "b": [0.0, 0.25, 0.5, 0.75, 1.0]}
@@ -100,16 +100,16 @@ def test_a_grid_has_every_combination() -> None:
 def test_a_space_that_the_settings_cannot_take_is_told(flat: Dataset, names: dict[str, Any], told: str) -> None:
     given = template(flat, tune={"space": names})
     with pytest.raises(ConfigError, match=told):
-        space.check(given, given.tune or TuneConfig(), {})
+        space.check_space(given, given.tune or TuneConfig(), {})
 
 
 def test_what_the_data_was_prepared_with_cannot_be_searched(flat: Dataset) -> None:
     given = template(flat, tune={"space": {"wide": {"choice": [2, 4]}}})
     with pytest.raises(ConfigError, match="the dataset was prepared with it"):
-        space.check(given, given.tune or TuneConfig(), {"wide": 4})
+        space.check_space(given, given.tune or TuneConfig(), {"wide": 4})
 
 
 def test_a_value_is_tried_under_its_condition(flat: Dataset) -> None:
     names = {"after": {"choice": [2, 99]}, "wide": {"choice": [3], "when": {"after": 2}}}
     given = template(flat, tune={"space": names}, wide=4)
-    space.check(given, given.tune or TuneConfig(), {})
+    space.check_space(given, given.tune or TuneConfig(), {})

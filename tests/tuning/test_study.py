@@ -17,7 +17,7 @@ import pytest
 from clew.core.config import to_data
 from clew.core.file_lock import FileLock
 from clew.errors import ConfigError, RunError
-from clew.tuning.api import prepared, tune
+from clew.tuning.api import open_or_create, tune
 from clew.tuning.config import PRUNERS, SAMPLERS, TuneConfig
 from clew.tuning.study import Study
 from tests.server import postgres
@@ -184,7 +184,7 @@ def test_a_study_goes_on_with_more_trials_and_refuses_another_space(tmp_path: Pa
     assert Study.open(tmp_path / "study").count()["complete"] == 5
     other = TuneConfig.model_validate({**to_data(config), "space": {"x": {"uniform": [0, 2]}}})
     with pytest.raises(ConfigError, match=r"tune\.space is not what it was"):
-        prepared(other, tmp_path / "study")
+        open_or_create(other, tmp_path / "study")
 
 
 def test_importances_find_what_matters(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
 def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.tuning.presence._BEAT", 0.1)
+    monkeypatch.setattr("clew.tuning.heartbeat._BEAT", 0.1)
     monkeypatch.setattr("clew.tuning.coordinator._LOOK", 0.1)
     made = study(tmp_path / "study", trials=2)
     (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from clew.bench import hepscore
-from clew.bench.scale import KIND, Scaling
+from clew.bench.scaling.study import KIND, ScalingResult
+from clew.bench.workload import hepscore
 from clew.errors import ConfigError
 
 _SURE = 0.05
@@ -19,7 +19,7 @@ _MUST = ("recipe", "weak", "batch_size", "settings")
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedFigure:
     """One figure of both."""
 
     name: str
@@ -48,11 +48,11 @@ class Row:
 
 
 @dataclass
-class Compared:
+class BenchComparison:
     """All figures that both have."""
 
     what: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ComparedFigure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def json(self) -> str:
@@ -61,7 +61,7 @@ class Compared:
         return json.dumps({"what": self.what, "rows": rows, "notes": self.notes}, indent=1)
 
 
-def compare(first: Path, second: Path) -> Compared:
+def compare(first: Path, second: Path) -> BenchComparison:
     """B against A.
 
     Raises:
@@ -77,7 +77,7 @@ def compare(first: Path, second: Path) -> Compared:
     return found
 
 
-def _corrected(rows: list[Row]) -> list[Row]:
+def _corrected(rows: list[ComparedFigure]) -> list[ComparedFigure]:
     """Chances for all rows together, by Holm: the smallest times their number, the next times one less, and so on."""
     order = sorted((row.p, place) for place, row in enumerate(rows) if row.p is not None)
     made, most = list(rows), 0.0
@@ -104,12 +104,12 @@ def _kind(path: Path) -> str:
     raise ConfigError(f"{path}: neither a scale.json nor a workload's {hepscore.SUFFIX.removeprefix('_')}")
 
 
-def _studies(first: Path, second: Path) -> Compared:
-    a, b = Scaling.load(first), Scaling.load(second)
+def _studies(first: Path, second: Path) -> BenchComparison:
+    a, b = ScalingResult.load(first), ScalingResult.load(second)
     for key in _MUST:
         _same(key, a.config.get(key), b.config.get(key), first, second)
     _same("the dataset's content", a.conditions["data"], b.conditions["data"], first, second)
-    found = Compared("events/s")
+    found = BenchComparison("events/s")
     for name in (s for s in a.strategies if s in b.strategies):
         for workers in (p for p in a.sizes(name) if p in b.sizes(name)):
             each = [[t.events_per_second for t in study.of(name, workers)] for study in (a, b)]
@@ -120,8 +120,8 @@ def _studies(first: Path, second: Path) -> Compared:
     return _conditions(found, a.conditions, b.conditions)
 
 
-def _summaries(first: Path, second: Path) -> Compared:
-    a, b = hepscore.read(first), hepscore.read(second)
+def _summaries(first: Path, second: Path) -> BenchComparison:
+    a, b = hepscore.read_summary(first), hepscore.read_summary(second)
     for path, told in ((first, a.report.log), (second, b.report.log)):
         if told != "ok":
             raise ConfigError(f"{path}: that run did not go well ({told})")
@@ -131,13 +131,13 @@ def _summaries(first: Path, second: Path) -> Compared:
     own = [_training(each) for each in (a, b)]
     sizes = [each.get("batch_size_per_device") for each in own]
     _same("batch_size_per_device", sizes[0], sizes[1], first, second)
-    found = Compared(names[0])
+    found = BenchComparison(names[0])
     for score in (name for name in a.report.wl_scores if name in b.report.wl_scores):
         values = (a.report.wl_scores[score], b.report.wl_scores[score])
         repeats = [each.get("throughput_per_seed", []) if score == "training" else [] for each in own]
         epochs = [each.get("throughput_per_epoch", [])[1:] if score == "training" else [] for each in own]
         counts = (max(1, len(repeats[0])), max(1, len(repeats[1])))
-        found.rows.append(Row(f"{score}, events/s", *values, _welch(*repeats), counts, _scatter(epochs)))
+        found.rows.append(ComparedFigure(f"{score}, events/s", *values, _welch(*repeats), counts, _scatter(epochs)))
     found.notes += [] if a.app.bmk_checksum == b.app.bmk_checksum else ["not the same code of clew"]
     facts = [{**each.run_info.model_dump(), "devices": ", ".join(each.app.devices)} for each in (a, b)]
     for key in ("copies", "threads_per_copy", "devices", "precision"):
@@ -146,12 +146,12 @@ def _summaries(first: Path, second: Path) -> Compared:
     return found
 
 
-def _training(summary: hepscore.Summary) -> dict[str, Any]:
+def _training(summary: hepscore.WorkloadSummary) -> dict[str, Any]:
     return dict((summary.report.model_extra or {}).get("training") or {})
 
 
-def _row(name: str, a: list[float], b: list[float]) -> Row:
-    return Row(name, sum(a) / len(a), sum(b) / len(b), _welch(a, b), (len(a), len(b)))
+def _row(name: str, a: list[float], b: list[float]) -> ComparedFigure:
+    return ComparedFigure(name, sum(a) / len(a), sum(b) / len(b), _welch(a, b), (len(a), len(b)))
 
 
 def _scatter(epochs: list[list[float]]) -> float | None:
@@ -173,7 +173,7 @@ def _same(what: str, a: Any, b: Any, first: Path, second: Path) -> None:
         raise ConfigError(f"they are not alike: {what} is {a} in {first} and {b} in {second}")
 
 
-def _conditions(found: Compared, a: dict[str, Any], b: dict[str, Any]) -> Compared:
+def _conditions(found: BenchComparison, a: dict[str, Any], b: dict[str, Any]) -> BenchComparison:
     for key in ("cpu", "cores", "threads", "where", "commit"):
         if a.get(key) != b.get(key):
             found.notes.append(f"{key}: {a.get(key)} and {b.get(key)}")

@@ -19,7 +19,7 @@ _HERE = ("local", "warm", "ranks")
 """Launchers whose jobs are named by the processes that lead their groups."""
 
 
-def watched(
+def run_job(
     launcher: Launcher, start: Callable[[], LaunchedJob], told: Callable[[float, str], None]
 ) -> tuple[LaunchedJob, str]:
     """Start a job, and wait for how it ends; it is ended with the study."""
@@ -27,13 +27,13 @@ def watched(
     try:
         with _later():
             job = start()
-        with guarded([job]):
+        with killed_with_parent([job]):
             while (state := launcher.state(job)) not in END_STATES:
                 told(time.monotonic() - begun, state)
                 time.sleep(_PAUSE)
     except BaseException:
         if job is not None:
-            end(launcher, job)
+            stop_job(launcher, job)
         raise
     return job, state
 
@@ -55,7 +55,7 @@ def _later() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def guarded(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
+def killed_with_parent(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
     """Jobs of this machine, which outlive who started them, end within the block also when this process is killed."""
     own = [name for job in jobs if job.launcher in _HERE for name in job.id.split(",")]
     groups = " ".join(f"-{name.partition(':')[0]}" for name in own)
@@ -67,7 +67,7 @@ def guarded(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
             guard.communicate(b"over\n")
 
 
-def end(launcher: Launcher, job: LaunchedJob) -> None:
+def stop_job(launcher: Launcher, job: LaunchedJob) -> None:
     """Ask a job to end, and make it after a while."""
     with contextlib.suppress(KeyboardInterrupt):
         launcher.stop(job)
@@ -77,12 +77,12 @@ def end(launcher: Launcher, job: LaunchedJob) -> None:
     launcher.kill(job)
 
 
-def here(processes: int) -> Launcher:
+def local_launcher(processes: int) -> Launcher:
     """What starts jobs of so many processes on this machine."""
     return find_launcher("warm") if processes == 1 else RanksLauncher(processes)
 
 
-def last_line(job: LaunchedJob) -> str:
+def last_log_line(job: LaunchedJob) -> str:
     """The last that a job said, of its first rank if it has several; an error before all else."""
     logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
     return last_message(*logs, errors_first=True, default="")

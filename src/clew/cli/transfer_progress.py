@@ -67,9 +67,9 @@ def told(done: storage.TransferProgress, seconds: float) -> str:
     """What a transfer amounted to, in one line."""
     moved = done.done - done.resumed
     parts = [f"{done.files:,} file{'s' * (done.files != 1)}, {done.total / 1e6:,.1f} MB"]
-    if done.same:
-        parts.append(f"{done.same:,} there already")
-    if done.resumed and done.same < done.files:
+    if done.unchanged:
+        parts.append(f"{done.unchanged:,} there already")
+    if done.resumed and done.unchanged < done.files:
         parts.append(f"{done.resumed / 1e6:,.1f} MB from before")
     parts.append(f"{seconds:.1f} s, {moved / max(seconds, 1e-9) / 1e6:,.1f} MB/s")
     return f"{parts[0]} [dim]({', '.join(parts[1:])})[/]"

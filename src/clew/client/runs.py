@@ -79,7 +79,7 @@ class Runs:
         pusher = Pusher(Run.open(folder), self._link)
         pusher.push()
         pusher.push_files()
-        pusher.settle()
+        pusher.save_settings()
         pusher.note()
         assert pusher.number is not None, "a run that was opened has begun"
         return self.get(pusher.number)

@@ -107,14 +107,20 @@ def beneath(document: Document, defaults: Mapping[str, Any]) -> Document:
     return Document(_merge(defaults, document.data), document.places, document.source)
 
 
-def validate(model: type[S], document: Document) -> S:
+def validate(model: type[S], document: Document, explicit: Mapping[str, Any] | None = None) -> S:
     """Check a document against a schema.
+
+    Args:
+        model: the schema.
+        document: the settings, possibly with defaults filled in.
+        explicit: the settings without defaults. Validators of the schema get them as `info.context["explicit"]`, where
+            a default depends on another setting and must not replace a value that was set.
 
     Raises:
         ConfigError: one line with the place, the key, what is wrong and, for unknown keys, the nearest name.
     """
     try:
-        return model.model_validate(document.data)
+        return model.model_validate(document.data, context=None if explicit is None else {"explicit": explicit})
     except ValidationError as error:
         lines = [_explain(model, document, detail) for detail in error.errors()]
         raise ConfigError("; ".join(lines)) from None

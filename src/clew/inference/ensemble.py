@@ -10,14 +10,14 @@ from torch import nn
 
 from clew.data.dataset.batch import Batch
 from clew.errors import DataError, RunError
-from clew.inference.model_runner import Inference
-from clew.inference.parallel import Task
+from clew.inference.model_runner import ModelRunner
+from clew.inference.parallel_inference import InferenceTask
 from clew.training import checkpoint, validation
 from clew.training.packs.forward import PackForward
 
 
 @dataclass
-class Members(Inference):
+class EnsembleRunner(ModelRunner):
     """Outputs have a second axis of members behind that of events: (events, members, ...)."""
 
     others: list[nn.Module] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Members(Inference):
     def outputs(self, batch: Batch) -> Any:
         if self._pack is None and not self._singly:
             self._try(batch)
-        found = self._each(batch) if self._pack is None else validation.named(self._pack.outputs(batch))
+        found = self._each(batch) if self._pack is None else validation.outputs_by_name(self._pack.outputs(batch))
         for name, value in found.items():
             if value.ndim < 2 or value.shape[1] != batch.size:
                 raise DataError(
@@ -40,7 +40,7 @@ class Members(Inference):
         return {name: value.transpose(0, 1) for name, value in found.items()}
 
     def _each(self, batch: Batch) -> dict[str, torch.Tensor]:
-        said = [validation.named(self.recipe.forward(model, batch)) for model in (self.model, *self.others)]
+        said = [validation.outputs_by_name(self.recipe.forward(model, batch)) for model in (self.model, *self.others)]
         return {name: torch.stack([each[name] for each in said]) for name in said[0]}
 
     def _try(self, batch: Batch) -> None:
@@ -59,10 +59,10 @@ class Members(Inference):
 
 
 @dataclass(frozen=True)
-class EnsembleTask(Task):
+class EnsembleTask(InferenceTask):
     """What is done with samples by all members that have learned."""
 
-    def engine(self, device: torch.device) -> Inference:
+    def engine(self, device: torch.device) -> ModelRunner:
         models = []
         for run in self.run.replicas():
             if run.checkpoint(self.weights).exists():
@@ -70,4 +70,4 @@ class EnsembleTask(Task):
                 checkpoint.load(models[-1], run.checkpoint(self.weights))
         if not models:
             raise RunError(f"{self.run.path}: no member of the ensemble has weights yet")
-        return Members(self.recipe, models[0], device, self.size, self.work.losses, models[1:])
+        return EnsembleRunner(self.recipe, models[0], device, self.size, self.work.losses, models[1:])

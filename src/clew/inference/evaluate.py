@@ -14,9 +14,9 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError
 from clew.figure import Figure
-from clew.inference.model_runner import Inference, Portion
-from clew.inference.parallel import Progress, Task, perform
-from clew.inference.sample_stream import Events, Split
+from clew.inference.model_runner import ModelRunner, SamplePortion
+from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
+from clew.inference.sample_sources import DatasetSplit, RawEvents
 from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
@@ -25,7 +25,7 @@ from clew.runs import Run
 from clew.storage import models
 from clew.training import validation
 from clew.training.config import TrainConfig
-from clew.training.run_recipe import recipe_of
+from clew.training.run_recipe import recipe_of_run
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def evaluate(
     recipe: Any = None,
     batch_size: int | None = None,
     workers: int = 1,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Evaluation:
     """Judge a run's model and write the figures into the run's folder.
 
@@ -66,19 +66,19 @@ def evaluate(
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
-    work, config = recipe_of(run, recipe)
+    work, config = recipe_of_run(run, recipe)
     if config.replicas is not None:
         told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"
         raise ConfigError(f"{run.path} is {told}, or predict with all of them")
-    samples = Events(run, work, tuple(input)) if input else Split.of(data or config.dataset, split)
-    title = name or (samples.split if isinstance(samples, Split) else "events")
+    samples = RawEvents(run, work, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
+    title = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
     if title.startswith(".") or "/" in title:
         raise ConfigError(f"an evaluation cannot be called '{title}': its plots get a folder of that name")
     begun = time.perf_counter()
-    task = Task(run, work, weights, samples, batch_size_of(batch_size, config, work), Judging())
-    judged: _Judged = perform(task, workers=workers, progress=progress)
+    task = InferenceTask(run, work, weights, samples, inference_batch_size(batch_size, config, work), EvaluationWork())
+    judged: _Judged = run_task(task, workers=workers, progress=progress)
     if not judged.events:
-        assert isinstance(samples, Events)  # a split is known to have samples
+        assert isinstance(samples, RawEvents)  # a split is known to have samples
         raise samples.none()
     result = Evaluation(title, judged.total, judged.events, time.perf_counter() - begun)
     if launched().rank == 0:
@@ -86,7 +86,7 @@ def evaluate(
     return result
 
 
-def batch_size_of(given: int | None, config: TrainConfig, recipe: Recipe) -> int:
+def inference_batch_size(given: int | None, config: TrainConfig, recipe: Recipe) -> int:
     """Samples a batch: those asked for, or the run's own but at least `Recipe.inference_batch_size`.
 
     Raises:
@@ -107,14 +107,16 @@ class _Judged:
 
 
 @dataclass
-class Judging:
+class EvaluationWork:
     """Tallies of every batch, added in the order of the events: the same bits for any number of ranks."""
 
     losses: bool = True
     drawn: bool = False
     """Whether this process has plotted its first events; those of the first rank that has any are kept."""
 
-    def one(self, engine: Inference, portion: Portion) -> tuple[int, list[dict[str, Metric]], dict[str, Figure]]:
+    def one(
+        self, engine: ModelRunner, portion: SamplePortion
+    ) -> tuple[int, list[dict[str, Metric]], dict[str, Figure]]:
         recipe, tallies, figures = engine.recipe, [], dict[str, Figure]()
         for answer in engine.answers(portion):
             samples, outputs = answer.samples, answer.outputs

@@ -18,10 +18,10 @@ from clew.core.config import Document, validate
 from clew.data.dataset.batch import Batch
 from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError
-from clew.inference.flat_forward import Facts
-from clew.inference.model_runner import Inference
-from clew.inference.parallel import Task
-from clew.inference.sample_stream import Events
+from clew.inference.flat_forward import ExportFacts
+from clew.inference.model_runner import ModelRunner
+from clew.inference.parallel_inference import InferenceTask
+from clew.inference.sample_sources import RawEvents
 from clew.recipe import Recipe, find
 from clew.runs import Run
 
@@ -29,7 +29,7 @@ ENTRY = "clew.json"
 """Where a file keeps its facts."""
 
 
-class Portable(nn.Module):
+class ExportedModel(nn.Module):
     """An exported model: a batch of samples in, outputs by name. On the processor."""
 
     ending: ClassVar[str]
@@ -37,7 +37,7 @@ class Portable(nn.Module):
     def __init__(self, path: Path) -> None:
         super().__init__()
         try:
-            self.facts = Facts.model_validate_json(self._open(path))
+            self.facts = ExportFacts.model_validate_json(self._open(path))
         except (ValidationError, KeyError) as error:
             raise ConfigError(f"{path}: not a file that `clew export` wrote ({type(error).__name__})") from error
 
@@ -56,7 +56,7 @@ class Portable(nn.Module):
         """What the model says."""
 
 
-class Onnx(Portable):
+class OnnxModel(ExportedModel):
     """Computed by onnxruntime, with as many threads as torch has; with one where layers are recurrent, because
     onnxruntime wakes the others in every step of a sequence, which takes longer than it saves."""
 
@@ -89,7 +89,7 @@ class Onnx(Portable):
         return {name: torch.from_numpy(value) for name, value in zip(self.facts.outputs, found, strict=True)}
 
 
-class Exported(Portable):
+class TorchProgramModel(ExportedModel):
     """A program of `torch.export`."""
 
     ending = ".pt2"
@@ -109,7 +109,7 @@ class Exported(Portable):
         return found
 
 
-class OfKeras(Portable):
+class KerasFileModel(ExportedModel):
     """A Keras file."""
 
     ending = ".keras"
@@ -117,7 +117,7 @@ class OfKeras(Portable):
     def _open(self, path: Path) -> str:
         from clew.models import keras
 
-        self._network = keras.adopt(keras.read(path), penalties="ignore").eval()
+        self._network = keras.to_module(keras.read_keras(path), penalties="ignore").eval()
         with zipfile.ZipFile(path) as file:
             return file.read(ENTRY).decode()
 
@@ -126,16 +126,18 @@ class OfKeras(Portable):
         return dict(found) if isinstance(found, dict) else {"output": found}
 
 
-KINDS: dict[str, type[Portable]] = {kind.ending: kind for kind in (Onnx, Exported, OfKeras)}
+MODEL_CLASSES: dict[str, type[ExportedModel]] = {
+    kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel)
+}
 """By the ending of the file."""
 
 
-def is_portable(given: Any) -> bool:
+def is_exported_model(given: Any) -> bool:
     """Whether this names a file that may be an exported model."""
-    return isinstance(given, (str, Path)) and Path(given).suffix in KINDS and not Path(given).is_dir()
+    return isinstance(given, (str, Path)) and Path(given).suffix in MODEL_CLASSES and not Path(given).is_dir()
 
 
-def load(path: Path) -> Portable:
+def load(path: Path) -> ExportedModel:
     """An exported model.
 
     Raises:
@@ -143,11 +145,11 @@ def load(path: Path) -> Portable:
     """
     if not path.is_file():
         raise ConfigError(f"no file {path}")
-    return KINDS[path.suffix](path)
+    return MODEL_CLASSES[path.suffix](path)
 
 
 @dataclass
-class PortableInference(Inference):
+class ExportedModelRunner(ModelRunner):
     """An exported model asked about samples; `recipe` makes objects of its outputs."""
 
     def outputs(self, batch: Batch) -> Any:
@@ -155,17 +157,17 @@ class PortableInference(Inference):
 
 
 @dataclass(frozen=True)
-class PortableTask(Task):
+class ExportedModelTask(InferenceTask):
     """What is done with samples by an exported model."""
 
     file: Path = field(default=Path())
 
-    def engine(self, device: torch.device) -> Inference:
-        return PortableInference(self.recipe, load(self.file), torch.device("cpu"), self.size)
+    def engine(self, device: torch.device) -> ModelRunner:
+        return ExportedModelRunner(self.recipe, load(self.file), torch.device("cpu"), self.size)
 
 
 @dataclass(frozen=True)
-class PortableEvents(Events):
+class ExportedModelEvents(RawEvents):
     """Raw events that go through the recipe and the transforms an exported model names."""
 
     saved: tuple[dict[str, Any], ...] = ()
@@ -176,7 +178,7 @@ class PortableEvents(Events):
         ]
 
 
-def recipe_in(facts: Facts) -> Recipe:
+def recipe_from_facts(facts: ExportFacts) -> Recipe:
     """The recipe an exported model was trained by, with its settings.
 
     Raises:
@@ -187,16 +189,16 @@ def recipe_in(facts: Facts) -> Recipe:
 
 
 @functools.cache
-def facts_of(path: Path) -> Facts:
+def read_facts(path: Path) -> ExportFacts:
     """What an exported file says of itself."""
     return load(path).facts
 
 
-def place_of(path: Path) -> Run:
+def meeting_run(path: Path) -> Run:
     """Ranks that share the work meet beside the file, as those of a run do beside its folder."""
     return Run(path.absolute())
 
 
-def encoded(facts: Facts) -> str:
+def facts_to_json(facts: ExportFacts) -> str:
     """As it stands in a file."""
     return json.dumps(facts.model_dump(mode="json"))

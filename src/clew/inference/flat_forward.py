@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from clew.core.config import Section
 from clew.data.dataset.batch import Batch, RaggedTensor
 from clew.recipe import Recipe
-from clew.training.validation import named
+from clew.training.validation import outputs_by_name
 
-Part = Literal["column", "values", "offsets", "padded", "mask"]
+InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 
 
-class Scale(Section):
+class InputScale(Section):
     """(x - shift) * factor, one number a feature."""
 
     shift: tuple[float, ...]
@@ -33,16 +33,16 @@ class Scale(Section):
         return (values.double() / values.new_tensor(self.factor, dtype=torch.float64) + shift).float()
 
 
-class Input(Section):
+class ModelInput(Section):
     """One tensor that a network gets: a fixed column; or of a ragged one its values, its offsets, or the padded
     rectangle and the mask of where there is an item."""
 
     name: str
     column: str
-    part: Part
+    part: InputPart
     fill: float = 0.0
     """What stands in a padded tensor where nothing is."""
-    scale: Scale | None = None
+    scale: InputScale | None = None
     """What the exported model does to it first; samples have it done already."""
 
     @property
@@ -96,7 +96,7 @@ class _Noting(dict[str, Any]):
         return super().__getitem__(name)
 
 
-def inputs_of(recipe: Recipe, model: nn.Module, batch: Batch) -> list[Input]:
+def find_inputs(recipe: Recipe, model: nn.Module, batch: Batch) -> list[ModelInput]:
     """The tensors that a recipe's forward pass uses, found by trying it."""
     columns = _Noting(
         {n: _Watched(c.values, c.offsets) if isinstance(c, RaggedTensor) else c for n, c in batch.columns.items()}
@@ -106,19 +106,21 @@ def inputs_of(recipe: Recipe, model: nn.Module, batch: Batch) -> list[Input]:
     return [each for name in columns.asked for each in _parts(name, dict.__getitem__(columns, name))]
 
 
-def _parts(name: str, column: Any) -> list[Input]:
+def _parts(name: str, column: Any) -> list[ModelInput]:
     if not isinstance(column, _Watched):
-        return [Input(name=name, column=name, part="column")]
+        return [ModelInput(name=name, column=name, part="column")]
     asked: dict[str, float] = vars(column).get("asked", {})
     found = []
     if "values" in asked:
-        found.append(Input(name=name, column=name, part="values"))
+        found.append(ModelInput(name=name, column=name, part="values"))
     if "offsets" in asked:
-        found.append(Input(name=f"{name}_offsets", column=name, part="offsets"))
+        found.append(ModelInput(name=f"{name}_offsets", column=name, part="offsets"))
     if "padded" in asked:
         plain = "values" not in asked
-        found.append(Input(name=name if plain else f"{name}_padded", column=name, part="padded", fill=asked["padded"]))
-        found.append(Input(name=f"{name}_mask", column=name, part="mask"))
+        found.append(
+            ModelInput(name=name if plain else f"{name}_padded", column=name, part="padded", fill=asked["padded"])
+        )
+        found.append(ModelInput(name=f"{name}_mask", column=name, part="mask"))
     return found
 
 
@@ -130,10 +132,10 @@ class _Given(RaggedTensor):
         return found
 
 
-class Flat(nn.Module):
+class FlatForward(nn.Module):
     """The forward pass of a recipe on plain tensors, one for each input; outputs by name."""
 
-    def __init__(self, recipe: Recipe, model: nn.Module, inputs: Sequence[Input]) -> None:
+    def __init__(self, recipe: Recipe, model: nn.Module, inputs: Sequence[ModelInput]) -> None:
         super().__init__()
         self.model, self._recipe, self._inputs = model, recipe, tuple(inputs)
 
@@ -147,7 +149,7 @@ class Flat(nn.Module):
                 scaled = torch.where(kept, scaled, torch.full_like(scaled, given.fill))
             parts.setdefault(given.column, {})[given.part] = scaled
         batch = Batch(_size(parts), {name: _column(each) for name, each in parts.items()})
-        return dict(named(self._recipe.forward(self.model, batch)))
+        return dict(outputs_by_name(self._recipe.forward(self.model, batch)))
 
 
 def _size(parts: Mapping[str, Mapping[str, Tensor]]) -> int:
@@ -171,7 +173,7 @@ def _column(parts: Mapping[str, Tensor]) -> Any:
     return made
 
 
-class Facts(Section):
+class ExportFacts(Section):
     """What an exported file says of itself."""
 
     format: Literal[1] = 1
@@ -186,7 +188,7 @@ class Facts(Section):
     """The recipe's own."""
     transforms: tuple[dict[str, Any], ...]
     """With their fitted numbers."""
-    inputs: tuple[Input, ...]
+    inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
     recurrent: bool
     """Whether it has recurrent layers."""

@@ -22,14 +22,14 @@ Outputs = Mapping[str, Tensor]
 Mode = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
-class Portion(NamedTuple):
+class SamplePortion(NamedTuple):
     """Some samples, and the same as batches on the device."""
 
     samples: Table
     batches: list[Batch]
 
 
-class Answer(NamedTuple):
+class ModelOutput(NamedTuple):
     """Some samples, what the network said of them, and the losses where they were asked for."""
 
     samples: Table
@@ -38,7 +38,7 @@ class Answer(NamedTuple):
 
 
 @dataclass
-class Inference:
+class ModelRunner:
     """A model on its device. Batches begin at multiples of `size`, whatever samples come together in a portion: what
     is computed depends on the size of batches alone."""
 
@@ -54,35 +54,39 @@ class Inference:
         self.model.to(self.device).eval()
         self._works: Mode | None = None
 
-    def portion(self, samples: Table) -> Portion:
+    def portion(self, samples: Table) -> SamplePortion:
         """Samples made ready for the device; may be called in another thread than the rest."""
         names = self.recipe.columns
         if names is not None and not self.losses:
             names = [name for name in names if name in samples]
         batches = cut(samples, self.size, names)
-        return Portion(samples, batches if self.device.type == "cpu" else [b.pin().to(self.device) for b in batches])
+        return SamplePortion(
+            samples, batches if self.device.type == "cpu" else [b.pin().to(self.device) for b in batches]
+        )
 
     def outputs(self, batch: Batch) -> Any:
         """What the network gives for a batch."""
         return self.recipe.forward(self.model, batch)
 
-    def answers(self, portion: Portion) -> Iterator[Answer]:
+    def answers(self, portion: SamplePortion) -> Iterator[ModelOutput]:
         """What the network says, batch by batch."""
         return self._apart(portion, map(self._ask, portion.batches))
 
-    def together(self, portion: Portion) -> Iterator[Answer]:
+    def together(self, portion: SamplePortion) -> Iterator[ModelOutput]:
         """The same without losses and in one, where every output has one row an event."""
         with self._mode(portion.batches[0]):
-            outputs = [validation.named(self.outputs(batch)) for batch in portion.batches]
+            outputs = [validation.outputs_by_name(self.outputs(batch)) for batch in portion.batches]
         joined = _joined(outputs, portion.batches)
         if joined is None:
             return self._apart(portion, ((each, {}) for each in outputs))
-        return iter([Answer(portion.samples, validation.arrays(joined), {})])
+        return iter([ModelOutput(portion.samples, validation.to_arrays(joined), {})])
 
-    def _apart(self, portion: Portion, said: Iterable[tuple[Outputs, dict[str, Metric]]]) -> Iterator[Answer]:
+    def _apart(
+        self, portion: SamplePortion, said: Iterable[tuple[Outputs, dict[str, Metric]]]
+    ) -> Iterator[ModelOutput]:
         for number, (outputs, losses) in enumerate(said):
             first = number * self.size
-            yield Answer(portion.samples.slice(first, first + self.size), validation.arrays(outputs), losses)
+            yield ModelOutput(portion.samples.slice(first, first + self.size), validation.to_arrays(outputs), losses)
 
     def _ask(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
         with self._mode(batch):
@@ -90,7 +94,9 @@ class Inference:
 
     def _forward(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
         outputs = self.outputs(batch)
-        return validation.named(outputs), validation.tallied(self.recipe, outputs, batch) if self.losses else {}
+        return validation.outputs_by_name(outputs), validation.loss_metric(
+            self.recipe, outputs, batch
+        ) if self.losses else {}
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
         """In which the model is run: torch's inference mode or, where it does not work in that (a network that takes
@@ -115,7 +121,7 @@ class Inference:
             except Exception as error:
                 failure = error
         assert failure is not None
-        raise validation.misfit(failure, batch) from failure
+        raise validation.mismatch_error(failure, batch) from failure
 
 
 def _joined(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outputs | None:

@@ -19,18 +19,18 @@ from clew.data.table import Ragged, Table, concat
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.inference import exported_model
 from clew.inference.ensemble import EnsembleTask
-from clew.inference.evaluate import batch_size_of
-from clew.inference.model_runner import Answer, Inference, Portion
-from clew.inference.parallel import Progress, Task, perform
-from clew.inference.sample_stream import Events, Split
+from clew.inference.evaluate import inference_batch_size
+from clew.inference.model_runner import ModelOutput, ModelRunner, SamplePortion
+from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
+from clew.inference.sample_sources import DatasetSplit, RawEvents
 from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
-from clew.training.run_recipe import recipe_of
+from clew.training.run_recipe import recipe_of_run
 
-IDENTIFYING = ("run", "run_number", "lumi", "event", "event_number", "event_id")
+EVENT_COLUMNS = ("run", "run_number", "lumi", "event", "event_number", "event_id")
 """Columns of samples that go along unless others are chosen, where they are there."""
 
 
@@ -48,12 +48,12 @@ def predict(
     batch_size: int | None = None,
     workers: int = 1,
     replace: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Path | Table:
     """What a run's model says of events, one row an event, in their order. `run` may also be a file that `clew.export`
     wrote (.onnx, .pt2, .keras); it needs `data` or `input`.
 
-    A row has `columns` of the samples (default: those of `IDENTIFYING` that are there), the objects that the recipe
+    A row has `columns` of the samples (default: those of `EVENT_COLUMNS` that are there), the objects that the recipe
     reconstructs and, with `raw`, the network's outputs where they have one row an event. It is the same for any number
     of ranks; another `batch_size` may round differently.
 
@@ -70,25 +70,25 @@ def predict(
     """
     check_not_in_worker("clew.predict")
     path = None if output is None else _free(Path(output), replace=replace)
-    task = _of_file if exported_model.is_portable(run) else _of_run
+    task = _of_file if exported_model.is_exported_model(run) else _of_run
     make = task(run, data=data, split=split, input=tuple(input), weights=weights, recipe=recipe, size=batch_size)
     chosen = None if columns is None else tuple(columns)
-    rows = MeanRows(chosen, raw) if _is_ensemble(run) else Rows(chosen, raw)
+    rows = EnsembleRows(chosen, raw) if _is_ensemble(run) else PredictionRows(chosen, raw)
     # one process owns the unfinished file: not a worker, which may be stopped at any moment
     owned = path is not None and launched().rank == 0
     with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
-        found = perform(make(partial(Predicting, rows, path, temporary)), workers=workers, progress=progress)
+        found = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
     return path or found
 
 
 def _is_ensemble(run: Any) -> bool:
-    if exported_model.is_portable(run):
+    if exported_model.is_exported_model(run):
         return False
     opened = run if isinstance(run, Run) else Run.open(run)
     return bool(opened.config().data.get("train", {}).get("replicas"))
 
 
-Make = Callable[[Callable[["Events | None"], "Predicting"]], Task]
+Make = Callable[[Callable[["RawEvents | None"], "PredictionWork"]], InferenceTask]
 """Gives the task, once it is known what makes the work."""
 
 
@@ -96,11 +96,11 @@ def _of_run(
     run: Any, *, data: Any, split: str | None, input: tuple[str, ...], weights: str, recipe: Any, size: int | None
 ) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    made, config = recipe_of(run, recipe)
-    events = Events(run, made, input, unlabelled=True) if input else None
-    samples = events or Split.of(data or config.dataset, split)
-    chosen = batch_size_of(size, config, made)
-    kind = EnsembleTask if config.replicas is not None else Task
+    made, config = recipe_of_run(run, recipe)
+    events = RawEvents(run, made, input, unlabelled=True) if input else None
+    samples = events or DatasetSplit.of(data or config.dataset, split)
+    chosen = inference_batch_size(size, config, made)
+    kind = EnsembleTask if config.replicas is not None else InferenceTask
     return lambda work: kind(run, made, weights, samples, chosen, work(events))
 
 
@@ -109,14 +109,14 @@ def _of_file(
 ) -> Make:
     """Of an exported model."""
     path = Path(file).absolute()
-    facts, place = exported_model.facts_of(path), exported_model.place_of(path)
+    facts, place = exported_model.read_facts(path), exported_model.meeting_run(path)
     if data is None and not input:
         raise ConfigError(f"{file}: say of which events: a dataset (--data), or raw ones (--input)")
-    made = exported_model.recipe_in(facts) if recipe is None else resolve(recipe)
-    events = exported_model.PortableEvents(place, made, input, True, facts.transforms) if input else None
-    samples = events or Split.of(data, split)
-    chosen = batch_size_of(size, TrainConfig(), made)
-    return lambda work: exported_model.PortableTask(place, made, weights, samples, chosen, work(events), path)
+    made = exported_model.recipe_from_facts(facts) if recipe is None else resolve(recipe)
+    events = exported_model.ExportedModelEvents(place, made, input, True, facts.transforms) if input else None
+    samples = events or DatasetSplit.of(data, split)
+    chosen = inference_batch_size(size, TrainConfig(), made)
+    return lambda work: exported_model.ExportedModelTask(place, made, weights, samples, chosen, work(events), path)
 
 
 def _free(path: Path, *, replace: bool) -> Path:
@@ -132,13 +132,13 @@ def _free(path: Path, *, replace: bool) -> Path:
 
 
 @dataclass(frozen=True)
-class Rows:
+class PredictionRows:
     """Which columns a row of predictions has."""
 
     columns: tuple[str, ...] | None = None
     raw: bool = False
 
-    def of(self, recipe: Recipe, answer: Answer) -> Table:
+    def of(self, recipe: Recipe, answer: ModelOutput) -> Table:
         """The rows of some samples.
 
         Raises:
@@ -159,7 +159,7 @@ class Rows:
 
     def _chosen(self, samples: Table, objects: Table) -> list[str]:
         if self.columns is None:
-            return [name for name in IDENTIFYING if name in samples and name not in objects]
+            return [name for name in EVENT_COLUMNS if name in samples and name not in objects]
         for name in self.columns:
             if name in objects:
                 raise ConfigError(f"column '{name}' is reconstructed; the samples' own cannot stand beside it")
@@ -175,13 +175,15 @@ def _raw(outputs: Mapping[str, NDArray[Any]], events: int, objects: Table) -> di
 
 
 @dataclass(frozen=True)
-class MeanRows(Rows):
+class EnsembleRows(PredictionRows):
     """Of an ensemble: of every number the mean over members, and as `NAME_spread` the standard deviation."""
 
-    def of(self, recipe: Recipe, answer: Answer) -> Table:
+    def of(self, recipe: Recipe, answer: ModelOutput) -> Table:
         outputs = next(iter(answer.outputs.values()))
         each = [
-            super(MeanRows, self).of(recipe, answer._replace(outputs={n: v[:, m] for n, v in answer.outputs.items()}))
+            super(EnsembleRows, self).of(
+                recipe, answer._replace(outputs={n: v[:, m] for n, v in answer.outputs.items()})
+            )
             for m in range(outputs.shape[1])
         ]
         found: dict[str, Any] = {}
@@ -199,20 +201,20 @@ class MeanRows(Rows):
 
     def _own(self, name: str) -> bool:
         """Whether a column is the samples' own."""
-        return name in (IDENTIFYING if self.columns is None else self.columns)
+        return name in (EVENT_COLUMNS if self.columns is None else self.columns)
 
 
 @dataclass(frozen=True)
-class Predicting:
+class PredictionWork:
     """Rows to a file, or to a table."""
 
-    rows: Rows
+    rows: PredictionRows
     path: Path | None
     temporary: Path | None
-    events: Events | None
+    events: RawEvents | None
     losses: bool = False
 
-    def one(self, engine: Inference, portion: Portion) -> Table:
+    def one(self, engine: ModelRunner, portion: SamplePortion) -> Table:
         return concat([self.rows.of(engine.recipe, answer) for answer in engine.together(portion)])
 
     def all(self, results: Iterator[Table]) -> Table | None:

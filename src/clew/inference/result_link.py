@@ -17,7 +17,7 @@ _PATIENCE = datetime.timedelta(minutes=60)
 """How long another rank may be at one unit."""
 
 
-class Link:
+class ResultLink:
     """What ranks send each other: a process group of its own, beside any the user may have."""
 
     def __init__(self, place: RankInfo, store: Store | None) -> None:

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from clew.data.dataset.batch import Batch
 
 FEATURES, LABELS = "features", "labels"
-USUAL = ((FEATURES, LABELS), ("X", "Y"), ("X", "y"), ("x", "y"))
+USUAL_NAMES = ((FEATURES, LABELS), ("X", "Y"), ("X", "y"), ("x", "y"))
 """Names of columns that need not be told."""
 SCALES: dict[str, type[Standard | MinMax]] = {"standard": Standard, "min_max": MinMax}
-MOST_CLASSES = 50
+MAX_CONFUSION_CLASSES = 50
 """For which a confusion is drawn."""
 
 
@@ -95,7 +95,7 @@ class Columns(Recipe):
         if loading.is_keras(self._model):
             from clew.models import keras
 
-            return _unpacked, (config, keras.packed(self._model), True)
+            return _unpacked, (config, keras.to_bytes(self._model), True)
         return _unpacked, (config, cloudpickle.dumps(self._model), False)
 
     def read(self, path: str) -> Iterable[Table]:
@@ -129,9 +129,9 @@ class Columns(Recipe):
     def model(self) -> nn.Module:
         settings = self.config.model
         if self._model is not None:
-            made = loading.module_of(self._model, penalties=settings.penalties)
+            made = loading.as_module(self._model, penalties=settings.penalties)
         elif settings.build:
-            made = loading.model_at(settings.build, settings.arguments, penalties=settings.penalties)
+            made = loading.load_model(settings.build, settings.arguments, penalties=settings.penalties)
         else:
             raise RecipeError("the model was handed over in Python; hand it over again, as recipe=model")
         self._probable = loading.gives_probabilities(made)
@@ -154,9 +154,9 @@ class Columns(Recipe):
         return model(*_inputs(batch))
 
     def loss(self, outputs: Any, batch: Batch) -> Tensor:
-        from clew.models.losses import named
+        from clew.models.losses import loss_by_name
 
-        return named(self.config.loss, probabilities=self.probabilities)(outputs, batch[LABELS])
+        return loss_by_name(self.config.loss, probabilities=self.probabilities)(outputs, batch[LABELS])
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         """Accuracy, confusion (and the ROC of two classes) for classes, the mean absolute error for other labels."""
@@ -211,18 +211,18 @@ def _of_classes(scores: Any, true: Any, weights: Any) -> dict[str, Metric]:
     if classes == 2:
         odds = np.clip((scores[:, 1] - scores[:, 0]).astype(np.float64), -60, 60)
         found["auc"] = Roc.of(1 / (1 + np.exp(-odds)), true > 0, weights)
-    if classes <= MOST_CLASSES:
+    if classes <= MAX_CONFUSION_CLASSES:
         found["confusion"] = Confusion.of(said, true, map(str, range(classes)), weights)
     return found
 
 
-def guess(table: Table) -> tuple[str, str]:
+def guess_columns(table: Table) -> tuple[str, str]:
     """The usual names of features and labels, where a table has them.
 
     Raises:
         ConfigError: it does not.
     """
-    for features, labels in USUAL:
+    for features, labels in USUAL_NAMES:
         if features in table and labels in table:
             return features, labels
     raise ConfigError(f"say which columns are features= and which are labels=; there are {', '.join(table)}")
@@ -234,7 +234,7 @@ def _unpacked(config: dict[str, Any], model: bytes, of_keras: bool) -> Columns:
     from clew.models import keras
 
     return Columns(
-        ColumnsConfig.model_validate(config), model=(keras.unpacked if of_keras else cloudpickle.loads)(model)
+        ColumnsConfig.model_validate(config), model=(keras.from_bytes if of_keras else cloudpickle.loads)(model)
     )
 
 

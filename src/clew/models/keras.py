@@ -45,7 +45,7 @@ def load_keras() -> Any:
     return keras
 
 
-def read(path: Path) -> Any:
+def read_keras(path: Path) -> Any:
     """The Keras model in a `.keras` or `.h5` file, or a fresh one of the architecture in a JSON file.
 
     Raises:
@@ -55,7 +55,7 @@ def read(path: Path) -> Any:
     if not path.is_file():
         raise ConfigError(f"no file {path}")
     try:
-        with seeded(), quiet():
+        with seeded_initialisation(), without_array_warnings():
             if path.suffix == ".json":
                 return keras.models.model_from_json(path.read_text())
             return keras.models.load_model(path, compile=False)
@@ -63,7 +63,7 @@ def read(path: Path) -> Any:
         raise ConfigError(f"{path}: Keras cannot read it: {_first_line(error)}") from error
 
 
-def packed(model: Any) -> bytes:
+def to_bytes(model: Any) -> bytes:
     """A Keras model as the bytes of a `.keras` file.
 
     Raises:
@@ -73,29 +73,29 @@ def packed(model: Any) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         try:
-            with quiet():
+            with without_array_warnings():
                 model.save(path)
         except Exception as error:
             raise RecipeError(f"the Keras model cannot be saved ({_first_line(error)}); use file.py:build") from error
         return path.read_bytes()
 
 
-def unpacked(content: bytes) -> Any:
+def from_bytes(content: bytes) -> Any:
     """What was packed."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(content)
-        return read(path)
+        return read_keras(path)
 
 
-def adopt(model: Any, *, penalties: str = "refuse") -> nn.Module:
+def to_module(model: Any, *, penalties: str = "refuse") -> nn.Module:
     """A Keras model as a torch module with the same weights: a chain of its layers where it is one, so that it can be
     cut into stages and shards. `penalties`: what to do about regularizers and constraints, which clew does not apply.
 
     Raises:
         ConfigError: it has penalties, or its weights are not there yet.
     """
-    check(model, penalties=penalties)
+    check_supported(model, penalties=penalties)
     for layer in _all_layers(model):
         if getattr(layer, "synchronized", False):
             layer.synchronized = False  # what train.buffers says; Keras has none of its own on torch
@@ -105,7 +105,7 @@ def adopt(model: Any, *, penalties: str = "refuse") -> nn.Module:
     return made
 
 
-def check(model: Any, *, penalties: str = "refuse") -> None:
+def check_supported(model: Any, *, penalties: str = "refuse") -> None:
     """Whether a Keras model can be adopted.
 
     Raises:
@@ -118,17 +118,17 @@ def check(model: Any, *, penalties: str = "refuse") -> None:
         _check_penalties(model)
 
 
-def restored(module: KerasModule | KerasChain) -> Any:
+def to_keras(module: KerasModule | KerasChain) -> Any:
     """The Keras model that a module was adopted from, with the module's weights."""
     model = module.source
     parts: list[Any] = list(module) if isinstance(module, KerasChain) else [module]
     values = {id(variable): tensor for part in parts for variable, tensor in part.state()}
-    with quiet():
+    with without_array_warnings():
         model.set_weights([values[id(variable)].detach().cpu().numpy() for variable in model.weights])
     return model
 
 
-def probabilities(model: Any) -> bool:
+def gives_probabilities(model: Any) -> bool:
     """Whether a Keras model's last activation is a softmax or a sigmoid."""
     keras = load_keras()
     try:
@@ -136,7 +136,7 @@ def probabilities(model: Any) -> bool:
     except AttributeError:
         return False
     if getattr(last, "layers", None):
-        return probabilities(last)
+        return gives_probabilities(last)
     if isinstance(last, keras.layers.Softmax):
         return True
     known = (keras.activations.softmax, keras.activations.sigmoid)
@@ -268,7 +268,7 @@ def _all_layers(layer: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def seeded() -> Iterator[None]:
+def seeded_initialisation() -> Iterator[None]:
     """Initial weights follow torch's seed: Keras draws its seeds from Python's random numbers."""
     before = random.getstate()
     random.seed(torch.initial_seed())
@@ -279,7 +279,7 @@ def seeded() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def without_array_warnings() -> Iterator[None]:
     """Without the words that NumPy 2 has for Keras 3.15 whenever a variable becomes an array."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="__array__ implementation", category=DeprecationWarning)

@@ -17,9 +17,9 @@ from clew.recipe import load_code
 if TYPE_CHECKING:
     from torch import nn
 
-KERAS = (".keras", ".h5", ".hdf5", ".json")
-PROGRAM = ".pt2"
-FILES = (*KERAS, PROGRAM)
+KERAS_ENDINGS = (".keras", ".h5", ".hdf5", ".json")
+PROGRAM_ENDING = ".pt2"
+MODEL_ENDINGS = (*KERAS_ENDINGS, PROGRAM_ENDING)
 """Endings of files that hold a model."""
 
 
@@ -35,7 +35,7 @@ def is_module(given: Any) -> bool:
     return torch is not None and isinstance(given, torch.nn.Module)
 
 
-def checked(made: Any, origin: str) -> Any:
+def check_is_model(made: Any, origin: str) -> Any:
     """What a function made, if it is a model.
 
     Raises:
@@ -46,39 +46,39 @@ def checked(made: Any, origin: str) -> Any:
     return made
 
 
-def model_at(place: str, arguments: Mapping[str, Any], *, penalties: str = "refuse") -> nn.Module:
-    """A fresh model of `file.py:name`, `module:name` or a file with one of the `FILES` endings.
+def load_model(place: str, arguments: Mapping[str, Any], *, penalties: str = "refuse") -> nn.Module:
+    """A fresh model of `file.py:name`, `module:name` or a file with one of the `MODEL_ENDINGS` endings.
 
     Raises:
         ConfigError, RecipeError: there is none, or it cannot be made.
     """
     path = Path(place)
-    if path.suffix in FILES and arguments:
+    if path.suffix in MODEL_ENDINGS and arguments:
         raise ConfigError(f"model.arguments go to a function that builds a model; {path.name} is a file of one")
     from clew.models import keras
 
-    if path.suffix in KERAS:
-        return keras.adopt(keras.read(path), penalties=penalties)
-    if path.suffix == PROGRAM:
-        from clew.models.torch_program import Program
+    if path.suffix in KERAS_ENDINGS:
+        return keras.to_module(keras.read_keras(path), penalties=penalties)
+    if path.suffix == PROGRAM_ENDING:
+        from clew.models.torch_program import TrainableProgram
 
-        return Program(path)
+        return TrainableProgram(path)
     build = load_code(place)
     try:
-        with keras.seeded():
+        with keras.seeded_initialisation():
             made = build if is_keras(build) or is_module(build) else build(**arguments)
     except TypeError as error:
         raise ConfigError(f"{place} cannot be called with {dict(arguments)}: {error}") from error
-    return module_of(checked(made, place), penalties=penalties, fresh=made is not build)
+    return as_module(check_is_model(made, place), penalties=penalties, fresh=made is not build)
 
 
-def module_of(given: Any, *, penalties: str = "refuse", fresh: bool = False) -> nn.Module:
+def as_module(given: Any, *, penalties: str = "refuse", fresh: bool = False) -> nn.Module:
     """A model handed over, as a module of its own."""
     if is_keras(given):
         from clew.models import keras
 
-        keras.check(given, penalties=penalties)
-        return keras.adopt(given if fresh else keras.unpacked(keras.packed(given)), penalties=penalties)
+        keras.check_supported(given, penalties=penalties)
+        return keras.to_module(given if fresh else keras.from_bytes(keras.to_bytes(given)), penalties=penalties)
     made: nn.Module = given if fresh else copy.deepcopy(given)
     return made
 
@@ -91,7 +91,7 @@ def gives_probabilities(model: nn.Module) -> bool:
 
     source = getattr(model, "source", None)
     if source is not None:
-        return keras.probabilities(source)
+        return keras.gives_probabilities(source)
     last: nn.Module = model
     while isinstance(last, nn.Sequential) and len(last):
         last = last[-1]

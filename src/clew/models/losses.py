@@ -15,7 +15,7 @@ from clew.recipe import load_code
 LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
-def named(name: str, *, probabilities: bool = False) -> LossFunction:
+def loss_by_name(name: str, *, probabilities: bool = False) -> LossFunction:
     """The loss of that name, or the function at `file.py:name`; `probabilities`: cross-entropies are of those, not of
     logits.
 

@@ -14,13 +14,13 @@ _MODES = {torch.ops.aten.dropout.default: 2, torch.ops.aten.batch_norm.default: 
 """Operations that learn differently than they judge, and which of their arguments says so."""
 
 
-class Program(nn.Module):
+class TrainableProgram(nn.Module):
     """An exported program. Dropout and batch normalisation in it follow `train()` and `eval()`, in whichever mode it
     was exported."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self.graph = load(path)
+        self.graph = load_graph(path)
         self.train()
 
     def forward(self, *inputs: Tensor) -> Any:
@@ -41,7 +41,7 @@ class Program(nn.Module):
         return self
 
 
-def load(path: Path) -> Any:
+def load_graph(path: Path) -> Any:
     """The graph of an exported program, as a module.
 
     Raises:

@@ -1,1 +1,12 @@
-"""Recipes that come with clew. They use only its public names, as your own would."""
+"""Recipes that come with clew. They use only its public names, as a recipe of yours would.
+
+Start with `tagger.py`: a complete recipe in one file, written to be read from top to bottom. The folders hold larger
+recipes, and the `__init__.py` of each says what to read in which order:
+
+- `tracking/`: hits to tracks (the recipes `tracking`, `hitgraph` and `tracknet`)
+- `jets/`: the origin of a jet (`jets`, `jetimages` and `jetfeatures`)
+- `particleflow/`: towers and tracks to particles
+- `lartpc/`: images of a liquid-argon time projection chamber
+
+clew finds them through the entry points in `pyproject.toml`, the same way as the recipes of other packages.
+"""

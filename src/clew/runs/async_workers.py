@@ -70,7 +70,7 @@ class Workers:
 
 def workers(run: Run) -> Workers | None:
     """As the newest record tells; None for a run that has no such record."""
-    record = run.last("workers", run.lead)
+    record = run.last("workers", run.main_stream)
     if record is None:
         return None
     found = [_worker(number, facts) for number, facts in record["workers"].items()]
@@ -80,7 +80,7 @@ def workers(run: Run) -> Workers | None:
 
 def notes(run: Run) -> list[Record]:
     """What the master found worth telling: who left, what was refused; oldest first."""
-    return list(run.records(run.lead, "note"))
+    return list(run.records(run.main_stream, "note"))
 
 
 def told(found: Workers) -> Iterator[tuple[str, str]]:
@@ -170,7 +170,7 @@ def _worker(number: str, facts: dict[str, Any]) -> Worker:
 
 
 def _notes(run: Run) -> str:
-    start = run.last("start", run.lead)
+    start = run.last("start", run.main_stream)
     begun = float(start["time"]) if start else 0.0
     rows = [
         (f"{note['time'] - begun:+.2f} s", f'<span class="words">{escape(str(note["message"]))}</span>')

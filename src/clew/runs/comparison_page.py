@@ -1,4 +1,4 @@
-"""A comparison as one page, of the same look as a run's report."""
+"""A comparison of runs as an HTML page, in the style of a run's report."""
 
 from __future__ import annotations
 
@@ -8,60 +8,60 @@ from pathlib import Path
 from typing import Any
 
 from clew.figure import COLOURS, Figure, figure, line
-from clew.runs.comparison import ABSENT, AXES, Comparison, Curve, Side, text
-from clew.runs.html_page import Page, label, score, table
+from clew.runs.comparison import ABSENT, AXES, ComparedCurve, ComparedRun, Comparison, setting_text
+from clew.runs.html_page import HtmlPage, label, score, table
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _POINTS = 1000
-"""Of a curve, at most: a browser draws no more, and the page stays small."""
+"""Maximum number of points per curve, which keeps the page small."""
 
 
-def write_comparison(compared: Comparison, path: Path) -> Path:
-    """Write the page and return where it is."""
-    page = Page(f"{len(compared.sides)} runs compared")
-    ended = [f"{escape(side.name)}: {escape(s.message)}" for side in compared.sides if (s := side.summary).message]
-    page.header(facts=[escape(side.name) for side in compared.sides], notes=ended)
-    page.section("Runs", _runs(compared.sides))
-    page.section("Settings that differ", _settings(compared))
-    page.section("Machines, versions and data that differ", _differences(compared, compared.surroundings))
-    page.section("Quality", _quality(compared))
+def write_comparison(comparison: Comparison, path: Path) -> Path:
+    """Write the page and return its path."""
+    page = HtmlPage(f"{len(comparison.runs)} runs compared")
+    messages = [f"{escape(run.name)}: {escape(s.message)}" for run in comparison.runs if (s := run.summary).message]
+    page.header(facts=[escape(run.name) for run in comparison.runs], notes=messages)
+    page.section("Runs", _runs(comparison.runs))
+    page.section("Settings that differ", _settings(comparison))
+    page.section("Machines, versions and data that differ", _differences(comparison, comparison.environment))
+    page.section("Quality", _quality(comparison))
     for axis, title in {"samples": "Over samples", "seconds": "Over time", "joules": "Over energy"}.items():
-        page.section(title, figures=figures(compared, axis))
-    page.section("Speed", figures=_speed(compared.sides))
+        page.section(title, figures=figures(comparison, axis))
+    page.section("Speed", figures=_speed(comparison.runs))
     return page.write(path)
 
 
-def figures(compared: Comparison, axis: str) -> list[Figure]:
-    """A figure for each curve, with a line for each run that has it."""
-    place = {side.name: number for number, side in enumerate(compared.sides)}
-    drawn = []
-    for name, curves in compared.curves(axis).items():
+def figures(comparison: Comparison, axis: str) -> list[Figure]:
+    """One figure per curve, with one line per run that has it."""
+    place = {side.name: number for number, side in enumerate(comparison.runs)}
+    figures_drawn = []
+    for name, curves in comparison.curves(axis).items():
         traces = [_trace(curve, axis, run, place[run]) for run, curve in curves.items()]
         kind, _, metric = name.partition(" ")
         values = [value for curve in curves.values() for value in curve.values if value is not None]
         log = {"type": "log"} if metric == "loss" and all(value > 0 for value in values) else {}
         title = f"{label(metric).capitalize()}, {kind}"
-        drawn.append(figure(traces, title=title, x=AXES[axis], y=label(metric), yaxis=log, showlegend=True))
-    return drawn
+        figures_drawn.append(figure(traces, title=title, x=AXES[axis], y=label(metric), yaxis=log, showlegend=True))
+    return figures_drawn
 
 
-def _trace(curve: Curve, axis: str, run: str, place: int) -> dict[str, Any]:
+def _trace(curve: ComparedCurve, axis: str, run: str, number: int) -> dict[str, Any]:
     every = -(-len(curve.values) // _POINTS) or 1
     mode = "lines+markers" if len(curve.values) <= 40 else "lines"
-    stroke = {"color": _colour(place), "width": 2, "dash": _DASHES[place // len(COLOURS) % len(_DASHES)]}
+    stroke = {"color": _colour(number), "width": 2, "dash": _DASHES[number // len(COLOURS) % len(_DASHES)]}
     values = [math.nan if value is None else value for value in curve.values[::every]]
     return line(curve.axis(axis)[::every], values, escape(run), mode=mode, line=stroke)
 
 
-def _colour(place: int) -> str:
-    return COLOURS[place % len(COLOURS)]
+def _colour(number: int) -> str:
+    return COLOURS[number % len(COLOURS)]
 
 
-def _runs(sides: list[Side]) -> str:
+def _runs(runs: list[ComparedRun]) -> str:
     head = ("", "state", "recipe", "workers", "on", "epochs", "parameters", "samples/s", "seconds")
     rows = [
         (
-            f'<i class="dot" style="background:{_colour(place)}"></i>&nbsp;{escape(side.name)}',
+            f'<i class="dot" style="background:{_colour(number)}"></i>&nbsp;{escape(run.name)}',
             f'<span class="state {s.state}">{s.state}</span>',
             escape(Path(s.recipe).stem),
             str(s.workers),
@@ -71,61 +71,67 @@ def _runs(sides: list[Side]) -> str:
             f"{s.samples_per_second:,.0f}",
             f"{s.seconds:,.1f}",
         )
-        for place, (side, s) in enumerate((side, side.summary) for side in sides)
+        for number, (run, s) in enumerate((run, run.summary) for run in runs)
     ]
     return table(head, rows)
 
 
-def _differences(compared: Comparison, found: dict[str, list[Any]]) -> str:
-    head = ("", *(escape(side.name) for side in compared.sides))
-    return table(head, [(escape(name), *map(_value, values)) for name, values in found.items()]) if found else ""
+def _differences(comparison: Comparison, differences: dict[str, list[Any]]) -> str:
+    head = ("", *(escape(run.name) for run in comparison.runs))
+    return (
+        table(head, [(escape(name), *map(_value, values)) for name, values in differences.items()])
+        if differences
+        else ""
+    )
 
 
 def _value(value: Any) -> str:
-    return f"<code>{escape(text(value))}</code>"
+    return f"<code>{escape(setting_text(value))}</code>"
 
 
-def _settings(compared: Comparison) -> str:
-    """Those that every run has; behind a click those that only some have, of which recipes that differ have many."""
-    shared = {name: values for name, values in compared.settings.items() if ABSENT not in values}
-    others = {name: values for name, values in compared.settings.items() if ABSENT in values}
-    told = _differences(compared, shared) or '<p class="facts">None: all that they share are the same.</p>'
-    head = f"{len(others)} settings that only some of them have"
-    return told + (f"<details><summary>{head}</summary>{_differences(compared, others)}</details>" if others else "")
+def _settings(comparison: Comparison) -> str:
+    """Settings that every run has; then, folded, those that only some runs have (many if the recipes differ)."""
+    shared = {name: values for name, values in comparison.settings.items() if ABSENT not in values}
+    partial = {name: values for name, values in comparison.settings.items() if ABSENT in values}
+    html = _differences(comparison, shared) or '<p class="facts">None: all common settings are equal.</p>'
+    head = f"{len(partial)} settings that only some runs have"
+    return html + (
+        f"<details><summary>{head}</summary>{_differences(comparison, partial)}</details>" if partial else ""
+    )
 
 
-def _quality(compared: Comparison) -> str:
-    """Evaluations with their errors, then the last validations."""
+def _quality(comparison: Comparison) -> str:
+    """Evaluations with errors, then the last validations."""
     rows = [
-        (escape(title), label(metric), *(score(each.value, each.error) if each else "–" for each in found))
-        for (title, metric), found in compared.scores().items()
+        (escape(title), label(metric), *(score(each.value, each.error) if each else "–" for each in scores))
+        for (title, metric), scores in comparison.scores().items()
     ]
-    names = dict.fromkeys(name for side in compared.sides for name in side.summary.metrics)
+    names = dict.fromkeys(name for run in comparison.runs for name in run.summary.metrics)
     rows += [
-        ("last validation", label(name), *(score(side.summary.metrics.get(name), None) for side in compared.sides))
+        ("last validation", label(name), *(score(run.summary.metrics.get(name), None) for run in comparison.runs))
         for name in names
     ]
-    head = ("", "metric", *(escape(side.name) for side in compared.sides))
-    return table(head, rows) if rows else '<p class="facts">None of them was validated or evaluated yet.</p>'
+    head = ("", "metric", *(escape(run.name) for run in comparison.runs))
+    return table(head, rows) if rows else '<p class="facts">No run was validated or evaluated yet.</p>'
 
 
-def _speed(sides: list[Side]) -> list[Figure]:
-    names = [escape(side.name) for side in sides]
+def _speed(runs: list[ComparedRun]) -> list[Figure]:
+    names = [escape(run.name) for run in runs]
     bar = {"type": "bar", "orientation": "h", "y": names}
-    speeds = [round(side.summary.samples_per_second, 1) for side in sides]
-    colours = [_colour(place) for place in range(len(sides))]
-    parts = ("compute", "communicate", "load", "validate")  # in the order, so in the colours, of the report
+    speeds = [round(run.summary.samples_per_second, 1) for run in runs]
+    colours = [_colour(number) for number in range(len(runs))]
+    parts = ("compute", "communicate", "load", "validate")  # same order, so same colours, as in the report
     shares = [
-        {**bar, "name": part, "x": [round(100 * side.summary.shares.get(part, 0.0), 2) for side in sides]}
+        {**bar, "name": part, "x": [round(100 * run.summary.shares.get(part, 0.0), 2) for run in runs]}
         for part in parts
     ]
-    upside = {"autorange": "reversed"}
+    reversed_axis = {"autorange": "reversed"}
     return [
         figure(
             [{**bar, "x": speeds, "marker": {"color": colours}, "showlegend": False}],
             title="Speed, all workers together",
             x="samples/s",
-            yaxis=upside,
+            yaxis=reversed_axis,
         ),
-        figure(shares, title="Where the time of rank 0 went", x="% of the time", barmode="stack", yaxis=upside),
+        figure(shares, title="Where the time of rank 0 went", x="% of the time", barmode="stack", yaxis=reversed_axis),
     ]

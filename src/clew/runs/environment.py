@@ -1,4 +1,4 @@
-"""What a run ran on: enough to explain a difference years later. No secrets: no environment variables."""
+"""Machine, versions and command of a run, recorded so that results can be explained later. Contains no secrets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def capture() -> dict[str, Any]:
 
 
 def allowed_cores() -> int:
-    """How many cores this process may use: a batch system often grants fewer than there are."""
+    """Number of cores this process may use. A batch system often grants fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -57,7 +57,7 @@ def allowed_cores() -> int:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that results may depend on."""
-    return {name: found for name in _PACKAGES if (found := _version(name))}
+    return {name: version for name in _PACKAGES if (version := _version(name))}
 
 
 @functools.cache
@@ -86,5 +86,5 @@ def _commit() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
-    return done.stdout.strip()
+    result = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=True)
+    return result.stdout.strip()

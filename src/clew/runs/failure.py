@@ -46,19 +46,19 @@ def story(run: Run) -> Story | None:
 
 def last_records(run: Run, count: int = _LAST) -> list[Line]:
     """The newest records of all ranks in words, oldest first."""
-    start = run.last("start", run.lead)
+    start = run.last("start", run.main_stream)
     begun = float(start["time"]) if start else 0.0
     newest = [
         (float(record["time"]), int(stream[5:]), record["seq"], record)
         for stream in run.streams()
-        for record in itertools.islice(run.records_back(stream), count)
+        for record in itertools.islice(run.reversed_records(stream), count)
     ]
     chosen = sorted(heapq.nlargest(count, newest, key=lambda each: each[:3]), key=lambda each: each[:3])
     return [Line(time - begun, rank, record["kind"], words(record)) for time, rank, _, record in chosen]
 
 
 def _facts(run: Run) -> dict[str, str]:
-    failures, step = run.failures(), run.last("step", run.lead)
+    failures, step = run.failures(), run.last("step", run.main_stream)
     silent = [stream[5:] for stream in run.streams() if _is_silent(run, stream)]
     kept = [path.name for path in sorted(run.path.glob("bad-batch-*.h5"))]
     states = run.states()
@@ -75,7 +75,7 @@ def _facts(run: Run) -> dict[str, str]:
 
 
 def _is_silent(run: Run, stream: str) -> bool:
-    newest = next(run.records_back(stream, ("start", "end")), None)
+    newest = next(run.reversed_records(stream, ("start", "end")), None)
     return newest is not None and newest["kind"] == "start"
 
 

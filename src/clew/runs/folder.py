@@ -1,4 +1,4 @@
-"""The run folder. This object owns every file name in it."""
+"""The run folder. `Run` is the only place that knows the names of the files in it."""
 
 from __future__ import annotations
 
@@ -14,32 +14,42 @@ from clew.core.files import write_text
 from clew.core.process import is_running
 from clew.errors import RunError
 from clew.runs import records
-from clew.runs.records import Record, Writer
+from clew.runs.records import Record, RecordWriter
 
-_CLOCKS = 2.0
-"""Seconds by which the clocks of hosts may differ."""
-_STEPS = ("step", "validation", "checkpoint")
+_CLOCK_TOLERANCE = 2.0
+"""Seconds by which the clocks of two hosts may differ."""
+_STEP_KINDS = ("step", "validation", "checkpoint")
 STATES = ("created", "running", "finished", "stopped", "failed", "interrupted")
-"""What `Run.state` may say."""
+"""The values of `Run.state`."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One training and the folder that records it."""
+    """One training, recorded in a folder.
+
+    Args:
+        path: The folder. Use `Run.open` for an existing one.
+        recipe: The recipe object, if the run was trained in this process.
+
+    Example:
+        >>> run = clew.Run.open("runs/tagger-001")  # doctest: +SKIP
+        >>> run.state  # doctest: +SKIP
+        'finished'
+    """
 
     path: Path
     recipe: Any = field(default=None, compare=False, repr=False)
-    """What it was trained by, where that happened in this very process; neither saved nor sent elsewhere."""
+    """The recipe object, if the run was trained in this process. It is neither saved nor pickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.path,)
 
     @classmethod
     def create(cls, path: Path, *, config: Mapping[str, Any], environment: Mapping[str, Any]) -> Run:
-        """Claim a folder that does not exist yet and write down what is about to happen.
+        """Create a new folder with the settings and the environment of a run.
 
         Raises:
-            RunError: the folder is taken.
+            RunError: The folder exists or cannot be created.
         """
         try:
             path.mkdir(parents=True)
@@ -56,31 +66,31 @@ class Run:
 
     @classmethod
     def open(cls, path: Path | str) -> Run:
-        """A run that was created before.
+        """Open an existing run.
 
         Raises:
-            RunError: it is no run folder, or one whose creation was cut short.
+            RunError: The folder is not a run, or its creation was interrupted.
         """
         run = cls(Path(path))
         if not run.path.is_dir():
-            raise RunError(f"{path}: no such run; `clew runs list` shows those there are")
+            raise RunError(f"{path}: no such run; `clew runs list` shows all runs")
         if not run.config_file.is_file() or not run.environment_file.is_file():
-            raise RunError(f"{path}: not a whole run folder (no config.yaml or environment.json in it)")
+            raise RunError(f"{path}: not a complete run folder (config.yaml or environment.json is missing)")
         return run
 
     @property
     def name(self) -> str:
-        """The folder's own name."""
+        """The name of the folder."""
         return self.path.resolve().name
 
     @property
     def config_file(self) -> Path:
-        """The resolved settings; written last on creation, so its presence means the folder is whole."""
+        """The resolved settings. Written last on creation, so its presence means that the folder is complete."""
         return self.path / "config.yaml"
 
     @property
     def environment_file(self) -> Path:
-        """Machine, versions, command."""
+        """Machine, versions and command."""
         return self.path / "environment.json"
 
     @property
@@ -90,7 +100,7 @@ class Run:
 
     @property
     def records_folder(self) -> Path:
-        """One `.jsonl` a stream."""
+        """One `.jsonl` file per stream."""
         return self.path / "records"
 
     @property
@@ -100,54 +110,54 @@ class Run:
 
     @property
     def token_file(self) -> Path:
-        """What workers must know to join, where they may: for the owner alone."""
+        """The token that workers need to join; readable by the owner only."""
         return self.path / "token"
 
     @property
     def address_file(self) -> Path:
-        """Where they reach the master."""
+        """The address of the master, for workers that join."""
         return self.path / "address"
 
     @property
     def checkpoints(self) -> Path:
-        """Weights."""
+        """Weights and resumable states."""
         return self.path / "checkpoints"
 
     @property
     def plots(self) -> Path:
-        """Figures as plotly JSON, a folder an evaluation."""
+        """Figures as plotly JSON, one folder per evaluation."""
         return self.path / "plots"
 
     @property
     def replicas_folder(self) -> Path:
-        """The runs of an ensemble, where it is one."""
+        """The runs of an ensemble, if this run is one."""
         return self.path / "replicas"
 
     def replicas(self) -> list[Run]:
-        """The members of an ensemble, in order; none where it is a run like any other."""
+        """The members of an ensemble in order; empty if this run is not an ensemble."""
         return list_runs(self.replicas_folder)
 
     @property
     def trace_folder(self) -> Path:
-        """One `.trace` a rank: what it did when."""
+        """One `.trace` file per rank with its timeline."""
         return self.path / "trace"
 
     @property
     def push_file(self) -> Path:
-        """How much of it a server has got."""
+        """How much of the run was sent to a server."""
         return self.path / "push.json"
 
     @property
     def report_file(self) -> Path:
-        """The page for people."""
+        """The report as an HTML page."""
         return self.path / "report.html"
 
     def state_file(self, step: int) -> Path:
-        """Everything needed to go on from a step."""
+        """The checkpoint from which the run can be resumed at a step."""
         return self.checkpoints / f"step-{step:09d}.pt"
 
     def states(self) -> list[Path]:
-        """The states there are, oldest first."""
+        """The existing checkpoints to resume from, oldest first."""
         return sorted(self.checkpoints.glob("step-*.pt"))
 
     def checkpoint(self, name: str) -> Path:
@@ -155,148 +165,150 @@ class Run:
         return self.checkpoints / f"{name}.safetensors"
 
     def bad_batch(self, step: int, rank: int) -> Path:
-        """A rank's samples of a step whose loss was not finite."""
+        """The samples of one rank in a step whose loss was not finite."""
         return self.path / f"bad-batch-step-{step}-rank-{rank}.h5"
 
     @property
     def job_folder(self) -> Path:
-        """Beside the run: log and exit code of the job that does it, where a launcher started one."""
+        """Folder with log and exit code of the job, if a launcher started this run."""
         return self.path.parent / "jobs" / self.path.name
 
-    def settle(self, **train: Any) -> None:
-        """Write down settings of training that were found only when the run began."""
+    def save_settings(self, **train: Any) -> None:
+        """Save training settings that were determined only after the run had started."""
         data = self.config().data
         write_text(self.config_file, to_yaml({**data, "train": {**data["train"], **train}}))
 
     def config(self) -> Document:
-        """The settings, as `--config` would read them."""
+        """The resolved settings."""
         return read_document(self.config_file)
 
     def environment(self) -> dict[str, Any]:
-        """What `clew.runs.environment.capture` saw."""
+        """The environment, as `clew.runs.environment.capture` recorded it."""
         return dict(json.loads(self.environment_file.read_text()))
 
-    def writer(self, stream: str) -> Writer:
-        """The one writer of a stream."""
-        return Writer(self.records_folder / f"{stream}.jsonl")
+    def writer(self, stream: str) -> RecordWriter:
+        """A writer for a stream. There must be only one per stream."""
+        return RecordWriter(self.records_folder / f"{stream}.jsonl")
 
-    def streams(self, of: str = "rank") -> list[str]:
-        """The streams there are of ranks (`rank`), or of what they use (`usage`), in order of number."""
-        found = [path.stem for path in self.records_folder.glob(f"{of}-*.jsonl")]
-        return sorted(found, key=lambda name: int(name.rpartition("-")[2]))
+    def streams(self, kind: str = "rank") -> list[str]:
+        """The names of the streams of ranks (`rank`) or of their resource usage (`usage`), sorted by rank."""
+        names = [path.stem for path in self.records_folder.glob(f"{kind}-*.jsonl")]
+        return sorted(names, key=lambda name: int(name.rpartition("-")[2]))
 
     def records(self, stream: str = "rank-0", kind: str | None = None) -> Iterator[Record]:
-        """The records of a stream, oldest first; none if it was never begun."""
+        """The records of a stream, oldest first; empty if the stream does not exist."""
         path = self.records_folder / f"{stream}.jsonl"
         if path.exists():
             yield from (record for record in records.read(path) if kind in (None, record["kind"]))
 
-    def records_back(self, stream: str = "rank-0", kinds: Collection[str] | None = None) -> Iterator[Record]:
-        """The same, of some kinds, newest first: cheap where the newest are all that is needed."""
+    def reversed_records(self, stream: str = "rank-0", kinds: Collection[str] | None = None) -> Iterator[Record]:
+        """Like `records`, newest first. Reads only the part of the file that the caller consumes."""
         path = self.records_folder / f"{stream}.jsonl"
         if path.exists():
-            yield from records.read_back(path, kinds)
+            yield from records.read_reversed(path, kinds)
 
     def history(self, stream: str = "rank-0") -> list[Record]:
-        """The records of a stream as if it had never been interrupted: what a resumed run did again stands once."""
-        kept: list[Record] = []
+        """The records of a stream without those of steps that a resumed run repeated."""
+        history: list[Record] = []
         for record in self.records(stream):
             if record["kind"] == "resume":
-                kept = [each for each in kept if each["kind"] not in _STEPS or each["step"] <= record["step"]]
-            kept.append(record)
-        return kept
+                history = [
+                    each for each in history if each["kind"] not in _STEP_KINDS or each["step"] <= record["step"]
+                ]
+            history.append(record)
+        return history
 
     def last(self, kind: str, stream: str = "rank-0") -> Record | None:
-        """The newest record of a kind."""
-        return next(self.records_back(stream, (kind,)), None)
+        """The newest record of a kind, or None."""
+        return next(self.reversed_records(stream, (kind,)), None)
 
     def evaluations(self) -> dict[str, Record]:
-        """The newest evaluation under each name."""
+        """The newest evaluation by name."""
         return {record["name"]: record for record in self.records("evaluate", "evaluation")}
 
     def plot(self) -> Any:
-        """The curves of the training as one plotly figure, which a notebook shows: losses, then every metric."""
-        from clew.runs.training_figures import drawn
+        """Losses and validation metrics as one plotly figure, for a notebook."""
+        from clew.runs.training_figures import training_plot
 
-        return drawn(self)
+        return training_plot(self)
 
     @property
     def state(self) -> str:
-        """One of `STATES`; `interrupted` is one that ended without a word, or by Ctrl-C."""
-        return self.condition(next(self.records_back(self.lead, ("start", "end")), None))[0]
+        """One of `STATES`. `interrupted` means killed without a message, or stopped by Ctrl-C."""
+        return self.state_and_end(next(self.reversed_records(self.main_stream, ("start", "end")), None))[0]
 
     def end(self) -> Record | None:
-        """How it ended since it was last begun: the last word of rank 0, or else of the rank that failed first."""
-        return self.condition(next(self.records_back(self.lead, ("start", "end")), None))[1]
+        """The record of the end since the last start: that of rank 0, else of the first rank that failed."""
+        return self.state_and_end(next(self.reversed_records(self.main_stream, ("start", "end")), None))[1]
 
-    def condition(self, newest: Record | None) -> tuple[str, Record | None]:
-        """State and end, for those who have the newest record of a start or an end of `lead` already."""
+    def state_and_end(self, newest: Record | None) -> tuple[str, Record | None]:
+        """State and end record, given the newest `start` or `end` record of the main stream."""
         if newest is None:
             return "created", None
         if newest["kind"] == "end":
             return str(newest["status"]), newest
-        if _alive(newest):
+        if _is_alive(newest):
             return "running", None
         failures = self.failures()
         return ("failed", failures[0]) if failures else ("interrupted", None)
 
     @property
-    def lead(self) -> str:
-        """The stream that tells the run's story: rank 0's, or, should that file be lost, the first there is."""
+    def main_stream(self) -> str:
+        """The stream that describes the whole run: that of rank 0, or the first existing one if that is lost."""
         if (self.records_folder / "rank-0.jsonl").exists():
             return "rank-0"
         return next(iter(self.streams()), "rank-0")
 
     def missing_ranks(self) -> list[int]:
-        """Ranks that were to train, by what the others say, and have left no stream."""
+        """Ranks that, according to the others, took part but left no stream."""
         starts = [self.last("start", stream) for stream in self.streams()]
         planned = max((start["ranks"] for start in starts if start is not None), default=0)
         return [rank for rank in range(planned) if f"rank-{rank}" not in self.streams()]
 
     def failures(self) -> list[Record]:
-        """How ranks failed since the run was last begun, the first to do so first: it may be the others' cause.
+        """The end records of the ranks that failed since the last start, the earliest first: it may be the cause.
 
-        Each is the rank's record of its end, with its number as `rank`.
+        Each record has the additional field `rank`.
         """
-        start = self.last("start", self.lead)
+        start = self.last("start", self.main_stream)
         if start is None:
             return []
-        found = []
+        failures = []
         for stream in self.streams():
-            for record in self.records_back(stream, ("start", "end")):
-                if record["kind"] == "start" or record["time"] < start["time"] - _CLOCKS:
+            for record in self.reversed_records(stream, ("start", "end")):
+                if record["kind"] == "start" or record["time"] < start["time"] - _CLOCK_TOLERANCE:
                     break
-                found += [{**record, "rank": int(stream[5:])}] if record["status"] == "failed" else []
-        return sorted(found, key=lambda each: float(each["time"]))
+                failures += [{**record, "rank": int(stream[5:])}] if record["status"] == "failed" else []
+        return sorted(failures, key=lambda each: float(each["time"]))
 
 
 def list_runs(root: Path) -> list[Run]:
-    """The whole run folders directly under `root`, by name."""
+    """The complete run folders directly in `root`, sorted by name."""
     if not root.is_dir():
         return []
     return [Run(path.parent) for path in sorted(root.glob("*/config.yaml")) if (path.parent / "records").is_dir()]
 
 
-def next_name(root: Path, prefix: str) -> Path:
-    """The first free `prefix-NNN` under `root`."""
-    taken = {path.name for path in root.glob(f"{prefix}-*")} if root.is_dir() else set()
-    number = next(n for n in range(1, len(taken) + 2) if f"{prefix}-{n:03d}" not in taken)
+def next_run_path(root: Path, prefix: str) -> Path:
+    """The first unused path `prefix-NNN` in `root`."""
+    used = {path.name for path in root.glob(f"{prefix}-*")} if root.is_dir() else set()
+    number = next(n for n in range(1, len(used) + 2) if f"{prefix}-{n:03d}" not in used)
     return root / f"{prefix}-{number:03d}"
 
 
 def follow(run: Run, stream: str, *, until: Any, after: int = -1, pause: float = 0.2) -> Iterator[Record]:
-    """Records behind `after` as they come in, until the `until` event (threading) is set and all were read."""
-    path, seen = run.records_folder / f"{stream}.jsonl", after
+    """Records with `seq` greater than `after`, as they are written, until the event `until` is set and all are read."""
+    path, last_read = run.records_folder / f"{stream}.jsonl", after
     while True:
         finished = until.is_set()
-        for record in records.read(path, after=seen) if path.exists() else ():
-            seen = record["seq"]
+        for record in records.read(path, after=last_read) if path.exists() else ():
+            last_read = record["seq"]
             yield record
         if finished:
             return
         until.wait(pause)
 
 
-def _alive(start: Record) -> bool:
-    """Whether the process that wrote a start record still runs; one on another host is taken to."""
+def _is_alive(start: Record) -> bool:
+    """True if the process that wrote a start record still runs. Processes on other hosts count as running."""
     return start["host"] != socket.gethostname() or is_running(start["pid"], created_before=start["time"])

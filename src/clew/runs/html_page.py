@@ -1,4 +1,4 @@
-"""Pages for people: one HTML file each, with plotting code and data in it; opens anywhere, without a network."""
+"""HTML pages: one self-contained file each, with plotting code and data. They open without a network."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from clew.figure import Figure
 _TEMPLATE = Path(__file__).with_name("report.template.html")
 
 
-class Page:
-    """A page that is being put together. Text handed over as HTML must be escaped by whoever hands it over."""
+class HtmlPage:
+    """Builds a page section by section. The caller must escape text that it passes as HTML."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -23,18 +23,18 @@ class Page:
         self._figures: list[Figure] = []
 
     def header(self, state: str = "", facts: Iterable[str] = (), notes: Iterable[str] = ()) -> None:
-        """The title, the state as a badge, a line of facts (HTML), then lines that matter (HTML)."""
+        """Add the title, the state as a badge, one line of facts (HTML), and important notes (HTML)."""
         badge = f' <span class="state {escape(state)}">{escape(state)}</span>' if state else ""
-        told = "".join(f'<p class="bad">{note}</p>' for note in notes)
+        lines = "".join(f'<p class="bad">{note}</p>' for note in notes)
         line = f'<p class="facts">{" · ".join(facts)}</p>'
-        self._body.append(f"<header><h1>{escape(self.title)}{badge}</h1>{line}{told}</header>")
+        self._body.append(f"<header><h1>{escape(self.title)}{badge}</h1>{line}{lines}</header>")
 
     def add(self, html: str) -> None:
-        """Anything, between sections."""
+        """Add HTML between sections."""
         self._body.append(html)
 
     def section(self, title: str, html: str = "", figures: Sequence[Figure] = ()) -> None:
-        """A part with a heading: HTML, then figures. Left out where there is neither."""
+        """Add a section: HTML, then figures. Nothing is added if both are empty."""
         if html or figures:
             self._body.append(f"<section><h2>{escape(title)}</h2>{html}{self._places(figures)}</section>")
 
@@ -65,7 +65,7 @@ class Page:
 
 def write_page(path: Path, title: str, facts: str, sections: list[tuple[str, str, list[Figure]]]) -> Path:
     """A page of a title, a line of facts (text), and sections of HTML and figures."""
-    page = Page(title)
+    page = HtmlPage(title)
     page.header(facts=[escape(facts)])
     for name, content, drawn in sections:
         page.section(name, content, drawn)

@@ -58,14 +58,14 @@ def glance(run: Run) -> Glance:
 
 def _glance(run: Run) -> Glance:
     recipe = _recipe(run.config_file.read_text(encoding="utf-8"))
-    stream = run.records_folder / f"{run.lead}.jsonl"
+    stream = run.records_folder / f"{run.main_stream}.jsonl"
     few = list(itertools.islice(records.read(stream), 4)) if stream.exists() else []
     if not few:
         return Glance(run.path.name, str(run.path), "created", recipe)
-    newest = list(itertools.islice(records.read_back(stream), _RECENT))
+    newest = list(itertools.islice(records.read_reversed(stream), _RECENT))
     plan = next((record for record in few if record["kind"] == "plan"), {})
-    validation = _validation(newest) or _validation(records.read_back(stream, ("resume", "validation")))
-    state, end = run.condition(_mark(newest) or _mark(records.read_back(stream, _MARKS)))
+    validation = _validation(newest) or _validation(records.read_reversed(stream, ("resume", "validation")))
+    state, end = run.state_and_end(_mark(newest) or _mark(records.read_reversed(stream, _MARKS)))
     return Glance(
         name=run.path.name,
         path=str(run.path),

@@ -129,7 +129,7 @@ class Pusher:
                 sent += 1
         return sent
 
-    def settle(self) -> None:
+    def save_settings(self) -> None:
         """Tell the server of a run that ended without a word."""
         if self.number is not None and self.run.state == "interrupted":
             self.link.call("PATCH", f"/runs/{self.number}", body={"state": "interrupted"})
@@ -188,7 +188,7 @@ class Pusher:
 
 def identity(run: Run) -> str | None:
     """What tells a run from all others, wherever its folder is copied: its first record; None before there is one."""
-    path = run.records_folder / f"{run.lead}.jsonl"
+    path = run.records_folder / f"{run.main_stream}.jsonl"
     if not path.exists():
         return None
     with path.open("rb") as file:

@@ -101,7 +101,7 @@ def _try(pusher: Pusher, *, last: bool) -> bool:
         fresh = pusher.push()
         if last or (fresh and pusher.run.state not in ("created", "running")):
             pusher.push_files()
-            pusher.settle()
+            pusher.save_settings()
         if fresh or last:
             pusher.note()
     except ServerError as error:

@@ -1,9 +1,9 @@
-"""Append-only records: one JSON object a line, numbered per stream, so that they can be shipped exactly once.
+"""Append-only records: one JSON object per line, numbered per stream, so that each can be sent exactly once.
 
 A stream is a file with one writer: `rank-0.jsonl`, `rank-1.jsonl`, ..., `evaluate.jsonl`. Every record has `seq`
-(0, 1, 2, ... within its stream, also across restarts), `time` (seconds since 1970) and `kind`; `KINDS` says what
-each kind must hold besides. The first of a stream has `uid` too, a random word: no two runs begin alike, even in the
-same microsecond. A crash can cut the last line: readers leave it out, the next writer removes it.
+(0, 1, 2, ... within its stream, also across restarts), `time` (seconds since 1970) and `kind`. `KINDS` lists the other
+required fields of each kind. The first record of a stream also has `uid`, a random identifier of the run. A crash can
+cut the last line: readers ignore it, and the next writer removes it.
 """
 
 from __future__ import annotations
@@ -40,23 +40,31 @@ KINDS: dict[str, frozenset[str]] = {
 }
 
 _BLOCK = 1 << 14
-"""Bytes read at a time from the end of a stream: some sixty records."""
-_BEGINNING = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
-"""How `Writer` begins a line: enough to pass over records nobody asked for without parsing them."""
+"""Bytes read at a time from the end of a stream; about sixty records."""
+_LINE_START = re.compile(rb'\{"seq": \d+, "time": [^,]+, "kind": "(\w+)"')
+"""Start of a line as `RecordWriter` writes it; lets readers skip other kinds without parsing them."""
 
 
-class Writer:
-    """Appends records to one stream; each is on its way to disk when `write` returns. Not for several threads."""
+class RecordWriter:
+    """Appends records to one stream. Each record is passed to the operating system before `write` returns.
+
+    Not thread-safe.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._seq = _repair(path)
         self.listeners: list[Callable[[Record], None]] = []
-        """Told of every record once it is written."""
+        """Called with every record after it was written."""
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def write(self, kind: str, **facts: Any) -> None:
-        """Append one record. NaN and infinity are written as null, which JSON can hold; secrets in a message as ***."""
+        """Append one record. NaN and infinity become null; secrets in `message` become ***.
+
+        Args:
+            kind: A key of `KINDS`.
+            **facts: The fields of the record.
+        """
         missing = KINDS[kind] - facts.keys()
         assert not missing, f"a {kind} record needs {missing}"
         if "message" in facts:
@@ -71,14 +79,14 @@ class Writer:
             line = json.dumps(record, allow_nan=False)
         os.write(self._file, (line + "\n").encode())
         self._seq += 1
-        for tell in self.listeners:
-            tell(record)
+        for listener in self.listeners:
+            listener(record)
 
     def close(self) -> None:
-        """Give the file back; further writes are an error."""
+        """Close the file."""
         os.close(self._file)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> RecordWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,10 +94,10 @@ class Writer:
 
 
 def read(path: Path, *, after: int = -1) -> Iterator[Record]:
-    """The records of a stream with `seq` greater than `after`; a line cut by a crash at the end is left out.
+    """The records of a stream with `seq` greater than `after`. An incomplete last line is ignored.
 
     Raises:
-        RunError: a line in the middle is damaged.
+        RunError: A line in the middle is damaged.
     """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
@@ -97,50 +105,50 @@ def read(path: Path, *, after: int = -1) -> Iterator[Record]:
                 return
             try:
                 record = json.loads(line)
-                late = record["seq"] > after
+                is_new = record["seq"] > after
             except (ValueError, TypeError, KeyError) as error:
                 raise RunError(f"{path}:{number}: damaged record ({error})") from error
-            if late:
+            if is_new:
                 yield record
 
 
-def read_back(path: Path, kinds: Collection[str] | None = None) -> Iterator[Record]:
-    """The records of a stream (of some kinds), newest first; reads only as far back as the caller asks.
+def read_reversed(path: Path, kinds: Collection[str] | None = None) -> Iterator[Record]:
+    """The records of a stream, newest first, optionally of some kinds only. An incomplete last line is ignored.
 
-    A line cut by a crash at the end is left out.
+    Reads only the part of the file that the caller consumes.
 
     Raises:
-        RunError: a line on the way is damaged.
+        RunError: A line in that part is damaged.
     """
-    for line in _lines_back(path, None if kinds is None else [f'"{kind}"'.encode() for kind in kinds]):
-        kind = _BEGINNING.match(line)
+    for line in _reversed_lines(path, None if kinds is None else [f'"{kind}"'.encode() for kind in kinds]):
+        kind = _LINE_START.match(line)
         if kinds is not None and kind is not None and kind[1].decode() not in kinds:
             continue
         try:
             record = json.loads(line)
-            wanted = record["seq"] >= 0 and (kinds is None or record["kind"] in kinds)
+            selected = record["seq"] >= 0 and (kinds is None or record["kind"] in kinds)
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path}: damaged record ({error}) in {line[:40]!r}") from error
-        if wanted:
+        if selected:
             yield record
 
 
-def _lines_back(path: Path, words: list[bytes] | None) -> Iterator[bytes]:
-    """The whole lines of a file, last first; blocks in which none of `words` occurs are passed over unsplit."""
+def _reversed_lines(path: Path, patterns: list[bytes] | None) -> Iterator[bytes]:
+    """The complete lines of a file, last first. Blocks that contain none of `patterns` are skipped."""
     rest: bytes | None = None
-    """The end of a line that begins further up; None until the last line break was found."""
+    """The end of a line whose start is in an earlier block; None until the last line break was found."""
     with path.open("rb") as stream:
-        place = stream.seek(0, os.SEEK_END)
-        while place > 0:
-            size = min(_BLOCK, place)
-            place = stream.seek(place - size)
+        position = stream.seek(0, os.SEEK_END)
+        while position > 0:
+            size = min(_BLOCK, position)
+            position = stream.seek(position - size)
             block = stream.read(size)
             if rest is None:
-                block, found, _ = block.rpartition(b"\n")  # behind it is nothing, or a line cut by a crash
-                if not found:
+                block, line_break, _ = block.rpartition(b"\n")  # after it is nothing, or a line cut by a crash
+                if not line_break:
                     continue
             block += rest or b""
-            if words is None or any(word in block for word in words):
+            if patterns is None or any(word in block for word in patterns):
                 rest, *lines = block.split(b"\n")
                 yield from reversed(lines)
             else:
@@ -154,14 +162,14 @@ def _repair(path: Path) -> int:
     if not path.exists():
         return 0
     data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        os.truncate(path, whole)
-    return data[:whole].count(b"\n")
+    complete = data.rfind(b"\n") + 1
+    if complete < len(data):
+        os.truncate(path, complete)
+    return data[:complete].count(b"\n")
 
 
 def finite(value: Any) -> Any:
-    """The same with null where JSON has no number: NaN and infinity."""
+    """A copy of `value` with None instead of NaN and infinity, which JSON cannot hold."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -13,7 +13,7 @@ from clew.figure import Figure
 from clew.runs import async_workers, training_figures
 from clew.runs.failure import Story, story
 from clew.runs.folder import Run
-from clew.runs.html_page import Page, label, score, table
+from clew.runs.html_page import HtmlPage, label, score, table
 from clew.runs.records import Record
 from clew.runs.summary import Summary, summarize
 
@@ -21,13 +21,13 @@ from clew.runs.summary import Summary, summarize
 def write_report(run: Run) -> Path:
     """Write the page and return where it is."""
     summary, evaluations = summarize(run), run.evaluations()
-    page, told = Page(summary.name), story(run)
-    page.header(summary.state, _facts(summary), _notes(run, summary, told))
-    if told is not None:
-        page.section("What happened", _story(told))
+    page, text = HtmlPage(summary.name), story(run)
+    page.header(summary.state, _facts(summary), _notes(run, summary, text))
+    if text is not None:
+        page.section("What happened", _story(text))
     page.add(_cards(evaluations))
     page.section("Quality", _scores(evaluations))
-    page.section("Training", figures=list(training_figures.figures(run).values()))
+    page.section("Training", figures=list(training_figures.training_figures(run).values()))
     page.section("Workers", *async_workers.section(run))
     for name in evaluations:
         for task, drawn in _by_task(run.plots / name).items():
@@ -48,19 +48,19 @@ def _facts(summary: Summary) -> list[str]:
     ]
 
 
-def _notes(run: Run, summary: Summary, told: Story | None) -> Iterator[str]:
+def _notes(run: Run, summary: Summary, text: Story | None) -> Iterator[str]:
     """What a reader must know before the rest."""
-    if told is None and summary.message:
+    if text is None and summary.message:
         yield escape(summary.message)
-    if told is None and (missing := run.missing_ranks()):
+    if text is None and (missing := run.missing_ranks()):
         yield f"No records of rank {', '.join(map(str, missing))}: what is shown is that of the others."
     if summary.state in ("created", "running"):
         now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         yield f"Still being written: this is how it stood at {now}. <code>clew runs report</code> makes the page anew."
 
 
-def _story(told: Story) -> str:
-    facts = table((), [(escape(name), escape(value)) for name, value in told.facts.items()])
+def _story(text: Story) -> str:
+    facts = table((), [(escape(name), escape(value)) for name, value in text.facts.items()])
     rows = [
         (
             f"{line.seconds:+.2f} s",
@@ -68,12 +68,12 @@ def _story(told: Story) -> str:
             escape(line.kind),
             f'<span class="words">{escape(line.words)}</span>',
         )
-        for line in told.last
+        for line in text.last
     ]
     last = table(("since start", "rank", "record", ""), rows)
     head = f"The last {len(rows)} records of all ranks"
     shown = f"<details open><summary>{head}</summary>{last}</details>" if rows else ""
-    return f'<pre class="bad">{escape(told.message)}</pre>{facts}{shown}'
+    return f'<pre class="bad">{escape(text.message)}</pre>{facts}{shown}'
 
 
 def _cards(evaluations: dict[str, Record]) -> str:
@@ -105,17 +105,20 @@ def _cell(entry: dict[str, Any] | None) -> str:
 
 def _plain(metrics: dict[str, Any]) -> dict[str, Any]:
     """Metrics that have a value, the loss last."""
-    kept = {name: entry for name, entry in metrics.items() if entry["value"] is not None}
-    return {**{n: e for n, e in kept.items() if n != "loss"}, **({"loss": kept["loss"]} if "loss" in kept else {})}
+    present = {name: entry for name, entry in metrics.items() if entry["value"] is not None}
+    return {
+        **{n: e for n, e in present.items() if n != "loss"},
+        **({"loss": present["loss"]} if "loss" in present else {}),
+    }
 
 
 def _by_task(folder: Path) -> dict[str, list[Figure]]:
     """The figures of an evaluation; those of metrics called `task/metric` by task, the others first."""
-    found: dict[str, list[Figure]] = {}
+    result: dict[str, list[Figure]] = {}
     for path in sorted(folder.glob("*.json")):
         drawn = json.loads(path.read_text())
-        found.setdefault(drawn["layout"].get("meta", {}).get("task", ""), []).append(drawn)
-    return dict(sorted(found.items(), key=lambda item: item[0] != ""))
+        result.setdefault(drawn["layout"].get("meta", {}).get("task", ""), []).append(drawn)
+    return dict(sorted(result.items(), key=lambda item: item[0] != ""))
 
 
 def _details(run: Run, summary: Summary) -> str:
@@ -136,8 +139,8 @@ def _dataset(manifest: dict[str, Any]) -> str:
     inputs = [
         (escape(i["name"]), f"{i['events']:,} events", f"<code>{i['sha256'][:12]}</code>") for i in manifest["inputs"]
     ]
-    told = ", ".join(f"{name} {count:,}" for name, count in splits.items())
-    return f"<p>{told} samples; key <code>{manifest['key'][:16]}</code></p>{table((), inputs)}"
+    text = ", ".join(f"{name} {count:,}" for name, count in splits.items())
+    return f"<p>{text} samples; key <code>{manifest['key'][:16]}</code></p>{table((), inputs)}"
 
 
 def _text(value: Any) -> str:

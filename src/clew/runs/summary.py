@@ -42,7 +42,7 @@ class Summary:
 
 def summarize(run: Run) -> Summary:
     """Read a run's first stream once and add up."""
-    records, end = run.history(run.lead), run.end()
+    records, end = run.history(run.main_stream), run.end()
     data = run.config().data
     plan = next((record for record in records if record["kind"] == "plan"), {})
     steps = [record for record in records if record["kind"] == "step"]
@@ -62,7 +62,7 @@ def summarize(run: Run) -> Summary:
         shares=_shares(steps, validations),
         loading=_loading(validations[-1].get("loading", {})) if validations else "",
         memory=resource_usage.peak_memory(run),
-        energy=joules(records[-1]["time"]) if records and (joules := resource_usage.energy(run)) else None,
+        energy=joules(records[-1]["time"]) if records and (joules := resource_usage.energy_used(run)) else None,
         metrics=validations[-1]["metrics"] if validations else {},
         message=str(end["message"]) if end else "",
     )

@@ -1,4 +1,4 @@
-"""A run's training as figures: losses, metrics, speed, and where the time of each rank went."""
+"""Figures of a training: losses, metrics, speed, and how each rank spent its time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,26 @@ from clew.runs.html_page import label
 from clew.runs.records import Record
 
 
-def figures(run: Run) -> dict[str, Figure]:
-    """`loss`, `metrics` (and `large` ones), `speed` and `time` (of ranks; where a master led workers, the records of
-    those tell of it); none before the first step was recorded.
+def training_figures(run: Run) -> dict[str, Figure]:
+    """The figures `loss`, `metrics`, `large`, `speed` and `time`; empty before the first step was recorded.
+
+    There is no `time` for an asynchronous training: the records of its workers contain it.
     """
-    history = run.history(run.lead)
+    history = run.history(run.main_stream)
     steps, validations = _of_kind(history, "step"), _of_kind(history, "validation")
     if not steps:
         return {}
-    each, axis = _epoch(history)
-    speed = [(s["step"] / each, (s["samples"] - before) / s["seconds"]) for before, s in _pairs(steps) if s["seconds"]]
+    steps_per_epoch, axis = _epoch(history)
+    speed = [
+        (s["step"] / steps_per_epoch, (s["samples"] - before) / s["seconds"])
+        for before, s in _pairs(steps)
+        if s["seconds"]
+    ]
     return {
-        "loss": figure(_losses(steps, validations, each), title="Loss", x=axis, y="loss", yaxis={"type": "log"}),
-        **_metrics(validations, each, axis),
+        "loss": figure(
+            _losses(steps, validations, steps_per_epoch), title="Loss", x=axis, y="loss", yaxis={"type": "log"}
+        ),
+        **_metrics(validations, steps_per_epoch, axis),
         "speed": figure(
             [points([x for x, _ in speed], [y for _, y in speed], "samples/s", colour=2)],
             title="Speed, all workers together",
@@ -34,37 +41,37 @@ def figures(run: Run) -> dict[str, Figure]:
             yaxis={"rangemode": "tozero"},
         ),
         **({} if _of_kind(history, "workers") else {"time": _time(run)}),
-        **_observed(run),
+        **_monitoring_figures(run),
     }
 
 
-def _observed(run: Run) -> dict[str, Figure]:
-    """What was traced and sampled, where anything was."""
-    found: dict[str, Figure] = {}
+def _monitoring_figures(run: Run) -> dict[str, Figure]:
+    """The timeline and the CPU usage, if they were recorded."""
+    figures: dict[str, Figure] = {}
     if any(run.trace_folder.glob("rank-*.trace")):
         with contextlib.suppress(RunError):  # a run that ended before its first step
-            found["timeline"] = timeline.plot(run)
-    used = {stream: list(run.records(stream, "usage")) for stream in run.streams("usage")}
-    begun = min((records[0]["time"] for records in used.values() if records), default=0.0)
+            figures["timeline"] = timeline.plot(run)
+    usage = {stream: list(run.records(stream, "usage")) for stream in run.streams("usage")}
+    start = min((records[0]["time"] for records in usage.values() if records), default=0.0)
     lines = [
-        line([r["time"] - begun for r in records], [r["cpu"] for r in records], f"rank {stream[6:]}", colour=i % 8)
-        for i, (stream, records) in enumerate(used.items())
+        line([r["time"] - start for r in records], [r["cpu"] for r in records], f"rank {stream[6:]}", colour=i % 8)
+        for i, (stream, records) in enumerate(usage.items())
         if len(records) > 1
     ]
     if lines:
-        found["usage"] = figure(lines, title="Cores in use", x="seconds", y="cores", yaxis={"rangemode": "tozero"})
-    return found
+        figures["usage"] = figure(lines, title="Cores in use", x="seconds", y="cores", yaxis={"rangemode": "tozero"})
+    return figures
 
 
-def drawn(run: Run) -> Any:
-    """Losses and validation metrics side by side, as a figure of plotly's."""
+def training_plot(run: Run) -> Any:
+    """Losses and validation metrics side by side, as a plotly figure."""
     from plotly.subplots import make_subplots
 
-    found = figures(run)
+    figures = training_figures(run)
     page = make_subplots(1, 2, subplot_titles=("Loss", "Validation"))
-    for place, name in enumerate(("loss", "metrics"), start=1):
-        for trace in found[name]["data"] if name in found else ():
-            page.add_trace(trace, row=1, col=place)
+    for column, name in enumerate(("loss", "metrics"), start=1):
+        for trace in figures[name]["data"] if name in figures else ():
+            page.add_trace(trace, row=1, col=column)
     page.update_xaxes(title_text="epoch")
     page.update_yaxes(type="log", row=1, col=1)
     page.update_layout(title=f"{run.name} ({run.state})", legend={"orientation": "h", "y": -0.2})
@@ -72,31 +79,31 @@ def drawn(run: Run) -> Any:
 
 
 def _epoch(history: list[Record]) -> tuple[float, str]:
-    """Steps an epoch, and what the axis is called: a loop of somebody's own has no plan, and is shown by steps."""
+    """Steps per epoch, and the title of the x axis. A user's own training loop has no plan; its axis shows steps."""
     plan = next((record for record in reversed(history) if record["kind"] == "plan"), None)
     return (max(plan["steps"] / max(plan["epochs"], 1), 1), "epoch") if plan else (1.0, "step")
 
 
-def _losses(steps: list[Record], validations: list[Record], each: float) -> list[dict[str, Any]]:
+def _losses(steps: list[Record], validations: list[Record], steps_per_epoch: float) -> list[dict[str, Any]]:
     names = list(dict.fromkeys(name for step in steps for name in step["loss"]))
-    x = [step["step"] / each for step in steps]
-    colours = [0, *range(2, len(COLOURS))]  # 1 is the validation's
+    x = [step["step"] / steps_per_epoch for step in steps]
+    colours = [0, *range(2, len(COLOURS))]  # colour 1 is for validation
     traces = [
         line(x, [step["loss"].get(name) for step in steps], name if name != "loss" else "train", colour=colours[i % 7])
         for i, name in enumerate(names)
     ]
-    judged = [(v["step"] / each, v["metrics"]["loss"]) for v in validations if "loss" in v["metrics"]]
-    if judged:
-        ends, held_out = zip(*judged, strict=True)
+    validated = [(v["step"] / steps_per_epoch, v["metrics"]["loss"]) for v in validations if "loss" in v["metrics"]]
+    if validated:
+        ends, held_out = zip(*validated, strict=True)
         traces.append(line(ends, held_out, "validation", colour=1, mode="lines+markers"))
     return traces
 
 
-def _metrics(validations: list[Record], each: float, axis: str) -> dict[str, Figure]:
-    """`metrics`; those that go beyond 0 to 1 (rejections, say) would flatten the others, and get `large`."""
+def _metrics(validations: list[Record], steps_per_epoch: float, axis: str) -> dict[str, Figure]:
+    """`metrics`, and `large` for metrics outside 0 to 1 (such as rejections), which would flatten the others."""
     names = list(dict.fromkeys(name for v in validations for name in v["metrics"] if name != "loss"))
     values = {name: [v["metrics"].get(name) for v in validations] for name in names}
-    ends = [v["step"] / each for v in validations]
+    ends = [v["step"] / steps_per_epoch for v in validations]
 
     def plot(chosen: list[str], title: str, scale: dict[str, Any]) -> Figure:
         traces = [
@@ -104,12 +111,12 @@ def _metrics(validations: list[Record], each: float, axis: str) -> dict[str, Fig
         ]
         return figure(traces, title=title, x=axis, y="", yaxis=scale, showlegend=True)
 
-    shares = [name for name in names if all(0 <= (value or 0.0) <= 1 for value in values[name])]
-    others = [name for name in names if name not in shares]
-    if not shares:
+    fractions = [name for name in names if all(0 <= (value or 0.0) <= 1 for value in values[name])]
+    others = [name for name in names if name not in fractions]
+    if not fractions:
         return {"metrics": plot(others, "Validation", {})}
-    found = {"metrics": plot(shares, "Validation", {"range": [0, 1.02]})}
-    return found | ({"large": plot(others, "Validation, beyond 1", {"type": "log"})} if others else {})
+    figures = {"metrics": plot(fractions, "Validation", {"range": [0, 1.02]})}
+    return figures | ({"large": plot(others, "Validation, beyond 1", {"type": "log"})} if others else {})
 
 
 def _of_kind(history: list[Record], kind: str) -> list[Record]:
@@ -121,15 +128,15 @@ def _pairs(steps: list[Record]) -> list[tuple[int, Record]]:
 
 
 def _time(run: Run) -> Figure:
-    """Where the time of each rank went."""
+    """How each rank spent its time."""
     bars: dict[str, list[float]] = {}
     for stream in run.streams():
         history = run.history(stream)
         steps, validations = _of_kind(history, "step"), _of_kind(history, "validation")
-        load, talk = sum(s["wait"] for s in steps), sum(s["communicate"] for s in steps)
+        load, communication = sum(s["wait"] for s in steps), sum(s["communicate"] for s in steps)
         parts = {
-            "compute": sum(s["seconds"] for s in steps) - load - talk,
-            "communicate and wait": talk,
+            "compute": sum(s["seconds"] for s in steps) - load - communication,
+            "communicate and wait": communication,
             "load": load,
             "validate": sum(v["seconds"] for v in validations if not v.get("background")),
         }

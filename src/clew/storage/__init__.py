@@ -1,7 +1,10 @@
-"""Where data, models and reports lie: a local path, S3, XRootD, Rucio, or any URL that fsspec knows.
+"""Access to files on the local disk, S3, XRootD, Rucio, or any URL that fsspec supports.
 
-Nothing else in clew opens inputs or talks to a store. `copy` moves files and folders between any two places; the others
-read. Inputs from S3, XRootD and Rucio are read from copies on this machine (`clew.storage.input_cache`).
+No other package opens inputs or talks to a store. `copy` copies files and folders between any two locations; the other
+functions read. Inputs from S3, XRootD and Rucio are read from copies on this machine (`clew.storage.input_cache`).
+
+Reading order: `locations` (what a location string means), `store` (the contract of a store and the table of stores),
+one module per store, `transfer` (parallel, checked, resumable copies), `input_cache`, `models` (stored models).
 """
 
 from __future__ import annotations
@@ -62,118 +65,127 @@ __all__ = [
 
 _BLOCK = 1 << 22
 _COPIED = ("s3", "root", "rucio")
-"""Stores whose files are read from a local copy: hashing reads all of a file anyway."""
+"""Stores whose files are read from a local copy. Hashing reads the whole file anyway."""
 _held: dict[Path, ExitStack] = {}
-"""Folders in use until this process ends."""
+"""Cached folders that this process uses until it ends."""
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What tells that a file may have changed: its size, and a token that a rewrite changes."""
+    """Size and change token of a file. Rewriting the file changes the token."""
 
     size: int
     token: str
     modified: float
-    """Seconds since 1970; 0 where the store does not say."""
+    """Modification time in seconds since 1970; 0 if the store does not report it."""
 
 
 def expand(pattern: str) -> list[str]:
-    """The files that a name, a folder or a glob stands for, by name; hidden ones are left out.
+    """The files that a name, a folder or a glob matches, sorted by name, without hidden files.
 
-    A file of that very name comes before what it would match as a glob; a folder stands for the files right in it, and
-    a Rucio dataset for its files. A part behind `.root:` (a tree's name) is given to every file found. Nothing found is
-    an empty list.
+    Args:
+        pattern: The name of a file; a folder (all files directly in it); a Rucio dataset (all its files); or a glob. A
+            file with exactly this name wins over the glob. A tree name after `.root:` is appended to every match.
+
+    Returns:
+        The locations; an empty list if nothing matches.
 
     Raises:
-        DataError: a store cannot be asked.
+        DataError: The store does not answer.
     """
     file, inside = split_inside(pattern)
-    found = _expand_url(file) if is_url(file) else _expand_local(file)
-    return [f"{name}:{inside}" if inside else name for name in sorted(found)]
+    names = _expand_url(file) if is_url(file) else _expand_local(file)
+    return [f"{name}:{inside}" if inside else name for name in sorted(names)]
 
 
 @contextmanager
 def open_binary(location: str) -> Iterator[BinaryIO]:
-    """A file open for reading, with seek.
+    """Open a file for reading (with seek).
 
     Raises:
-        DataError: it cannot be opened.
+        DataError: The file cannot be opened.
     """
     file, _ = split_inside(location)
     with ExitStack() as stack:
         with one_line_errors(file):
-            here = stack.enter_context(_inputs().held(file)) if scheme(file) in _COPIED else None
-            opening = here.open("rb") if here else _fsspec().open(_direct(file), "rb") if is_url(file) else None
-            stream = stack.enter_context(opening or local_path(file).open("rb"))
+            copy_path = stack.enter_context(_inputs().local_copy(file)) if scheme(file) in _COPIED else None
+            if copy_path is None and is_url(file):
+                stream = stack.enter_context(_fsspec().open(_direct(file), "rb"))
+            else:
+                stream = stack.enter_context((copy_path or local_path(file)).open("rb"))
         yield stream
 
 
 def stat(location: str) -> Stat:
-    """Size and change token, without reading content.
+    """Size and change token of a file. The content is not read.
 
     Raises:
-        DataError: it is not there.
+        DataError: The file does not exist.
     """
     file, _ = split_inside(location)
     with one_line_errors(file):
         if scheme(file) == "rucio":
-            held = stores.find_store(file).files(file).get("")
-            if held is None:
+            stored = stores.find_store(file).files(file).get("")
+            if stored is None:
                 raise FileNotFoundError(file)
-            return Stat(held.size, held.token, 0.0)
+            return Stat(stored.size, stored.token, 0.0)
         if is_url(file):
             system, path = _system(file)
             info = system.info(path)
             return Stat(int(info["size"]), change_token(info), 0.0)
-        seen = local_path(file).stat()
-        return Stat(seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}", seen.st_mtime)
+        status = local_path(file).stat()
+        return Stat(status.st_size, f"{status.st_dev}-{status.st_ino}-{status.st_mtime_ns}", status.st_mtime)
 
 
 def checksum(locations: Sequence[str]) -> str:
-    """Hex SHA-256 of the content of files, one after the other.
+    """SHA-256 (hexadecimal) of the concatenated content of files.
 
     Raises:
-        DataError: one of them cannot be read.
+        DataError: A file cannot be read.
     """
-    digest, known = hashlib.sha256(), ""
+    digest, stored_digest = hashlib.sha256(), ""
     for location in locations:
         with open_binary(location) as stream, one_line_errors(split_inside(location)[0]):
             if len(locations) == 1 and scheme(location) in _COPIED:
-                known = _inputs().sha256(split_inside(location)[0])
-            while not known and (block := stream.read(_BLOCK)):
+                stored_digest = _inputs().sha256(split_inside(location)[0])
+            while not stored_digest and (block := stream.read(_BLOCK)):
                 digest.update(block)
-    return known or digest.hexdigest()
+    return stored_digest or digest.hexdigest()
 
 
 def read(location: str, inner: str = "") -> bytes:
-    """All of a small file, or of one in a folder, straight from where it lies.
+    """Read a small file directly from its store.
+
+    Args:
+        location: A file, or a folder if `inner` is set.
+        inner: Path of the file below the folder.
 
     Raises:
-        DataError: it is not there, or cannot be read.
+        DataError: The file does not exist or cannot be read.
     """
     with one_line_errors(location):
         store = stores.find_store(location)
-        held = store.files(location).get(inner)
-        if held is None:
+        stored = store.files(location).get(inner)
+        if stored is None:
             raise FileNotFoundError(location)
-        return store.read(held, 0, held.size)
+        return store.read(stored, 0, stored.size)
 
 
 def folder(location: str) -> Path:
-    """A folder on this machine with what lies at a location; a copy of it stays while this process lives.
+    """A local folder with the files at a location. A fetched copy is not removed while this process runs.
 
     Raises:
-        DataError: it cannot be fetched, or kept.
+        DataError: The files cannot be fetched or do not fit into the cache.
     """
     if not is_url(location):
         return local_path(location)
     with ExitStack() as stack:
-        path = stack.enter_context(_inputs().held(location))
+        path = stack.enter_context(_inputs().local_copy(location))
         if path is not None and path not in _held:
             _held[path] = stack.pop_all()
     if path is None:
-        hint = "raise the limit (`clew cache limit`), or bring it with `clew data get`"
-        raise DataError(f"{mask_secrets(location)}: there is no room for it among the copies of inputs; {hint}")
+        hint = "raise the limit (`clew cache limit`), or fetch it with `clew data get`"
+        raise DataError(f"{mask_secrets(location)}: does not fit into the cache of inputs; {hint}")
     return path
 
 
@@ -183,8 +195,8 @@ def _expand_local(pattern: str) -> list[str]:
         return [str(path)]
     if path.is_dir():
         return [str(inner) for inner in path.iterdir() if inner.is_file() and inner.name[0] != "."]
-    found = glob.glob(str(path), recursive=True)  # noqa: PTH207 - takes absolute patterns, Path.glob does not
-    return [name for name in found if Path(name).is_file()]
+    names = glob.glob(str(path), recursive=True)  # noqa: PTH207 - takes absolute patterns, Path.glob does not
+    return [name for name in names if Path(name).is_file()]
 
 
 def _expand_url(pattern: str) -> list[str]:
@@ -203,13 +215,13 @@ def _expand_url(pattern: str) -> list[str]:
 
 
 def _url(name: str, pattern: str, path: str, system: Any) -> str:
-    """What `pattern` would be with `name` in the place of `path`; chains (`zip://*.txt::...`) stay whole."""
-    before, found, after = pattern.rstrip("/").rpartition(path)
-    return f"{before}{name}{after}" if found else str(system.unstrip_protocol(name))
+    """`pattern` with `path` replaced by `name`. Chained URLs (`zip://*.txt::...`) keep their other parts."""
+    before, match, after = pattern.rstrip("/").rpartition(path)
+    return f"{before}{name}{after}" if match else str(system.unstrip_protocol(name))
 
 
 def _direct(location: str) -> str:
-    """Where to read a file that cannot be copied here."""
+    """The location from which to read a file that cannot be cached."""
     if scheme(location) != "rucio":
         return location
     return next(iter(stores.find_store(location).files(location)[""].replicas), location)
@@ -219,7 +231,7 @@ def _system(location: str) -> tuple[Any, str]:
     from clew.storage.fsspec_store import FsspecStore
 
     store = stores.find_store(location)
-    assert isinstance(store, FsspecStore), "asked for what fsspec knows"
+    assert isinstance(store, FsspecStore), "only called for stores of fsspec"
     return store.open(location)
 
 

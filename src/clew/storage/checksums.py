@@ -1,4 +1,4 @@
-"""Checksums of files that travel: computed while they are read, or while they arrive."""
+"""Checksums of files that are copied: of a local file, or of a download while its parts arrive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BLOCK = 1 << 20
 
 
 class _Adler32:
-    """As those of hashlib are."""
+    """Adler-32 with the interface of hashlib."""
 
     def __init__(self) -> None:
         self._value = 1
@@ -31,78 +31,82 @@ class _Adler32:
         return f"{self._value:08x}"
 
 
-_CHECKS: Mapping[str, Callable[[], Any]] = {
+_ALGORITHMS: Mapping[str, Callable[[], Any]] = {
     "sha256": hashlib.sha256,
     "md5": partial(hashlib.md5, usedforsecurity=False),
     "adler32": _Adler32,
 }
 
 
-class _Sums:
-    """Checksums of a file that is read from its beginning on; those that are not known here are left out."""
+class _RunningChecksums:
+    """Several checksums of a file that is read in order. Unknown algorithms are ignored."""
 
     def __init__(self, names: Iterable[str]) -> None:
-        self._made = {name: _CHECKS[name]() for name in names if name in _CHECKS}
+        self._digests = {name: _ALGORITHMS[name]() for name in names if name in _ALGORITHMS}
 
     def read(self, stream: IO[bytes], start: int, stop: int) -> None:
-        """Take in bytes start to stop."""
+        """Add the bytes from `start` to `stop`."""
         for place in range(start, stop, _BLOCK):
             block = os.pread(stream.fileno(), min(_BLOCK, stop - place), place)
-            for each in self._made.values():
+            for each in self._digests.values():
                 each.update(block)
 
-    def found(self) -> dict[str, str]:
-        return {name: each.hexdigest() for name, each in self._made.items()}
+    def hex_digests(self) -> dict[str, str]:
+        return {name: each.hexdigest() for name, each in self._digests.items()}
 
 
 def file_checksums(path: Path, names: Iterable[str]) -> dict[str, str]:
-    """Checksums of a local file, read once."""
-    sums = _Sums(names)
+    """Checksums of a local file by algorithm; the file is read once."""
+    sums = _RunningChecksums(names)
     with path.open("rb") as stream:
         sums.read(stream, 0, path.stat().st_size)
-    return sums.found()
+    return sums.hex_digests()
 
 
 def local_file(path: Path, names: Iterable[str] = ("sha256",)) -> LocalFile:
-    """A local file with the checksums that a store wants."""
+    """A local file with its checksums."""
     return LocalFile(path, path.stat().st_size, **file_checksums(path, names))
 
 
 class DownloadChecksums:
-    """The checksums of a file whose parts arrive: what is there from its beginning on is read back meanwhile."""
+    """The checksums of a download, computed from the parts that are complete from the start of the file on."""
 
-    def __init__(self, stream: IO[bytes], size: int, part: int, known: Future[Mapping[str, str]]) -> None:
-        self._stream, self._size, self._part, self._known = stream, size, part, known
-        self._sums: _Sums | None = None
+    def __init__(self, stream: IO[bytes], size: int, part: int, expected: Future[Mapping[str, str]]) -> None:
+        self._stream, self._size, self._part, self._expected = stream, size, part, expected
+        self._sums: _RunningChecksums | None = None
         self._next = 0
 
     def follow(self, parts: Container[int]) -> None:
-        """Read one part more, if it is there."""
-        if self._next in parts and self._known.done():
+        """Add the next part if it has arrived."""
+        if self._next in parts and self._expected.done():
             self._read(min((self._next + 1) * self._part, self._size))
             self._next += 1
 
-    def found(self) -> dict[str, str]:
-        """All parts are there: read the rest."""
+    def hex_digests(self) -> dict[str, str]:
+        """The checksums after all parts have arrived."""
         self._read(self._size)
         assert self._sums is not None
-        return self._sums.found()
+        return self._sums.hex_digests()
 
     def _read(self, stop: int) -> None:
         if self._sums is None:
-            self._sums = _Sums(needed_checksums(self._known.result()))
+            self._sums = _RunningChecksums(needed_checksums(self._expected.result()))
         self._sums.read(self._stream, min(self._next * self._part, stop), stop)
 
 
-def needed_checksums(known: Iterable[str]) -> list[str]:
-    """Of checksums, those worth computing: beside SHA-256 no other tells anything."""
-    return ["sha256"] if "sha256" in known else list(known)
+def needed_checksums(algorithms: Iterable[str]) -> list[str]:
+    """The checksums to compute: SHA-256 alone if it is available, else all."""
+    return ["sha256"] if "sha256" in algorithms else list(algorithms)
 
 
-def check_download(known: Mapping[str, str], ours: Mapping[str, str], held: StoredFile) -> None:
-    """That a copy is what the store says it is, where it says so."""
-    for algorithm, value in ours.items():
-        if value != known[algorithm]:
-            told = f"{algorithm} {value}, should be {known[algorithm]}"
-            where = mask_secrets(held.location)
-            raise ChecksumMismatchError(f"{where}: checksum mismatch ({told}); the copy was removed, try again")
+def check_download(expected: Mapping[str, str], computed: Mapping[str, str], file: StoredFile) -> None:
+    """Compare the checksums of a download with those of the store.
+
+    Raises:
+        ChecksumMismatchError: They differ.
+    """
+    for algorithm, value in computed.items():
+        if value != expected[algorithm]:
+            difference = f"{algorithm} {value}, should be {expected[algorithm]}"
+            where = mask_secrets(file.location)
+            raise ChecksumMismatchError(f"{where}: checksum mismatch ({difference}); the copy was removed, try again")

@@ -1,4 +1,4 @@
-"""Any store that fsspec knows: read in ranges, written whole."""
+"""Any store that fsspec supports: read in ranges, written as whole files."""
 
 from __future__ import annotations
 
@@ -10,23 +10,33 @@ from clew.errors import DataError
 from clew.storage.locations import join
 from clew.storage.store import LocalFile, StoredFile, StoreWriter
 
-_CHANGING = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "Last-Modified", "updated", "created")
+_CHANGE_KEYS = (
+    "ETag",
+    "etag",
+    "md5Hash",
+    "mtime",
+    "LastModified",
+    "last_modified",
+    "Last-Modified",
+    "updated",
+    "created",
+)
 """What stores say of a file that a rewrite changes, the surest first."""
 
 
 def change_token(info: Mapping[str, Any]) -> str:
-    """What changes when a file is written again; empty where the store does not say."""
-    return next((str(info[key]) for key in _CHANGING if info.get(key)), "")
+    """A value that changes when a file is rewritten; empty if the store reports none."""
+    return next((str(info[key]) for key in _CHANGE_KEYS if info.get(key)), "")
 
 
 class FsspecStore:
-    """By fsspec alone. Others build on it and add parts, checksums and names."""
+    """A store accessed through fsspec alone. Subclasses add parts, checksums and names."""
 
-    wants: tuple[str, ...] = ("sha256",)
+    required_checksums: tuple[str, ...] = ("sha256",)
     options: Mapping[str, Any] = {}
 
     def open(self, location: str) -> tuple[Any, str]:
-        """The file system, and the path in it."""
+        """The fsspec file system of a location, and the path in it."""
         import fsspec
 
         system, path = fsspec.core.url_to_fs(location, **self.options)
@@ -44,30 +54,30 @@ class FsspecStore:
     def _held(self, location: str, info: Mapping[str, Any]) -> StoredFile:
         return StoredFile(location, int(info["size"]), change_token(info))
 
-    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
-        system, path = self.open(held.location)
+    def read(self, file: StoredFile, start: int, stop: int) -> bytes:
+        system, path = self.open(file.location)
         return bytes(system.cat_file(path, start=start, end=stop))
 
-    def remove(self, held: StoredFile) -> None:
-        system, path = self.open(held.location)
+    def remove(self, file: StoredFile) -> None:
+        system, path = self.open(file.location)
         system.rm_file(path.partition("?")[0])
 
-    def checks(self, held: StoredFile) -> Mapping[str, str]:
-        return held.checks
+    def checksums(self, file: StoredFile) -> Mapping[str, str]:
+        return file.checksums
 
     def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
         return {name: join(location, name) if name else location for name in files}
 
-    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+    def writer(self, location: str, source: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         system, path = self.open(location)
-        return _Whole(system, path, given.path)
+        return _WholeFileWriter(system, path, source.path)
 
     def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         return None
 
 
-class _Whole:
-    """Written at once when closed: fsspec has no other way that works everywhere."""
+class _WholeFileWriter:
+    """Writes the whole file in `close`: fsspec has no other way that works for every store."""
 
     def __init__(self, system: Any, path: str, source: Path) -> None:
         self._system, self._path, self._source = system, path, source
@@ -79,7 +89,7 @@ class _Whole:
         self._system.makedirs(self._path.rpartition("/")[0], exist_ok=True)
         self._system.put_file(str(self._source), self._path)
         if self._system.info(self._path)["size"] != self._source.stat().st_size:
-            raise DataError(f"{self._path}: only a part of it was written; try again")
+            raise DataError(f"{self._path}: the file was written incompletely; try again")
 
     def drop(self) -> None:
         return None

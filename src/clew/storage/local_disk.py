@@ -1,4 +1,4 @@
-"""Local files, and those that are mounted (EOS, AFS, Lustre): whoever has a Kerberos ticket has them."""
+"""The local disk, including mounted file systems such as EOS, AFS and Lustre."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from clew.storage.store_errors import ChecksumMismatchError
 
 
 class LocalDisk:
-    """Paths."""
+    """Files on the local disk."""
 
-    wants: tuple[str, ...] = ("sha256",)
+    required_checksums: tuple[str, ...] = ("sha256",)
 
     def files(self, location: str) -> dict[str, StoredFile]:
         path = local_path(location)
         if path.is_dir():
-            below = [each for each in sorted(path.rglob("*")) if each.is_file() and not _hidden(each, path)]
-            return {str(each.relative_to(path)): _held(each) for each in below}
-        return {"": _held(path)} if path.exists() else {}
+            below = [each for each in sorted(path.rglob("*")) if each.is_file() and not _is_hidden(each, path)]
+            return {str(each.relative_to(path)): _stored_file(each) for each in below}
+        return {"": _stored_file(path)} if path.exists() else {}
 
-    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
-        with local_path(held.location).open("rb") as stream:
+    def read(self, file: StoredFile, start: int, stop: int) -> bytes:
+        with local_path(file.location).open("rb") as stream:
             stream.seek(start)
             return stream.read(stop - start)
 
-    def remove(self, held: StoredFile) -> None:
-        local_path(held.location).unlink()
+    def remove(self, file: StoredFile) -> None:
+        local_path(file.location).unlink()
 
-    def checks(self, held: StoredFile) -> Mapping[str, str]:
-        return {"sha256": sha256(local_path(held.location))}
+    def checksums(self, file: StoredFile) -> Mapping[str, str]:
+        return {"sha256": sha256(local_path(file.location))}
 
     def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
         return {name: str(local_path(location) / name) for name in files}
 
-    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
-        return _Writer(local_path(location), given)
+    def writer(self, location: str, source: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+        return _LocalWriter(local_path(location), source)
 
     def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
         return None
 
 
-class _Writer:
-    """Parts of a file beside its place, renamed when whole."""
+class _LocalWriter:
+    """Writes the parts to a hidden file in the same folder and renames it when it is complete."""
 
-    def __init__(self, path: Path, given: LocalFile) -> None:
+    def __init__(self, path: Path, source: LocalFile) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._given = path, given
-        self._partial = path.with_name(f".{path.name}.{given.sha256[:12]}.part")
+        self._path, self._source = path, source
+        self._partial = path.with_name(f".{path.name}.{source.sha256[:12]}.part")
         self._partial.touch()
 
     def write(self, number: int, offset: int, data: bytes) -> int:
@@ -63,9 +63,9 @@ class _Writer:
         return len(data)
 
     def close(self, receipts: Mapping[int, Any]) -> None:
-        if sha256(self._partial) != self._given.sha256:
+        if sha256(self._partial) != self._source.sha256:
             self._partial.unlink()
-            if self._path.is_file() and sha256(self._path) == self._given.sha256:  # an earlier try got as far
+            if self._path.is_file() and sha256(self._path) == self._source.sha256:  # an earlier try completed the file
                 return
             raise ChecksumMismatchError(f"{self._path}: checksum mismatch after writing; try again")
         with contextlib.suppress(OSError):
@@ -76,10 +76,10 @@ class _Writer:
         self._partial.unlink(missing_ok=True)
 
 
-def _held(path: Path) -> StoredFile:
+def _stored_file(path: Path) -> StoredFile:
     seen = path.stat()
     return StoredFile(str(path), seen.st_size, f"{seen.st_dev}-{seen.st_ino}-{seen.st_mtime_ns}")
 
 
-def _hidden(path: Path, below: Path) -> bool:
+def _is_hidden(path: Path, below: Path) -> bool:
     return any(part.startswith(".") for part in path.relative_to(below).parts)

@@ -1,4 +1,4 @@
-"""What a location says: a local path, or a place in a store. Nothing is looked up here."""
+"""Parsing of location strings: a local path, or a URL of a store. Nothing is accessed here."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _BEARER = re.compile(r"(bearer(?:\s|%20|\+)+)[\w.~+/=-]+", re.IGNORECASE)
 
 
 def is_url(location: str) -> bool:
-    """Whether a location names a store (`s3://...`, `rucio:scope:name`) and not a local file."""
+    """True if a location is in a store (`s3://...`, `rucio:scope:name`), False for a local path."""
     return location.startswith(RUCIO) or ("://" in location and not location.startswith(FILE))
 
 
 def scheme(location: str) -> str:
-    """`s3`, `root`, `rucio`, ..., or `file`."""
+    """The scheme of a location: `s3`, `root`, `rucio`, ..., or `file` for a local path."""
     if location.startswith(RUCIO):
         return "rucio"
     return location.partition("://")[0].rpartition("::")[2] if is_url(location) else "file"
 
 
 def split_inside(location: str) -> tuple[str, str]:
-    """`file.root:tree` as (file, tree); anything else as (location, '')."""
+    """Split `file.root:tree` into (file, tree). Any other location gives (location, '')."""
     match = _INSIDE.match(location)
     return (match["file"], match["inside"]) if match else (location, "")
 
 
 def local_path(location: str) -> Path:
-    """The path of a local file: `file:`, `~` and the part behind `.root:` dealt with."""
+    """The path of a local file, without `file:` and the part after `.root:`, with `~` expanded."""
     plain = split_inside(location)[0]
     if plain.startswith(FILE):
         plain = re.sub(r"^file:(//(localhost)?(?=/))?", "", plain)
@@ -44,12 +44,12 @@ def local_path(location: str) -> Path:
 
 
 def mask_secrets(text: str) -> str:
-    """A text with locations in it, without passwords, tokens and signatures."""
+    """Replace passwords, tokens and signatures of locations in a text by `***`."""
     return _BEARER.sub(r"\1***", _SECRET.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text)))
 
 
 def join(location: str, name: str) -> str:
-    """A place below another; in Rucio, which has no folders, names are joined by a dot."""
+    """The location of `name` below `location`. Rucio has no folders: there names are joined by a dot."""
     if location.startswith(RUCIO):
         base, sign, query = location.partition("?")
         between = "." if base.count(":") > 1 and base[-1] not in ":." else ":" if base.count(":") == 1 else ""
@@ -59,13 +59,13 @@ def join(location: str, name: str) -> str:
 
 
 def base_name(location: str) -> str:
-    """The last part of a location: what a copy of it is called."""
+    """The last part of a location, which is the name of a copy."""
     plain = location.partition("?")[0].rstrip("/")
     return plain.rpartition(":")[2] if location.startswith(RUCIO) else plain.rpartition("/")[2]
 
 
 def parent_location(location: str) -> str:
-    """The place a location is in."""
+    """The location of the folder that contains a location."""
     plain, sign, query = location.partition("?")
     cut = plain.rstrip("/").rpartition(":" if location.startswith(RUCIO) else "/")[0]
     return f"{cut}{sign}{query}"

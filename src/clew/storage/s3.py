@@ -1,7 +1,7 @@
-"""S3: parts are sent by multipart upload, which another process can go on with; the hash travels with the object.
+"""S3. Parts are sent by multipart upload, which another process can resume. The SHA-256 is metadata of the object.
 
-Keys, profile, endpoint and region come from where every S3 client finds them: AWS_ACCESS_KEY_ID, AWS_PROFILE,
-AWS_ENDPOINT_URL, ~/.aws. Nothing of them is kept.
+Keys, profile, endpoint and region come from the usual places of S3 clients: AWS_ACCESS_KEY_ID, AWS_PROFILE,
+AWS_ENDPOINT_URL, ~/.aws. clew does not store them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from clew.storage.store import LocalFile, StoredFile, StoreWriter
 
 
 class S3Store(FsspecStore):
-    """By s3fs."""
+    """S3 through s3fs."""
 
     options: Mapping[str, Any] = {
         "use_listings_cache": False,
         "config_kwargs": {
-            "retries": {"max_attempts": 1},  # transfers try again themselves
+            "retries": {"max_attempts": 1},  # transfers retry themselves
             "connect_timeout": 10,
-            "request_checksum_calculation": "when_required",  # parts have their MD5; not every make knows others
+            "request_checksum_calculation": "when_required",  # parts carry an MD5; some servers know no other checksum
             "response_checksum_validation": "when_required",
         },
     }
@@ -38,11 +38,11 @@ class S3Store(FsspecStore):
         found = super().files(location)
         if not found:
             system, path = self.open(location)
-            _find_bucket(system, path.partition("/")[0])
+            _check_bucket(system, path.partition("/")[0])
         return found
 
-    def checks(self, held: StoredFile) -> Mapping[str, str]:
-        system, path = self.open(held.location)
+    def checksums(self, file: StoredFile) -> Mapping[str, str]:
+        system, path = self.open(file.location)
         bucket, _, key = path.partition("/")
         head = system.call_s3("head_object", Bucket=bucket, Key=key)
         known = {"sha256": head.get("Metadata", {}).get("sha256", "")}
@@ -51,20 +51,20 @@ class S3Store(FsspecStore):
             known["md5"] = tag
         return {name: value for name, value in known.items() if value}
 
-    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+    def writer(self, location: str, source: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         system, path = self.open(location)
         bucket, _, key = path.partition("/")
         where = {"Bucket": bucket, "Key": key}
         if "upload" not in memory:
-            _find_bucket(system, bucket)
-        if given.size > part and "upload" not in memory:
-            begun = system.call_s3("create_multipart_upload", **where, Metadata={"sha256": given.sha256})
+            _check_bucket(system, bucket)
+        if source.size > part and "upload" not in memory:
+            begun = system.call_s3("create_multipart_upload", **where, Metadata={"sha256": source.sha256})
             memory["upload"] = begun["UploadId"]
-        return _Multipart(system, where, given, memory.get("upload"))
+        return _MultipartWriter(system, where, source, memory.get("upload"))
 
 
-def _find_bucket(system: Any, bucket: str) -> None:
-    """Some servers would make one that is not there; who may write to one need not be allowed to look at it."""
+def _check_bucket(system: Any, bucket: str) -> None:
+    """Check that a bucket exists: some servers would create it. A user who may write may lack permission to check."""
     try:
         system.call_s3("head_bucket", Bucket=bucket)
     except FileNotFoundError:
@@ -73,17 +73,17 @@ def _find_bucket(system: Any, bucket: str) -> None:
         return
 
 
-class _Multipart:
-    """One part alone is put as an object; the server compares every part with its MD5."""
+class _MultipartWriter:
+    """Multipart upload; a file of one part is a plain object. The server checks the MD5 of every part."""
 
-    def __init__(self, system: Any, where: dict[str, str], given: LocalFile, upload: str | None) -> None:
-        self._system, self._where, self._given, self._upload = system, where, given, upload
+    def __init__(self, system: Any, where: dict[str, str], source: LocalFile, upload: str | None) -> None:
+        self._system, self._where, self._source, self._upload = system, where, source, upload
 
     def write(self, number: int, offset: int, data: bytes) -> str:
         digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         more: dict[str, Any] = {"Body": data, "ContentMD5": digest, **self._where}
         if self._upload is None:
-            return str(self._system.call_s3("put_object", Metadata={"sha256": self._given.sha256}, **more)["ETag"])
+            return str(self._system.call_s3("put_object", Metadata={"sha256": self._source.sha256}, **more)["ETag"])
         sent = self._system.call_s3("upload_part", UploadId=self._upload, PartNumber=number + 1, **more)
         return str(sent["ETag"])
 

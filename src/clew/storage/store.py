@@ -1,4 +1,4 @@
-"""The contract of a store, and which of them a location is in."""
+"""The contract of a store (`Store`), and `find_store`, which returns the store of a location."""
 
 from __future__ import annotations
 
@@ -12,74 +12,88 @@ from clew.storage.locations import scheme
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file that a store holds."""
+    """A file in a store."""
 
     location: str
     size: int
     token: str = ""
-    """Changes when the file is written again; empty where the store does not say."""
-    checks: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Checksums that came with the listing, by algorithm."""
+    """Changes when the file is rewritten; empty if the store does not report it."""
+    checksums: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Checksums that the listing contained, by algorithm."""
     replicas: tuple[str, ...] = ()
-    """Other locations of the same bytes, the nearest first; the first of all where there are any."""
+    """Locations of the same content in other stores, the nearest first."""
 
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A local file on its way to a store."""
+    """A local file to be written to a store, with its checksums."""
 
     path: Path
     size: int
     sha256: str
     md5: str = ""
     adler32: str = ""
-    """Empty where the store does not want them."""
+    """md5 and adler32 are empty if the store does not need them."""
 
 
 class StoreWriter(Protocol):
-    """One file on its way into a store, in numbered parts. Parts may come in any order and from several threads."""
+    """Writes one file to a store in numbered parts. Parts may come in any order and from several threads."""
 
     def write(self, number: int, offset: int, data: bytes) -> Any:
-        """Send a part; what is returned (JSON) is handed to `close`, by this process or one that goes on later."""
+        """Send one part.
+
+        Returns:
+            A receipt (JSON). `close` gets the receipts of all parts, also those of an earlier process that was killed.
+        """
 
     def close(self, receipts: Mapping[int, Any]) -> None:
-        """All parts are there: make them the file, if they are what was sent.
+        """Complete the file after all parts were sent.
 
         Raises:
-            MismatchError: they are not.
+            ChecksumMismatchError: The stored content differs from the source.
         """
 
     def drop(self) -> None:
-        """It will not be gone on with: take away the parts that are there."""
+        """Abort: remove the parts sent so far."""
 
 
 class Store(Protocol):
-    """Where files lie. Every method may raise what the store's client raises; callers turn that into one line."""
+    """A place that holds files, read in ranges and written in parts.
+
+    Every method may raise any exception of the store's client library; callers translate it (`one_line_errors`).
+    """
 
     @property
-    def wants(self) -> tuple[str, ...]:
-        """The checksums of a file that is put there; sha256 among them."""
+    def required_checksums(self) -> tuple[str, ...]:
+        """The checksums that are computed before a file is written; always contains sha256."""
 
     def files(self, location: str) -> dict[str, StoredFile]:
-        """The files there by their path below `location`; a file of that very name has the path ''."""
+        """The files below `location` by their relative path. The path is '' if `location` is itself a file."""
 
-    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
-        """Bytes start to stop."""
+    def read(self, file: StoredFile, start: int, stop: int) -> bytes:
+        """The bytes from `start` to `stop` (exclusive)."""
 
-    def remove(self, held: StoredFile) -> None:
-        """Take a file away."""
+    def remove(self, file: StoredFile) -> None:
+        """Delete a file."""
 
-    def checks(self, held: StoredFile) -> Mapping[str, str]:
-        """The checksums the store knows, by algorithm (sha256, md5, adler32)."""
+    def checksums(self, file: StoredFile) -> Mapping[str, str]:
+        """The checksums that the store knows, by algorithm (sha256, md5, adler32)."""
 
     def targets(self, location: str, files: Mapping[str, LocalFile]) -> dict[str, str]:
-        """Where each of these files will lie; the path '' is a file alone."""
+        """The location each file will have, by relative path ('' for a single file)."""
 
-    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
-        """Begin to write a file in parts of so many bytes, or go on by `memory`, what an earlier writer left in it."""
+    def writer(self, location: str, source: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+        """Start writing a file.
+
+        Args:
+            location: Where the file will be.
+            source: The local file.
+            memory: State of the writer. It is saved, so that a later process can resume the upload.
+            part: Size of a part in bytes.
+        """
 
     def publish(self, location: str, targets: Mapping[str, str], files: Mapping[str, LocalFile]) -> None:
-        """All files of a folder are there: say so, where the store has to be told."""
+        """Called once after all files of a folder were written, for stores that register folders."""
 
 
 def find_store(location: str) -> Store:

@@ -1,4 +1,4 @@
-"""What goes wrong with a store, as one line that says what, where and what to do."""
+"""Errors of stores, translated into one line that says what happened, where, and what to do."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clew.storage.locations import is_url, mask_secrets, scheme
 
 
 class StoreUnavailableError(DataError):
-    """A store does not answer, for now: trying again may help."""
+    """A store does not answer. A later try may succeed."""
 
 
 class ChecksumMismatchError(DataError):
-    """Bytes that are not those that were sent."""
+    """The received content has another checksum than the content that was sent."""
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -50,15 +50,15 @@ _RULES: tuple[tuple[str, str], ...] = (
 
 
 def error_kind(error: BaseException) -> str:
-    """One of: credentials, denied, missing, bucket, did, scope, rse, full, gone; or nothing where it is not known."""
+    """Classify an error: credentials, denied, missing, bucket, did, scope, rse, full or gone; '' if unknown."""
     if isinstance(error, OSError) and error.errno in _FULL:
         return "full"
-    seen: list[str] = []
-    each: BaseException | None = error
-    while each is not None and len(seen) < 6:
-        seen.append(f"{type(each).__name__}: {each}")
-        each = each.__cause__
-    text = " ".join(seen)
+    messages: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None and len(messages) < 6:
+        messages.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__
+    text = " ".join(messages)
     for kind, pattern in _RULES:
         if re.search(pattern, text):
             return kind
@@ -69,8 +69,8 @@ def error_kind(error: BaseException) -> str:
     return "gone" if isinstance(error, (ConnectionError, TimeoutError)) else ""
 
 
-def storage_error(error: BaseException, location: str, act: str = "read") -> DataError:
-    """The line for an error that came up while a location was read or written."""
+def storage_error(error: BaseException, location: str, action: str = "read") -> DataError:
+    """The error to raise instead of `error`, which occurred while `location` was read or written."""
     kind = error_kind(error)
     store = scheme(location)
     hints = {
@@ -81,18 +81,24 @@ def storage_error(error: BaseException, location: str, act: str = "read") -> Dat
         "did": "no such DID",
         "scope": "no such scope",
         "rse": "no such RSE",
-        "full": "no space left there; make room and try again" if act == "written" else "the disk is full; make room",
-        "gone": "the server does not answer; try again later, what is there already is kept",
+        "full": "no space left there; make room and try again"
+        if action == "written"
+        else "the disk is full; make room",
+        "gone": "the server does not answer; try again later, the parts transferred so far are not lost",
     }
-    own = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    reason = hints.get(kind, own) if is_url(location) or kind in ("missing", "full") else own
-    raised = StoreUnavailableError if kind == "gone" else DataError
-    return raised(f"{mask_secrets(location)}: cannot be {act} ({mask_secrets(str(reason))})")
+    original = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    reason = hints.get(kind, original) if is_url(location) or kind in ("missing", "full") else original
+    error_class = StoreUnavailableError if kind == "gone" else DataError
+    return error_class(f"{mask_secrets(location)}: cannot be {action} ({mask_secrets(str(reason))})")
 
 
 @contextmanager
-def one_line_errors(location: str, act: str = "read") -> Iterator[None]:
-    """Whatever goes wrong inside as one line; what a store's client raises is its own affair, so all of it counts."""
+def one_line_errors(location: str, action: str = "read") -> Iterator[None]:
+    """Translate every exception inside the block into a one-line `DataError`.
+
+    Client libraries of stores raise many classes, so all exceptions are translated for URLs. For local paths only
+    OSError and ValueError are.
+    """
     try:
         yield
     except DataError:
@@ -100,4 +106,4 @@ def one_line_errors(location: str, act: str = "read") -> Iterator[None]:
     except Exception as error:
         if not is_url(location) and not isinstance(error, (OSError, ValueError)):
             raise
-        raise storage_error(error, location, act) from error
+        raise storage_error(error, location, action) from error

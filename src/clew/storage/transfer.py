@@ -1,7 +1,8 @@
-"""Copying to and from stores: in parts, several at once, checked, and gone on with where it was cut.
+"""Copies to and from stores: in parts, in parallel, checked by checksum, and resumable.
 
-What came down is in `.NAME.clew-part` beside its place, with a note of the parts that are there; what went up is noted
-in the cache folder. Either note is good for the same bytes only: a source that changed begins anew.
+A download is written to `.NAME.clew-part` in the target folder, with the list of its complete parts in a JSON file. The
+state of an upload is in the cache folder. A saved state is used only for the same content: if the source has changed,
+the transfer starts again.
 """
 
 from __future__ import annotations
@@ -34,32 +35,32 @@ PART = 8 << 20
 WORKERS = 8
 _HASHERS = 4
 _TRIES = 4
-_MOST_PARTS = 9_000
-"""S3 takes 10,000."""
-_LAST = ("manifest.json", "clew.json")
-"""Files whose presence says that all others are there."""
+_MAX_PARTS = 9_000
+"""S3 allows 10,000."""
+_COMPLETION_FILES = ("manifest.json", "clew.json")
+"""Files that are copied last: their presence means that the folder is complete."""
 _T = TypeVar("_T")
 
 
 @dataclass
 class TransferProgress:
-    """How far a transfer is, in bytes."""
+    """Progress of a transfer; sizes in bytes."""
 
     total: int = 0
     done: int = 0
     resumed: int = 0
-    """Of these, what an earlier try had done."""
+    """The part of `done` that an earlier try had transferred."""
     files: int = 0
-    same: int = 0
-    """Files that were there already, with the same content."""
+    unchanged: int = 0
+    """Number of files that already had the same content."""
     name: str = ""
-    begun: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
 
     @property
     def seconds_left(self) -> float | None:
-        """By the speed so far."""
+        """Estimated seconds until the end, or None at the start."""
         moved = self.done - self.resumed
-        return (time.monotonic() - self.begun) * (self.total - self.done) / moved if moved > 0 else None
+        return (time.monotonic() - self.started) * (self.total - self.done) / moved if moved > 0 else None
 
 
 ProgressCallback = Callable[[TransferProgress], None]
@@ -73,27 +74,42 @@ def copy(
     replace: bool = False,
     workers: int = WORKERS,
 ) -> TransferProgress:
-    """Copy a file or a folder between any two places; what is there already with the same content is left alone.
+    """Copy a file or a folder between any two locations. Files that already have the same content are skipped.
 
-    Called again after it was cut, it goes on where it was. Every file is compared by checksum before it gets its name.
+    A copy that was interrupted is resumed by calling this function again. Every file is checked by checksum before it
+    gets its final name.
+
+    Args:
+        source: File or folder: a path or a URL.
+        target: Where to copy it: a path or a URL.
+        watch: Called with the progress after every part.
+        replace: Overwrite a target with other content.
+        workers: Number of parts transferred at the same time.
+
+    Returns:
+        The final progress.
 
     Raises:
-        DataError: one line: nothing there, no permission, wrong credentials, no room, checksum mismatch, a target
-            that holds something else while `replace` is false.
-        GoneError: a server does not answer.
+        DataError: The source does not exist, permission is denied, the credentials are wrong, the disk is full, a
+            checksum is wrong, or the target has other content and `replace` is false.
+        StoreUnavailableError: A server does not answer.
     """
-    start, end = str(source), str(target)
-    if is_url(start) and is_url(end):
-        with tempfile.TemporaryDirectory(dir=_made(cache_folder() / "transfers")) as between:
-            passing = str(Path(between) / base_name(start))
-            copy(start, passing, workers=workers)
-            return copy(passing, end, watch=watch, replace=replace, workers=workers)
-    work = _Work(watch or (lambda _: None), workers, replace)
-    return work.put(local_path(start), end) if is_url(end) else work.get(start, local_path(end))
+    source_text, target_text = str(source), str(target)
+    if is_url(source_text) and is_url(target_text):
+        with tempfile.TemporaryDirectory(dir=_make_folder(cache_folder() / "transfers")) as folder:
+            intermediate = str(Path(folder) / base_name(source_text))
+            copy(source_text, intermediate, workers=workers)
+            return copy(intermediate, target_text, watch=watch, replace=replace, workers=workers)
+    transfer = _Transfer(watch or (lambda _: None), workers, replace)
+    return (
+        transfer.put(local_path(source_text), target_text)
+        if is_url(target_text)
+        else transfer.get(source_text, local_path(target_text))
+    )
 
 
-class _Work:
-    """One transfer: what both directions share."""
+class _Transfer:
+    """One transfer in either direction."""
 
     def __init__(self, watch: ProgressCallback, workers: int, replace: bool) -> None:
         self._watch, self._replace, self._workers = watch, replace, workers
@@ -102,27 +118,27 @@ class _Work:
     def get(self, source: str, target: Path) -> TransferProgress:
         with one_line_errors(source):
             store = stores.find_store(source)
-            found = _persist(lambda: store.files(source), source)
-        if not found:
-            raise DataError(f"{mask_secrets(source)}: {_nothing(source)}")
-        if target.is_dir() and "" in found:
+            files = _with_retries(lambda: store.files(source), source)
+        if not files:
+            raise DataError(f"{mask_secrets(source)}: {_not_found_message(source)}")
+        if target.is_dir() and "" in files:
             target = target / base_name(source)
-        _check_inside(found, source)
-        self._begin({name: held.size for name, held in found.items()})
-        for stage in _stages(found):
+        _check_inside(files, source)
+        self._begin({name: file.size for name, file in files.items()})
+        for stage in _stages(files):
             self._each(
                 stage,
-                lambda name, pool: self._download(store, found[name], target / name if name else target, pool),
+                lambda name, pool: self._download(store, files[name], target / name if name else target, pool),
             )
         return self._state
 
     def put(self, source: Path, target: str) -> TransferProgress:
         with one_line_errors(str(source)):
-            held = stores.find_store("").files(str(source))
+            stored = stores.find_store("").files(str(source))
             with ThreadPoolExecutor(_HASHERS) as pool:
-                wanted = stores.find_store(target).wants
-                made = pool.map(lambda each: local_file(Path(each.location), wanted), held.values())
-                files = dict(zip(held, made, strict=True))
+                required = stores.find_store(target).required_checksums
+                local_files = pool.map(lambda each: local_file(Path(each.location), required), stored.values())
+                files = dict(zip(stored, local_files, strict=True))
         if not files:
             raise DataError(f"{source}: no such file, or an empty folder")
         if "" in files and target.endswith("/"):
@@ -130,23 +146,23 @@ class _Work:
         with one_line_errors(target, "written"):
             store = stores.find_store(target)
             targets = store.targets(target, files)
-            there = _persist(lambda: store.files(target), target, "written")
+            existing = _with_retries(lambda: store.files(target), target, "written")
         self._begin({name: each.size for name, each in files.items()})
         for stage in _stages(files):
             with one_line_errors(target, "written"):
                 self._each(
-                    stage, lambda name, pool: self._upload(store, files[name], targets[name], there.get(name), pool)
+                    stage, lambda name, pool: self._upload(store, files[name], targets[name], existing.get(name), pool)
                 )
         with one_line_errors(target, "written"):
-            _persist(lambda: store.publish(target, targets, files), target, "written")
+            _with_retries(lambda: store.publish(target, targets, files), target, "written")
         return self._state
 
     def _each(self, names: Sequence[str], move: Callable[[str, ThreadPoolExecutor], None]) -> None:
-        """Several files at once, whose parts share the same few threads."""
+        """Transfer several files at the same time. The parts of all files share one pool of threads."""
         with ThreadPoolExecutor(self._workers) as parts, ThreadPoolExecutor(self._workers) as files:
-            begun = [files.submit(move, name, parts) for name in names]
+            futures = [files.submit(move, name, parts) for name in names]
             try:
-                for done in as_completed(begun):
+                for done in as_completed(futures):
                     done.result()
             except BaseException:
                 files.shutdown(wait=False, cancel_futures=True)
@@ -164,204 +180,207 @@ class _Work:
 
     def _same(self, size: int) -> None:
         with self._lock:
-            self._state.same += 1
+            self._state.unchanged += 1
         self._moved(size, resumed=True)
 
-    def _download(self, store: Store, held: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
-        with one_line_errors(str(path), "written"):  # what goes wrong with the store has been told before it comes here
-            self._fetch(store, held, path, pool)
+    def _download(self, store: Store, file: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
+        with one_line_errors(str(path), "written"):  # errors of the store are translated before they get here
+            self._fetch(store, file, path, pool)
 
-    def _fetch(self, store: Store, held: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
+    def _fetch(self, store: Store, file: StoredFile, path: Path, pool: ThreadPoolExecutor) -> None:
         self._state.name = path.name
         if path.exists():
-            if _same_content(store, held, path):
-                self._same(held.size)
+            if _same_content(store, file, path):
+                self._same(file.size)
                 return
             if not self._replace:
-                raise DataError(f"{path} holds something else; use --replace, or another name")
+                raise DataError(f"{path} exists with other content; use --replace, or choose another name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft, part = path.with_name(f".{path.name}.clew-part"), part_size(held.size)
-        with _alone(draft, held.location) as stream:
-            about = {
-                "source": mask_secrets(held.location),
-                "size": held.size,
-                "token": held.token,
+        draft, part = path.with_name(f".{path.name}.clew-part"), part_size(file.size)
+        with _open_exclusively(draft, file.location) as stream:
+            identity = {
+                "source": mask_secrets(file.location),
+                "size": file.size,
+                "token": file.token,
                 "part": part,
             }
-            note = TransferState(path.with_name(f".{path.name}.clew-part.json"), about)
-            if not note.parts or draft.stat().st_size != held.size:
-                note.drop()
-                _reserve(stream, held.size, draft)
+            state = TransferState(path.with_name(f".{path.name}.clew-part.json"), identity)
+            if not state.parts or draft.stat().st_size != file.size:
+                state.drop()
+                _reserve(stream, file.size, draft)
 
-            known = pool.submit(_persist, lambda: store.checks(held), held.location)
-            arriving = DownloadChecksums(stream, held.size, part, known)
+            expected = pool.submit(_with_retries, lambda: store.checksums(file), file.location)
+            checksums = DownloadChecksums(stream, file.size, part, expected)
 
             def fetch(number: int) -> int:
-                start, stop = number * part, min((number + 1) * part, held.size)
+                start, stop = number * part, min((number + 1) * part, file.size)
                 return os.pwrite(
-                    stream.fileno(), _persist(lambda: _read(store, held, start, stop), held.location), start
+                    stream.fileno(), _with_retries(lambda: _read(store, file, start, stop), file.location), start
                 )
 
-            self._parts(note, held.size, part, fetch, pool, arriving.follow)
+            self._parts(state, file.size, part, fetch, pool, checksums.follow)
             try:
-                check_download(known.result(), arriving.found(), held)
+                check_download(expected.result(), checksums.hex_digests(), file)
             except ChecksumMismatchError:
-                note.drop()
+                state.drop()
                 draft.unlink()
                 raise
             draft.replace(path)
-            note.drop()
+            state.drop()
 
     def _upload(
-        self, store: Store, source: LocalFile, target: str, there: StoredFile | None, pool: ThreadPoolExecutor
+        self, store: Store, source: LocalFile, target: str, existing: StoredFile | None, pool: ThreadPoolExecutor
     ) -> None:
         self._state.name = source.path.name
-        if there is not None:
-            if _same_content(store, there, source.path, source):
+        if existing is not None:
+            if _same_content(store, existing, source.path, source):
                 self._same(source.size)
                 return
             if not self._replace:
-                raise DataError(f"{mask_secrets(target)} holds something else; use --replace, or another name")
+                raise DataError(
+                    f"{mask_secrets(target)} exists with other content; use --replace, or choose another name"
+                )
         part = part_size(source.size)
-        about = {"target": mask_secrets(target), "sha256": source.sha256, "part": part}
+        identity = {"target": mask_secrets(target), "sha256": source.sha256, "part": part}
         name = hashlib.sha256(f"{target} {source.sha256}".encode()).hexdigest()[:32]
-        note = TransferState(cache_folder() / "transfers" / f"{name}.json", about)
-        resumed = sum(min(part, source.size - number * part) for number in note.parts)
+        state = TransferState(cache_folder() / "transfers" / f"{name}.json", identity)
+        resumed = sum(min(part, source.size - number * part) for number in state.parts)
         try:
-            self._send(store, source, target, note, part, pool)
+            self._send(store, source, target, state, part, pool)
         except StoreUnavailableError:
             raise
         except DataError:
-            note.drop()
+            state.drop()
             if not resumed:
                 raise
-            self._moved(-resumed, resumed=True)  # the store has lost or forgotten what an earlier try sent
-            self._send(store, source, target, note, part, pool)
-        note.drop()
+            self._moved(-resumed, resumed=True)  # the store lost the parts of an earlier try
+            self._send(store, source, target, state, part, pool)
+        state.drop()
 
     def _send(
-        self, store: Store, source: LocalFile, target: str, note: TransferState, part: int, pool: ThreadPoolExecutor
+        self, store: Store, source: LocalFile, target: str, state: TransferState, part: int, pool: ThreadPoolExecutor
     ) -> None:
-        writer = _persist(lambda: store.writer(target, source, note.memory, part), target, "written")
-        note.save()
+        writer = _with_retries(lambda: store.writer(target, source, state.memory, part), target, "written")
+        state.save()
 
         def send(number: int) -> Any:
             with source.path.open("rb") as stream:
                 stream.seek(number * part)
                 data = stream.read(part)
-            return _persist(lambda: writer.write(number, number * part, data), target, "written")
+            return _with_retries(lambda: writer.write(number, number * part, data), target, "written")
 
         try:
-            self._parts(note, source.size, part, send, pool)
+            self._parts(state, source.size, part, send, pool)
             with one_line_errors(target, "written"):
-                writer.close(note.parts)
+                writer.close(state.parts)
         except StoreUnavailableError:
             raise
         except DataError:
-            with contextlib.suppress(Exception):  # the store may be as full, or as closed, to this
+            with contextlib.suppress(Exception):  # the store may refuse this call too
                 writer.drop()
             raise
 
     def _parts(
         self,
-        note: TransferState,
+        state: TransferState,
         size: int,
         part: int,
         move: Callable[[int], Any],
         pool: ThreadPoolExecutor,
         after: Callable[[Container[int]], None] = lambda parts: None,
     ) -> None:
-        """Move the parts that are not there yet; what others have moved stays noted whatever happens to one."""
+        """Transfer the missing parts. Completed parts stay recorded if another part fails."""
         sizes = {number: min(part, size - number * part) for number in range(max(1, -(-size // part)))}
-        for number in note.parts:
+        for number in state.parts:
             self._moved(sizes[number], resumed=True)
-        begun = {pool.submit(move, number): number for number in sizes if number not in note.parts}
+        futures = {pool.submit(move, number): number for number in sizes if number not in state.parts}
         try:
-            for done in as_completed(begun):
-                note.add(begun[done], done.result())
-                self._moved(sizes[begun[done]])
-                after(note.parts)
+            for done in as_completed(futures):
+                state.add(futures[done], done.result())
+                self._moved(sizes[futures[done]])
+                after(state.parts)
         except BaseException:
-            for other in begun:
+            for other in futures:
                 other.cancel()
             raise
         finally:
-            note.save()
+            state.save()
 
 
 def _check_inside(names: Iterable[str], source: str) -> None:
-    """That no file would land outside the folder it is copied to.
+    """Check that no file would be written outside the target folder.
 
     Raises:
-        DataError: a name leads there.
+        DataError: A file name leads out of it.
     """
     for name in names:
         if name.startswith("/") or ".." in name.split("/"):
             raise DataError(f"{mask_secrets(source)}: has a file called '{name}', which leads out of the folder")
 
 
-def _read(store: Store, held: StoredFile, start: int, stop: int) -> bytes:
-    data = store.read(held, start, stop)
+def _read(store: Store, file: StoredFile, start: int, stop: int) -> bytes:
+    data = store.read(file, start, stop)
     if len(data) != stop - start:
-        raise StoreUnavailableError(f"{mask_secrets(held.location)}: the server sent only a part; try again")
+        raise StoreUnavailableError(f"{mask_secrets(file.location)}: the server sent incomplete data; try again")
     return data
 
 
 def part_size(size: int) -> int:
-    """Bytes in a part: a whole number of MiB, so that no file has too many."""
-    return max(PART, -(-size // _MOST_PARTS >> 20) + 1 << 20) if size > PART * _MOST_PARTS else PART
+    """Size of a part in bytes: whole MiB, and large enough that no file has too many parts."""
+    return max(PART, -(-size // _MAX_PARTS >> 20) + 1 << 20) if size > PART * _MAX_PARTS else PART
 
 
-def _same_content(store: Store, held: StoredFile, path: Path, mine: LocalFile | None = None) -> bool:
-    """Whether a file here is that of a store: by checksum, or byte for byte where the store has none."""
-    if path.stat().st_size != held.size:
+def _same_content(store: Store, file: StoredFile, path: Path, source: LocalFile | None = None) -> bool:
+    """True if a local file equals a stored one: by checksum, or byte by byte if the store has no checksum."""
+    if path.stat().st_size != file.size:
         return False
-    known = _persist(lambda: store.checks(held), held.location)
-    if known:
-        ours = {name: value for name in known if (value := getattr(mine, name, ""))} or file_checksums(
-            path, needed_checksums(known)
+    expected = _with_retries(lambda: store.checksums(file), file.location)
+    if expected:
+        computed = {name: value for name in expected if (value := getattr(source, name, ""))} or file_checksums(
+            path, needed_checksums(expected)
         )
-        return all(known[name] == value for name, value in ours.items())
-    part = part_size(held.size)
+        return all(expected[name] == value for name, value in computed.items())
+    part = part_size(file.size)
     with path.open("rb") as stream:
         return all(
-            stream.read(part) == _persist(partial(store.read, held, start, min(start + part, held.size)), held.location)
-            for start in range(0, held.size, part)
+            stream.read(part)
+            == _with_retries(partial(store.read, file, start, min(start + part, file.size)), file.location)
+            for start in range(0, file.size, part)
         )
 
 
 def _stages(files: Mapping[str, Any]) -> list[list[str]]:
-    """All names but those that say the others are there; then these."""
-    final = [name for name in files if name.rpartition("/")[2] in _LAST]
+    """The names in two groups: the files that mark a complete folder come last."""
+    final = [name for name in files if name.rpartition("/")[2] in _COMPLETION_FILES]
     return [names for names in ([name for name in files if name not in final], final) if names]
 
 
-def _persist(act: Callable[[], _T], location: str, what: str = "read") -> _T:
-    """Do it, again if the server does not answer, with longer and longer pauses."""
+def _with_retries(call: Callable[[], _T], location: str, action: str = "read") -> _T:
+    """Call `call`. If the server does not answer, retry after increasing pauses."""
     for attempt in range(_TRIES):
         try:
-            with one_line_errors(location, what):
-                return act()
+            with one_line_errors(location, action):
+                return call()
         except StoreUnavailableError:
             if attempt == _TRIES - 1:
                 raise
             time.sleep(0.5 * 2**attempt)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("the last attempt returns or raises")
 
 
 @contextlib.contextmanager
-def _alone(path: Path, location: str) -> Iterator[IO[bytes]]:
-    """The file of parts, held against others who get the same."""
+def _open_exclusively(path: Path, location: str) -> Iterator[IO[bytes]]:
+    """Open the partial file with a lock, so that no other process downloads to it."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(hold_lock(path, timeout=0, required=False))
         except BlockingIOError:
-            raise DataError(f"{mask_secrets(location)}: another process is getting it to the same place") from None
+            raise DataError(f"{mask_secrets(location)}: another process is downloading it to the same place") from None
         yield stack.enter_context(path.open("r+b"))
 
 
 def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
-    """Room for all of it, so that a full disk is told before anything moves, and nothing is left on it."""
+    """Allocate the whole file first, so that a full disk is reported before anything is transferred."""
     stream.truncate(0)
     if size:
         try:
@@ -376,10 +395,10 @@ def _reserve(stream: IO[bytes], size: int, path: Path) -> None:
             stream.truncate(size)
 
 
-def _nothing(location: str) -> str:
+def _not_found_message(location: str) -> str:
     return "no such DID" if scheme(location) == "rucio" else "nothing there"
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

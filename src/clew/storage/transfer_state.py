@@ -1,4 +1,4 @@
-"""What is remembered of a transfer, so that another process can go on with it; and the folder for such things."""
+"""The saved state of a transfer, which lets another process resume it; and the location of the cache folder."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from typing import Any
 from clew.core.files import write_text
 
 _PAUSE = 0.05
-"""Seconds between two writes: a note of thousands of parts takes a while itself."""
+"""Seconds between two writes of the state: with thousands of parts a write takes time."""
 
 
 def cache_folder() -> Path:
-    """$CLEW_CACHE, or `clew` in the user's cache folder."""
-    given = os.environ.get("CLEW_CACHE")
-    if given:
-        return Path(given)
+    """The cache folder: $CLEW_CACHE, or `clew` in the user's cache folder."""
+    folder = os.environ.get("CLEW_CACHE")
+    if folder:
+        return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clew"
 
 
 class TransferState:
-    """The parts of one file that are there. One about anything else is as good as none."""
+    """The parts of one file that were transferred. A saved state with another `identity` is ignored."""
 
-    def __init__(self, path: Path, about: Mapping[str, Any]) -> None:
-        self._path, self._about = path, dict(about)
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self._path, self._identity = path, dict(identity)
         self._saved = 0.0
         self.parts: dict[int, Any] = {}
-        """Numbers of parts, with what the store said of each."""
+        """Receipts of the store by part number."""
         self.memory: dict[str, Any] = {}
-        """The store's own."""
+        """State of the store's writer."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            read = json.loads(path.read_text())
-            if read["about"] == self._about:
-                self.parts = {int(number): said for number, said in read["parts"].items()}
-                self.memory = dict(read["memory"])
+            saved = json.loads(path.read_text())
+            if saved["about"] == self._identity:
+                self.parts = {int(number): receipt for number, receipt in saved["parts"].items()}
+                self.memory = dict(saved["memory"])
 
-    def add(self, number: int, said: Any) -> None:
-        """A part is there. It is written down at once, or, where one just was, with the next or by `save`."""
-        self.parts[number] = said
+    def add(self, number: int, receipt: Any) -> None:
+        """Record a part. The state is saved at once, or a moment later if it was just saved."""
+        self.parts[number] = receipt
         if time.monotonic() - self._saved > _PAUSE:
             self.save()
 
     def save(self) -> None:
-        """Write it down."""
-        data = {"about": self._about, "parts": self.parts, "memory": self.memory}
+        """Save the state."""
+        data = {"about": self._identity, "parts": self.parts, "memory": self.memory}
         write_text(self._path, json.dumps(data))
         self._saved = time.monotonic()
 
     def drop(self) -> None:
-        """There is nothing to go on with."""
+        """Forget all parts and remove the saved state."""
         self.parts, self.memory = {}, {}
         self._path.unlink(missing_ok=True)

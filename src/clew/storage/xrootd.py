@@ -1,7 +1,7 @@
-"""XRootD: parts are written in place under another name; the server tells its adler32, which decides.
+"""XRootD. Parts are written to a temporary name; the file is renamed if the server's adler32 checksum is right.
 
-Proxies, tokens and tickets are found by the XRootD client itself: X509_USER_PROXY, BEARER_TOKEN, BEARER_TOKEN_FILE,
-KRB5CCNAME. Nothing of them is kept.
+The XRootD client itself finds proxies, tokens and tickets: X509_USER_PROXY, BEARER_TOKEN, BEARER_TOKEN_FILE,
+KRB5CCNAME. clew does not store them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,20 @@ _PATIENCE = {
     "XRD_STREAMERRORWINDOW": "10",
     "XRD_REQUESTTIMEOUT": "120",
 }
-"""Seconds and tries; the client's own would wait half an hour for a server that is gone. Those set already stay."""
+"""Time-outs in seconds, and numbers of tries. The defaults of the client wait half an hour for a dead server. Variables
+that are already set are not changed."""
 _BLOCK = 1 << 23
 
 
 class XrootdStore(FsspecStore):
-    """By fsspec-xrootd, and the client's own calls for writing."""
+    """XRootD through fsspec-xrootd; writing uses the XRootD client directly."""
 
-    wants = ("sha256", "adler32")
+    required_checksums = ("sha256", "adler32")
 
     def open(self, location: str) -> tuple[Any, str]:
         _prepare()
         system, path = super().open(location)
-        system.dircache.clear()  # it would never look again
+        system.dircache.clear()  # otherwise a listing is never refreshed
         return system, path
 
     def files(self, location: str) -> dict[str, StoredFile]:
@@ -49,20 +50,20 @@ class XrootdStore(FsspecStore):
             raise
         return {"": self._held(location, info)} if info["type"] == "file" else super().files(location)
 
-    def read(self, held: StoredFile, start: int, stop: int) -> bytes:
-        """By a file of its own each time: one that has lost its server is of no use to anybody."""
-        self.open(held.location)
+    def read(self, stored: StoredFile, start: int, stop: int) -> bytes:
+        """Read through a new file object each time: one that lost its server cannot be used again."""
+        self.open(stored.location)
         from XRootD import client
 
         file = client.File()
-        _check(file.open(held.location)[0])
+        _check(file.open(stored.location)[0])
         status, data = file.read(start, stop - start)
         _check(status)
         file.close()
         return bytes(data)
 
-    def checks(self, held: StoredFile) -> Mapping[str, str]:
-        system, path = self.open(held.location)
+    def checksums(self, stored: StoredFile) -> Mapping[str, str]:
+        system, path = self.open(stored.location)
         try:
             algorithm, value = system.checksum(path.partition("?")[0])
         except OSError as error:
@@ -71,21 +72,21 @@ class XrootdStore(FsspecStore):
             raise
         return {algorithm: value.zfill(8)}
 
-    def writer(self, location: str, given: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
+    def writer(self, location: str, source: LocalFile, memory: dict[str, Any], part: int) -> StoreWriter:
         self.open(location)
-        return _Writer(self, location, given, memory)
+        return _XrootdWriter(self, location, source, memory)
 
 
-class _Writer:
-    """A file beside its place, renamed when the server's checksum is that of the original."""
+class _XrootdWriter:
+    """Writes to a temporary file in the same folder, renamed when the server's checksum equals that of the source."""
 
-    def __init__(self, store: XrootdStore, location: str, given: LocalFile, memory: dict[str, Any]) -> None:
+    def __init__(self, store: XrootdStore, location: str, source: LocalFile, memory: dict[str, Any]) -> None:
         from XRootD.client.flags import OpenFlags
 
-        self._store, self._location, self._given = store, location, given
+        self._store, self._location, self._source = store, location, source
         plain, sign, query = location.partition("?")
         folder, _, name = plain.rpartition("/")
-        self._partial = f"{folder}/.{name}.{given.sha256[:12]}.part{sign}{query}"
+        self._partial = f"{folder}/.{name}.{source.sha256[:12]}.part{sign}{query}"
         self._lock = threading.Lock()
         self._file = self._opened(OpenFlags.UPDATE if memory.get("begun") else OpenFlags.DELETE | OpenFlags.MAKEPATH)
         memory["begun"] = True
@@ -106,7 +107,7 @@ class _Writer:
             file = self._file
         try:
             _check(file.write(data, offset)[0])
-        except ValueError:  # closed, as another part has lost the server
+        except ValueError:  # closed, because another part lost the server
             self._file = None
             raise ConnectionError("Connection error") from None
         except OSError as error:
@@ -119,8 +120,10 @@ class _Writer:
         if self._file is not None:
             _check(self._file.close()[0])
         system, partial = self._store.open(self._partial)
-        theirs = self._store.checks(StoredFile(self._partial, self._given.size)).get("adler32") or self._read_back()
-        if theirs != self._given.adler32:
+        server_checksum = (
+            self._store.checksums(StoredFile(self._partial, self._source.size)).get("adler32") or self._read_back()
+        )
+        if server_checksum != self._source.adler32:
             system.rm_file(partial.partition("?")[0])
             raise ChecksumMismatchError(f"{self._location}: checksum mismatch after writing; try again")
         target = system._strip_protocol(self._location).partition("?")[0]
@@ -133,10 +136,10 @@ class _Writer:
         system.rm_file(partial.partition("?")[0])
 
     def _read_back(self) -> str:
-        """Where the server does not know its checksums."""
-        value, held = 1, StoredFile(self._partial, self._given.size)
-        for start in range(0, held.size, _BLOCK):
-            value = zlib.adler32(self._store.read(held, start, min(start + _BLOCK, held.size)), value)
+        """The checksum of the written file, read back because the server does not compute checksums."""
+        value, partial = 1, StoredFile(self._partial, self._source.size)
+        for start in range(0, partial.size, _BLOCK):
+            value = zlib.adler32(self._store.read(partial, start, min(start + _BLOCK, partial.size)), value)
         return f"{value:08x}"
 
 
@@ -155,5 +158,5 @@ def _prepare() -> None:
             os.environ.setdefault(name, value)
         import XRootD.client  # noqa: F401
 
-        # at the end XRootD looks at every object there is, deprecated ones of other packages included
+        # at exit XRootD inspects every object, which triggers deprecation warnings of other packages
         atexit.register(warnings.simplefilter, "ignore")

@@ -24,12 +24,12 @@ from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
-from clew.runs.folder import next_name
+from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.storage import models
 from clew.training.config import TrainConfig
-from clew.training.team import Team, cause
-from clew.training.without_recipe import dataset_for, identity, is_model, recipe_for
+from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.model_recipe import dataset_for, is_model, recipe_for, run_name
 
 RUNS = Path("runs")
 
@@ -69,7 +69,7 @@ def train(
         WorkerError: a process died; the run's folder says what it had done.
     """
     check_not_in_worker("clew.train")
-    team = Team.gathered(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
+    team = LaunchContext.gathered(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
     if is_model(recipe):
         recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
         config = None
@@ -87,8 +87,8 @@ def train(
     _check(data)
 
     def make() -> Run:
-        folder = Path(output) if output else next_name(RUNS, _name(work))
-        run = Run.create(folder, config=document(work, chosen), environment=capture())
+        folder = Path(output) if output else next_run_path(RUNS, _name(work))
+        run = Run.create(folder, config=run_settings(work, chosen), environment=capture())
         write_text(run.dataset_file, (data.path / "manifest.json").read_text())
         if begun is not None:
             begun(run)
@@ -111,7 +111,7 @@ def _output(output: str | Path | None, store: Any) -> tuple[str | Path | None, A
     return RUNS / name, {"to": storage.parent_location(str(output)), "what": ["all"], "name": name}
 
 
-def _stored(run: Run, config: TrainConfig, team: Team) -> Run:
+def _stored(run: Run, config: TrainConfig, team: LaunchContext) -> Run:
     """Keep what the settings ask for. A store that fails costs no run: it is told how to try again."""
     if config.store is not None and team.here.rank == 0:
         wish = config.store
@@ -129,7 +129,7 @@ def _stored(run: Run, config: TrainConfig, team: Team) -> Run:
 
 
 def _without_recipe(
-    model: Any, train: Any, val: Any, settings: dict[str, Any], team: Team
+    model: Any, train: Any, val: Any, settings: dict[str, Any], team: LaunchContext
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """A model and data as a recipe and a dataset; and the settings that are left for training."""
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
@@ -151,7 +151,7 @@ def _without_recipe(
 
 def _name(recipe: Recipe) -> str:
     if isinstance(recipe, Columns):
-        return identity(recipe)
+        return run_name(recipe)
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
 
 
@@ -173,11 +173,11 @@ def resume(
     Raises:
         RunError: it is running or finished, or has no state to go on from.
     """
-    from clew.training.run_recipe import recipe_of
+    from clew.training.run_recipe import recipe_of_run
 
     run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
-    work, config = recipe_of(run, recipe)
-    team = Team.gathered(run.path.parent)
+    work, config = recipe_of_run(run, recipe)
+    team = LaunchContext.gathered(run.path.parent)
     before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
     chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
     if again and run.state == "finished":
@@ -196,7 +196,13 @@ def resume(
 
 
 def _begin(
-    make: Callable[[], Run], recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool, lease: Lease | None
+    make: Callable[[], Run],
+    recipe: Recipe,
+    config: TrainConfig,
+    team: LaunchContext,
+    *,
+    resume: bool,
+    lease: Lease | None,
 ) -> Run:
     """Train in this process as one of those a launcher started, or else start what is needed."""
     if config.replicas is not None and team.store is not None:
@@ -210,7 +216,9 @@ def _begin(
         return _go(run, recipe, config, team, resume=resume, lease=lease)
 
 
-def _go(run: Run, recipe: Recipe, config: TrainConfig, team: Team, *, resume: bool, lease: Lease | None) -> Run:
+def _go(
+    run: Run, recipe: Recipe, config: TrainConfig, team: LaunchContext, *, resume: bool, lease: Lease | None
+) -> Run:
     if config.replicas is not None:
         from clew.training.packs.replicas import train_replicas
 
@@ -224,7 +232,7 @@ def _go(run: Run, recipe: Recipe, config: TrainConfig, team: Team, *, resume: bo
     except StoppedError:
         raise
     except Exception as error:
-        first = cause(error, team.here, team.store)
+        first = first_failure(error, team.here, team.store)
         if team.here.rank == 0 and first is not error:
             _end(run, first)
         raise first from error
@@ -242,7 +250,7 @@ def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool, lease
     run.meeting_file.unlink(missing_ok=True)
 
 
-def document(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
+def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
     """The settings of a run, in the form `clew train --config` takes back."""
     return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
 

@@ -16,7 +16,7 @@ from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 
 
-class Validated(NamedTuple):
+class ValidationResult(NamedTuple):
     """One validation that is done."""
 
     facts: dict[str, int]
@@ -25,7 +25,7 @@ class Validated(NamedTuple):
     seconds: float
 
 
-class Validator:
+class BackgroundValidator:
     """The side of the training. Weights are handed over as files; what was judged is what is kept."""
 
     def __init__(self, recipe: Recipe, config: TrainConfig) -> None:
@@ -51,7 +51,7 @@ class Validator:
         self._here.send((str(weights), facts))
         self._waiting += 1
 
-    def results(self, *, wait: bool) -> list[Validated]:
+    def results(self, *, wait: bool) -> list[ValidationResult]:
         """What has been judged since the last call; with `wait`, all that was submitted.
 
         Raises:
@@ -88,11 +88,11 @@ def serve(pipe: Connection) -> None:
     from clew.data.dataset.sampler import Sampler
     from clew.metrics import metric_values
     from clew.training import checkpoint, validation
-    from clew.training.data_supply import best_device
+    from clew.training.training_data import default_device
 
     recipe, config = pickle.loads(pipe.recv_bytes())
     torch.set_num_threads(1)
-    device = best_device(0)
+    device = default_device(0)
     dataset = Dataset(config.dataset)
     samples = Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
     model = recipe.model().to(device)
@@ -104,8 +104,8 @@ def serve(pipe: Connection) -> None:
         begun = time.perf_counter()
         checkpoint.load(model, Path(path))
         batches = Sampler(len(samples), config.size, shuffle=False).batches(0)
-        found = metric_values(validation.judge_all(recipe, model, samples, batches, device))
-        pipe.send(Validated(facts, found, time.perf_counter() - begun))
+        found = metric_values(validation.evaluate_batches(recipe, model, samples, batches, device))
+        pipe.send(ValidationResult(facts, found, time.perf_counter() - begun))
 
 
 def main() -> None:

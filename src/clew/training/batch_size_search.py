@@ -31,7 +31,9 @@ _FULL = 0.9
 """Share of a device's memory that may be used."""
 
 
-def find(recipe: Recipe, config: TrainConfig, dataset: Dataset, columns: Any, device: torch.device) -> dict[str, Any]:
+def find_batch_size(
+    recipe: Recipe, config: TrainConfig, dataset: Dataset, columns: Any, device: torch.device
+) -> dict[str, Any]:
     """The batch size for one process, and what was tried: samples/s by size.
 
     `auto` is the fastest (the smallest within 5% of the best), `largest` the largest that fits.

@@ -48,20 +48,20 @@ def load(model: nn.Module, path: Path) -> None:
         raise RunError(f"{path}: no such checkpoint; did the run finish its first epoch?") from None
     except (SafetensorError, OSError) as error:
         raise RunError(f"{path}: damaged checkpoint ({error})") from error
-    fill(model, state, path)
+    load_into(model, state, path)
 
 
-def fill(model: nn.Module, state: dict[str, Any], path: Path) -> None:
+def load_into(model: nn.Module, state: dict[str, Any], path: Path) -> None:
     """Put weights into a model.
 
     Raises:
         RunError: they are of another one; the first difference is named.
     """
-    check(model.state_dict(), state, path)
+    check_same_model(model.state_dict(), state, path)
     model.load_state_dict(state)
 
 
-def check(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:
+def check_same_model(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:
     """Whether weights are those of a model with these.
 
     Raises:
@@ -74,7 +74,7 @@ def check(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path)
             raise RunError(f"{path}: weights of another model: '{name}' is {theirs} there, {mine} here")
 
 
-class Saver:
+class CheckpointSaver:
     """Writes checkpoints in a thread while training goes on."""
 
     def __init__(self, run: Run, keep: int) -> None:

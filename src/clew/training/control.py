@@ -7,7 +7,7 @@ from typing import Any
 
 from clew.errors import ConfigError, nearest
 from clew.training.config import TrainConfig
-from clew.training.engine import lr_rule, scaling
+from clew.training.engine import batch_size_scaling, lr_rule
 
 _WARM = 0.05
 """Share of the steps over which a rate that was raised in step with the batch warms up."""
@@ -18,7 +18,7 @@ class Schedule:
 
     def __init__(self, config: TrainConfig, steps: int, steps_an_epoch: int) -> None:
         self._config, self._steps, self._epoch = config.schedule, max(steps, 1), max(steps_an_epoch, 1)
-        raised = lr_rule(config.optimizer) == "linear" and scaling(config.optimizer, config.size) > 1
+        raised = lr_rule(config.optimizer) == "linear" and batch_size_scaling(config.optimizer, config.size) > 1
         self._warmup = config.schedule.warmup if config.schedule.warmup is not None else (_WARM if raised else 0.0)
         self._warm = math.ceil(self._warmup * self._steps)
         self._flat = config.schedule.name == "constant" and not self._warm
@@ -46,7 +46,7 @@ class Schedule:
         return self._config.factor**self.reduced if name == "plateau" else 1.0
 
 
-class Watch:
+class MetricTracker:
     """Remembers the best value of a metric and how many validations have passed since."""
 
     def __init__(self, metric: str, direction: str, min_delta: float = 0.0) -> None:
@@ -69,18 +69,18 @@ class Watch:
         return better
 
 
-class Verdict:
+class ValidationTracker:
     """After every validation: are these the best weights, and is the training over?"""
 
     def __init__(self, config: TrainConfig, schedule: Schedule) -> None:
         self._config, self._schedule = config, schedule
         early = config.early_stopping
-        self._best = Watch(config.best.metric, config.best.direction)
-        self._plateau = Watch(config.best.metric, config.best.direction)
+        self._best = MetricTracker(config.best.metric, config.best.direction)
+        self._plateau = MetricTracker(config.best.metric, config.best.direction)
         self._early = (
             None
             if early is None
-            else Watch(
+            else MetricTracker(
                 early.metric or config.best.metric,
                 early.direction
                 or (config.best.direction if early.metric in (None, config.best.metric) else "minimize"),

@@ -17,9 +17,9 @@ from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError, nearest
 from clew.recipe import Loss, Recipe
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
-from clew.training.graph_recorder import Recorder, recordable
-from clew.training.strategies import Strategy, Sum
-from clew.training.trace import Trace
+from clew.training.step_recorder import StepRecorder, can_record
+from clew.training.strategies import LossSum, Strategy
+from clew.training.timeline_writer import TimelineWriter
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -34,12 +34,12 @@ class Engine:
         config: TrainConfig,
         strategy: Strategy,
         device: torch.device,
-        trace: Trace | None = None,
+        trace: TimelineWriter | None = None,
         *,
         build: Callable[[list[nn.Parameter], TrainConfig], Optimizer] | None = None,
     ) -> None:
         """`build`: makes the optimisers of named parameters, instead of the settings."""
-        self.trace = trace or Trace(None)
+        self.trace = trace or TimelineWriter(None)
         self.recipe, self.model, self.strategy, self.clip = recipe, model, strategy, config.clip
         self.optimizers: dict[str, Optimizer] = {}
         self.parameters: dict[str, list[nn.Parameter]] = {}
@@ -55,12 +55,12 @@ class Engine:
         if config.precision == "fp16" and not strategy.alike:
             raise ConfigError(f"train.precision fp16 cannot be used with {config.strategy}; use bf16")
         self.scaler = torch.amp.GradScaler(device.type) if config.precision == "fp16" else None
-        self.average = Average(model, config.ema) if config.ema else None
-        self._recorder: Recorder | None = None
-        if recordable(config, strategy, device):
-            self._recorder = Recorder(self._descend, [each for own in self.parameters.values() for each in own])
+        self.average = WeightAverage(model, config.ema) if config.ema else None
+        self._recorder: StepRecorder | None = None
+        if can_record(config, strategy, device):
+            self._recorder = StepRecorder(self._descend, [each for own in self.parameters.values() for each in own])
 
-    def step(self, parts: Sequence[Batch]) -> dict[str, Sum]:
+    def step(self, parts: Sequence[Batch]) -> dict[str, LossSum]:
         """Learn from one batch, given in parts; each loss summed over all of them and all ranks.
 
         Raises:
@@ -77,8 +77,8 @@ class Engine:
             self.average.update()
         return sums
 
-    def _compute(self, parts: Sequence[Batch]) -> dict[str, Sum]:
-        sums: dict[str, Sum] = {}
+    def _compute(self, parts: Sequence[Batch]) -> dict[str, LossSum]:
+        sums: dict[str, LossSum] = {}
         last = len(parts) - 1
         for place, batch in enumerate(parts):
             self.strategy.counts = batch.counts
@@ -93,7 +93,7 @@ class Engine:
                 self._alternate(losses, batch, sums)
         return sums
 
-    def _replay(self, batch: Batch) -> dict[str, Sum]:
+    def _replay(self, batch: Batch) -> dict[str, LossSum]:
         """By a recording of forward and backward; what the optimisers do stays as it is."""
         assert self._recorder is not None
         begun = time.perf_counter_ns()
@@ -105,7 +105,7 @@ class Engine:
             self.trace.step((begun, learned, learned, learned, time.perf_counter_ns()))
         return sums
 
-    def _descend(self, batch: Batch) -> dict[str, Sum]:
+    def _descend(self, batch: Batch) -> dict[str, LossSum]:
         """Forward and backward of a batch, as they are recorded."""
         with self.autocast():
             losses = self.strategy.losses(self.recipe, self.model, batch)
@@ -126,7 +126,7 @@ class Engine:
         """The precision of forward passes."""
         return _PLAIN if self._dtype is None else torch.autocast(self._device.type, self._dtype)
 
-    def _alternate(self, losses: Iterable[tuple[str, Tensor | Loss]], batch: Batch, sums: dict[str, Sum]) -> None:
+    def _alternate(self, losses: Iterable[tuple[str, Tensor | Loss]], batch: Batch, sums: dict[str, LossSum]) -> None:
         """Each loss is followed before the next is computed."""
         pairs = iter(losses)
         while True:
@@ -137,7 +137,9 @@ class Engine:
                 return
             sums.update(self._follow({pair[0]: pair[1]}, batch, begun, last=True))
 
-    def _follow(self, losses: Mapping[str, Tensor | Loss], batch: Batch, begun: int, *, last: bool) -> dict[str, Sum]:
+    def _follow(
+        self, losses: Mapping[str, Tensor | Loss], batch: Batch, begun: int, *, last: bool
+    ) -> dict[str, LossSum]:
         """Backward of losses whose forward pass `begun`, and, in the last part of a batch, the optimisers' steps."""
         strategy = self.strategy
         found, own = self._found(losses, batch)
@@ -177,15 +179,15 @@ class Engine:
     def _scaled(self, loss: Loss) -> Loss:
         return loss if self.scaler is None else Loss(self.scaler.scale(loss.total), loss.weight)
 
-    def _unscaled(self, found: Sum) -> Sum:
+    def _unscaled(self, found: LossSum) -> LossSum:
         assert self.scaler is not None
-        return Sum(found.total / self.scaler.scale(torch.ones_like(found.total)), found.weight)
+        return LossSum(found.total / self.scaler.scale(torch.ones_like(found.total)), found.weight)
 
 
 _PLAIN = contextlib.nullcontext()
 
 
-class Average:
+class WeightAverage:
     """A moving average of a model's parameters; buffers are those of the model."""
 
     def __init__(self, model: nn.Module, memory: float) -> None:
@@ -245,7 +247,7 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
     known = inspect.signature(kind).parameters.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
     for name in chosen.parameters.keys() - known:
         raise ConfigError(f"train.optimizer.parameters: {chosen.name} has no '{name}'{nearest(name, known)}")
-    factor = scaling(chosen, config.size) * together(config)
+    factor = batch_size_scaling(chosen, config.size) * worker_scaling(config)
     given: dict[str, Any] = {"lr": chosen.lr * factor, **chosen.parameters}
     if "weight_decay" in inspect.signature(kind).parameters:
         given["weight_decay"] = chosen.weight_decay
@@ -259,7 +261,7 @@ def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optim
         raise ConfigError(f"train.optimizer: {chosen.name} does not take these settings ({error})") from error
 
 
-def scaling(config: OptimizerConfig, batch_size: int) -> float:
+def batch_size_scaling(config: OptimizerConfig, batch_size: int) -> float:
     """By how much the learning rate follows the batch size."""
     if config.lr_batch is None or lr_rule(config) == "none":
         return 1.0
@@ -267,7 +269,7 @@ def scaling(config: OptimizerConfig, batch_size: int) -> float:
     return ratio if lr_rule(config) == "linear" else ratio**0.5
 
 
-def together(config: TrainConfig) -> float:
+def worker_scaling(config: TrainConfig) -> float:
     """By how much the rate is larger where the steps of all workers are averaged: as for a batch as large as theirs.
 
     There a batch is one worker's, and the average of their steps would be as small as one worker's with less noise.

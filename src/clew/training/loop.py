@@ -18,18 +18,18 @@ from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search, checkpoint, validation
-from clew.training.background_validation import Validated, Validator
+from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
-from clew.training.data_supply import best_device, make_loader, training_columns
+from clew.training.control import Schedule, ValidationTracker
 from clew.training.engine import Engine
-from clew.training.rank import monitored, on_record
-from clew.training.step_meter import Meter, save_portion
-from clew.training.stop_signal import Stop
+from clew.training.rank_session import open_session, system_monitor
+from clew.training.step_statistics import StepStatistics, save_bad_batch
+from clew.training.stop_signal import StopSignal
 from clew.training.strategies import Strategy, make_strategy
-from clew.training.trace import CHECKPOINT, LOAD, READ, VALIDATE, Trace
+from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
+from clew.training.training_data import default_device, make_loader, training_columns
 
 T = TypeVar("T")
 
@@ -56,13 +56,13 @@ def run_rank(
 
     Raises whatever stops it, after writing the end down.
     """
-    with on_record(run, config, place, lease) as rank:
-        device = best_device(place.local_rank)
+    with open_session(run, config, place, lease) as rank:
+        device = default_device(place.local_rank)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = _sized(run, recipe, config, strategy, rank.writer, device)
         with (
             contextlib.closing(_Loop(run, recipe, config, strategy, rank.writer, rank.stop, device)) as loop,
-            monitored(run, config, place, device),
+            system_monitor(run, config, place, device),
         ):
             loop.rehearse()
             if resume:
@@ -73,7 +73,7 @@ def run_rank(
 
 
 def _sized(
-    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: Writer, device: torch.device
+    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
 ) -> TrainConfig:
     """The settings with a batch size in them; rank 0 finds one where none was given."""
     if isinstance(config.batch_size, int):
@@ -81,12 +81,12 @@ def _sized(
     found = None
     if strategy.rank == 0:
         dataset = Dataset(config.dataset)
-        found = batch_size_search.find(recipe, config, dataset, training_columns(recipe, dataset), device)
+        found = batch_size_search.find_batch_size(recipe, config, dataset, training_columns(recipe, dataset), device)
     found = strategy.gather(found)[0]
     size = min(found["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
     writer.write("batch_size", **{**found, "chosen": size})
     if strategy.rank == 0:
-        run.settle(batch_size=size)
+        run.save_settings(batch_size=size)
     return config.model_copy(update={"batch_size": size})
 
 
@@ -99,8 +99,8 @@ class _Loop:
         recipe: Recipe,
         config: TrainConfig,
         strategy: Strategy,
-        writer: Writer,
-        stop: Stop,
+        writer: RecordWriter,
+        stop: StopSignal,
         device: torch.device,
     ) -> None:
         self.run, self.recipe, self.config, self.strategy, self.writer = run, recipe, config, strategy, writer
@@ -120,17 +120,19 @@ class _Loop:
             self.model.compile()
         torch.manual_seed(config.seed * 1_000_003 + strategy.rank + 1)  # dropout differs from rank to rank
         behind = strategy.behind()
-        self.trace = Trace(run.trace_folder / f"rank-{strategy.rank}.trace" if config.trace else None, behind=behind)
+        self.trace = TimelineWriter(
+            run.trace_folder / f"rank-{strategy.rank}.trace" if config.trace else None, behind=behind
+        )
         self.loader.on_wait = lambda begun, ended: self.trace.add(LOAD, begun, ended)
         self.loader.on_read = lambda begun, ended: self.trace.add(READ, begun, ended)
         self.engine = Engine(recipe, self.model, config, strategy, device, self.trace)
         self.steps = self.loader.sampler.steps()
         self.schedule = Schedule(config, config.steps or self.steps * config.epochs, self.steps)
-        self.verdict = Verdict(config, self.schedule)
-        self.saver = checkpoint.Saver(run, config.keep_checkpoints)
-        self.validator: Validator | None = None
+        self.verdict = ValidationTracker(config, self.schedule)
+        self.saver = checkpoint.CheckpointSaver(run, config.keep_checkpoints)
+        self.validator: BackgroundValidator | None = None
         if config.validation == "background" and strategy.rank == 0:
-            self.validator = Validator(recipe, config)
+            self.validator = BackgroundValidator(recipe, config)
         self.pending: list[dict[str, int]] = []
         """Which weights are being validated beside the training."""
         self.step = self.epoch = self.place = self.seen = 0
@@ -170,13 +172,13 @@ class _Loop:
             ConfigError: a metric that settings name is not there.
         """
         few = self.held_out.read(np.arange(min(4, len(self.held_out))))
-        metrics = metric_values(validation.rehearse(self.recipe, self.model, few, self.device))
-        Verdict(self.config, Schedule(self.config, 1, 1)).see(metrics)
+        metrics = metric_values(validation.check_batch(self.recipe, self.model, few, self.device))
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).see(metrics)
 
     def restore(self) -> None:
         """Go on from the newest state that can be read: weights, optimisers, random numbers, place in the data."""
         state, path, damaged = checkpoint.load_state(self.run)
-        checkpoint.check(self.strategy.weights(self.model), state["model"], path)
+        checkpoint.check_same_model(self.strategy.weights(self.model), state["model"], path)
         self.strategy.fill(self.model, state["model"])
         for name, optimizer in self.engine.optimizers.items():
             self.strategy.fill_optimizer(optimizer, state["optimizers"][name])
@@ -238,7 +240,7 @@ class _Loop:
                     return self.place < steps
         return False
 
-    def _due(self, meter: Meter) -> bool:
+    def _due(self, meter: StepStatistics) -> bool:
         """Whether it is time for a record."""
         every = self.config.log_every
         return meter.age > _SILENCE if every is None else self.step % every == 0
@@ -266,7 +268,7 @@ class _Loop:
                 return
             begun = time.perf_counter()
             metrics = self._judged()
-            best = self._seen(Validated(facts, metrics, time.perf_counter() - begun))
+            best = self._seen(ValidationResult(facts, metrics, time.perf_counter() - begun))
             weights = self.strategy.weights(self.model)
             if self.strategy.rank == 0:
                 self._written(wait=True)
@@ -276,7 +278,7 @@ class _Loop:
         rank, ranks = self.strategy.share
         size = -(-self.config.size // self.config.accumulate)  # what fits into memory when learning
         shares = Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False)
-        found = validation.judge_all(
+        found = validation.evaluate_batches(
             self.recipe, self.model, self.held_out, self._beating(shares.epoch(0)), self.device
         )
         return metric_values(self.strategy.add(found))
@@ -287,7 +289,7 @@ class _Loop:
             self.stop.beat()
             yield each
 
-    def _seen(self, done: Validated, **more: Any) -> bool:
+    def _seen(self, done: ValidationResult, **more: Any) -> bool:
         """Write a validation down; whether its weights are the best so far."""
         loading = dict(self.loader.store.facts)
         self.writer.write(
@@ -375,13 +377,15 @@ class _Loop:
             if name in state.get("buffers", {}):
                 buffer.copy_(state["buffers"][name])
 
-    def _fresh_meter(self) -> Meter:
-        return Meter(self.loader, self.strategy)
+    def _fresh_meter(self) -> StepStatistics:
+        return StepStatistics(self.loader, self.strategy)
 
-    def _record(self, meter: Meter) -> None:
+    def _record(self, meter: StepStatistics) -> None:
         bad = meter.first_bad()
         if bad is not None:
-            raise save_portion(self.run, self.strategy.rank, self.loader, bad, self.step - meter.steps + bad.number + 1)
+            raise save_bad_batch(
+                self.run, self.strategy.rank, self.loader, bad, self.step - meter.steps + bad.number + 1
+            )
         losses = meter.losses()
         if losses and not self.stop.lost:
             self.writer.write(

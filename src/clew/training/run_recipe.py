@@ -15,7 +15,7 @@ from clew.runs import Run
 from clew.training.config import TrainConfig
 
 
-def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
+def recipe_of_run(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
     """The recipe (found again, unless it or its model is given or it was trained here) and the settings of a run."""
     if given is None and run.recipe is not None:
         return run.recipe, _training(run.config())
@@ -24,7 +24,7 @@ def recipe_of(run: Run, given: Any = None) -> tuple[Recipe, TrainConfig]:
     return _built(run.config(), given)
 
 
-def recipe_from(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:
+def recipe_from_settings(data: Mapping[str, Any]) -> tuple[Recipe, TrainConfig]:
     """The same from the settings of a run that is elsewhere."""
     if not data.get("recipe"):
         raise RecipeError("the master's recipe was typed in; put it into a file, and start the master with that")

@@ -16,7 +16,7 @@ _GRACE = 60.0
 """Seconds before a batch system's end of the job at which a run stops by itself; a quarter of a short job."""
 
 
-class Stop:
+class StopSignal:
     """Watches for SIGTERM, SIGUSR1, the end of the time granted and, where the work is on lease, what is said there.
 
     Use as a context; signals only in a main thread.
@@ -34,7 +34,7 @@ class Stop:
             ends.append(end - min(_GRACE, (end - now) / 4))
         self._end = min(ends, default=float("inf"))
 
-    def __enter__(self) -> Stop:
+    def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
         return self

@@ -16,7 +16,7 @@ from clew.runs import Run
 _POWERCAP = Path("/sys/class/powercap")
 
 
-class Monitor:
+class SystemMonitor:
     """Writes a `usage` record every `period` seconds while its block runs, and one at the end.
 
     `energy` is in joules since the block began, over the parts of the machine that tell: the package of the processor
@@ -30,7 +30,7 @@ class Monitor:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
 
-    def __enter__(self) -> Monitor:
+    def __enter__(self) -> SystemMonitor:
         self._process.cpu_percent()  # counts from the first call
         self._begun = [meter.joules() for meter in self._meters]
         self._thread.start()
@@ -57,7 +57,7 @@ class Monitor:
         return found
 
 
-def tellers(device: int | None) -> list[str]:
+def energy_sources(device: int | None) -> list[str]:
     """The parts of this machine that tell their energy."""
     found = {"processor (RAPL)": _Package.all(), "device (NVML)": _Device.find(device)}
     return [name for name, meters in found.items() if list(meters)]

@@ -21,37 +21,37 @@ from clew.recipe import Recipe
 from clew.training.engine import as_loss
 
 
-def judge(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
+def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
     """Every tally of a batch of samples: the losses, then the recipe's metrics."""
     outputs, losses = forward(recipe, model, samples, device)
     objects = recipe.reconstruct(samples, outputs)
     return {**losses, **recipe.metrics(samples, outputs, objects)}
 
 
-def judge_all(
+def evaluate_batches(
     recipe: Recipe, model: nn.Module, store: Store, batches: Iterable[NDArray[np.int64]], device: torch.device
 ) -> dict[str, Metric]:
     """The tallies of all these batches of sample numbers together; one that is empty is left out."""
     return metrics.add_metrics(
-        [judge(recipe, model, store.read(numbers), device) for numbers in batches if len(numbers)]
+        [evaluate_batch(recipe, model, store.read(numbers), device) for numbers in batches if len(numbers)]
     )
 
 
-def rehearse(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
-    """`judge` on a few samples, to find out whether everything fits.
+def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
+    """`evaluate_batch` on a few samples, to find out whether everything fits.
 
     Raises:
         RecipeError: the model does not take the batch; says what is in it and where it broke.
     """
     try:
-        return judge(recipe, model, samples, device)
+        return evaluate_batch(recipe, model, samples, device)
     except ClewError:
         raise
     except Exception as error:
-        raise misfit(error, to_batch(samples, recipe.columns)) from error
+        raise mismatch_error(error, to_batch(samples, recipe.columns)) from error
 
 
-def misfit(error: Exception, batch: Batch) -> RecipeError:
+def mismatch_error(error: Exception, batch: Batch) -> RecipeError:
     """What to say where a model does not take a batch."""
     told = f"{type(error).__name__}: {error}".splitlines()[0]
     return RecipeError(f"{_place(error)}: model and data do not fit: {told}; the batch has {batch.describe()}")
@@ -75,13 +75,13 @@ def forward(
     try:
         with torch.no_grad():
             outputs = recipe.forward(model, batch)
-            losses = tallied(recipe, outputs, batch)
+            losses = loss_metric(recipe, outputs, batch)
     finally:
         model.train(was_training)
-    return arrays(named(outputs)), losses
+    return to_arrays(outputs_by_name(outputs)), losses
 
 
-def tallied(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
+def loss_metric(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
     """The loss of a batch, where the recipe has a plain one."""
     if type(recipe).loss is Recipe.loss:
         return {}
@@ -89,11 +89,11 @@ def tallied(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
     return {"loss": Mean(float(total), float(weight))}
 
 
-def named(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+def outputs_by_name(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     """Tensors by name; a network with a single one calls it `output`."""
     return outputs if isinstance(outputs, Mapping) else {"output": outputs}
 
 
-def arrays(outputs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
+def to_arrays(outputs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
     """Outputs as recipes get them: NumPy arrays in single precision."""
     return {name: np.asarray(value.detach().float().cpu().numpy()) for name, value in outputs.items()}

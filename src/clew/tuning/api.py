@@ -15,18 +15,18 @@ from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError
 from clew.jobs.launchers import warm
-from clew.runs.folder import next_name
+from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.tuning import folds, space
 from clew.tuning.config import TuneConfig
-from clew.tuning.coordinator import Coordinator
+from clew.tuning.coordinator import StudyCoordinator
 from clew.tuning.executor import Executor
 from clew.tuning.folder import StudyFolder
-from clew.tuning.function_executor import Inline
-from clew.tuning.job_executor import Jobs
-from clew.tuning.pack_executor import Packed
-from clew.tuning.presence import others
-from clew.tuning.resource_slots import slots
+from clew.tuning.function_executor import FunctionExecutor
+from clew.tuning.heartbeat import active_coordinators
+from clew.tuning.job_executor import JobExecutor
+from clew.tuning.pack_executor import PackExecutor
+from clew.tuning.resource_slots import trial_slots
 from clew.tuning.space import Template
 from clew.tuning.study import Study
 
@@ -58,21 +58,25 @@ def tune(
         RunError: another process is at this study, or too many trials failed one after the other.
         StoppedError: a signal stopped it; calling again goes on.
     """
-    opened = study if isinstance(study, Study) else prepared(template, study)
-    there = others(opened.folder)
+    opened = study if isinstance(study, Study) else open_or_create(template, study)
+    there = active_coordinators(opened.folder)
     if there and not join:
         told = f"{opened.folder.path}: {' and '.join(there)} is at this study"
         raise RunError(f"{told}; wait for it, or help with --join")
     if executor is not None:
         doing = executor(opened)
     elif function is not None:
-        doing = Inline(function)
+        doing = FunctionExecutor(function)
     else:
         assert not isinstance(template, TuneConfig), "a study of runs needs settings to run with"
-        rooms = slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
+        rooms = trial_slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
         warm.prepare_server(template.recipe.location)
-        doing = Packed(opened.folder, template, rooms) if opened.config.packed else Jobs(opened.folder, template, rooms)
-    coordinator = Coordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
+        doing = (
+            PackExecutor(opened.folder, template, rooms)
+            if opened.config.packed
+            else JobExecutor(opened.folder, template, rooms)
+        )
+    coordinator = StudyCoordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
     try:
         with _stoppable(coordinator), pushed(root=opened.folder.trials):
             coordinator.run()
@@ -81,7 +85,7 @@ def tune(
     return opened
 
 
-def prepared(template: Template | TuneConfig, path: str | Path | None = None) -> Study:
+def open_or_create(template: Template | TuneConfig, path: str | Path | None = None) -> Study:
     """A study ready to be asked: made, or opened where it is there.
 
     Raises:
@@ -94,10 +98,10 @@ def prepared(template: Template | TuneConfig, path: str | Path | None = None) ->
         config = template
     else:
         data, name = template.data, Path(template.recipe.location).stem
-        config = checked(template)
-    study = Study.create(path or next_name(STUDIES, name), data, config)
+        config = check_settings(template)
+    study = Study.create(path or next_run_path(STUDIES, name), data, config)
     if not isinstance(template, TuneConfig) and config.folds is not None:
-        folds.make(study.folder.folds, Dataset(template.train.dataset), config.folds, template.prepare)
+        folds.write_folds(study.folder.folds, Dataset(template.train.dataset), config.folds, template.prepare)
     return study
 
 
@@ -118,7 +122,7 @@ def _opened(template: Template | TuneConfig, path: str | Path) -> Study:
     return Study(folder, now)
 
 
-def checked(template: Template) -> TuneConfig:
+def check_settings(template: Template) -> TuneConfig:
     """The settings of a study, after everything about them was checked that can be before the first trial.
 
     Raises:
@@ -129,9 +133,9 @@ def checked(template: Template) -> TuneConfig:
     if template.train.replicas is not None or "train.replicas" in template.tune.space:
         raise ConfigError("a trial trains one model: leave train.replicas out (train.seed can be searched)")
     data = Dataset(template.train.dataset)
-    space.check(template, template.tune, data.manifest.settings)
+    space.check_space(template, template.tune, data.manifest.settings)
     if template.tune.folds is not None:
-        folds.check(data, template.tune.folds, template.prepare)
+        folds.check_folds(data, template.tune.folds, template.prepare)
     return template.tune
 
 
@@ -139,7 +143,7 @@ _EXAMPLE = "tune: {space: {train.optimizer.lr: {log: [1e-5, 1e-1]}}, objective: 
 
 
 @contextlib.contextmanager
-def _stoppable(coordinator: Coordinator) -> Iterator[None]:
+def _stoppable(coordinator: StudyCoordinator) -> Iterator[None]:
     """SIGTERM, SIGUSR1 and Ctrl-C stop everything, ready to be gone on with; a second Ctrl-C leaves at once."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.errors import ConfigError, RunError, StoppedError
-from clew.tuning.executor import End, Executor, Piece, Report
-from clew.tuning.presence import lives, present
-from clew.tuning.study import OUTSIDE, Asked, Study
+from clew.tuning.executor import Executor, TaskEnd, TaskReport, TrialTask
+from clew.tuning.heartbeat import heartbeat, is_alive
+from clew.tuning.study import EXTERNAL, ProposedTrial, Study
 
 _PAUSE = 0.05
 """Seconds between two looks at trials where nothing happens."""
@@ -30,13 +30,13 @@ _LOOK = 2.0
 class _Under:
     """A trial under way: the pieces it has, and how some ended."""
 
-    asked: Asked
-    pieces: list[Piece]
-    ends: dict[int, End] = field(default_factory=dict)
+    asked: ProposedTrial
+    pieces: list[TrialTask]
+    ends: dict[int, TaskEnd] = field(default_factory=dict)
     """By place in `pieces`."""
 
 
-class Coordinator:
+class StudyCoordinator:
     """Hands trials of a study to an executor until as many as were wanted have ended."""
 
     def __init__(self, study: Study, executor: Executor, *, shown: Callable[[], None] | None = None) -> None:
@@ -46,7 +46,7 @@ class Coordinator:
         """Set it (from a signal handler, say) to have everything stop, ready to be gone on with."""
         self._shown = shown or (lambda: None)
         self._under: dict[int, _Under] = {}
-        self._queue: list[Piece] = []
+        self._queue: list[TrialTask] = []
         self._failed, self._halted, self._brief = 0, False, False
         self._others: dict[str, tuple[float, float]] = {}
         self._looked = self._told = 0.0
@@ -60,7 +60,7 @@ class Coordinator:
             ConfigError: the first has shown that all would.
         """
         try:
-            with present(self.study.folder.coordinators / self.me):
+            with heartbeat(self.study.folder.coordinators / self.me):
                 while not self._over():
                     self._look_round()
                     busy = self._hand_out()
@@ -121,20 +121,20 @@ class Coordinator:
             self._begin(asked)
         return asked is not None
 
-    def _begin(self, asked: Asked) -> None:
+    def _begin(self, asked: ProposedTrial) -> None:
         folds = self.study.config.folds
         places = [None] if folds is None else list(range(folds.count))
-        pieces = [Piece(asked.number, asked.values, fold) for fold in places]
+        pieces = [TrialTask(asked.number, asked.values, fold) for fold in places]
         self._under[asked.number] = _Under(asked, pieces)
         self._queue.append(pieces[0])  # the others only if the first is not hopeless
 
-    def _heard(self, event: Report | End) -> None:
+    def _heard(self, event: TaskReport | TaskEnd) -> None:
         trial = self._under.get(event.piece.trial)
         if trial is None:
             return
         if self.study.owner(event.piece.trial) != self.me:
             self._leave(trial)
-        elif isinstance(event, End):
+        elif isinstance(event, TaskEnd):
             self._ended(trial, event)
         elif self._watches and len(trial.pieces) == 1 and self.study.report(event.piece.trial, event.step, event.value):
             self.executor.prune(event.piece, f"pruned: {event.value:.6g} after step {event.step}")
@@ -143,7 +143,7 @@ class Coordinator:
     def _watches(self) -> bool:
         return self.study.config.objectives[0].validated is not None
 
-    def _ended(self, trial: _Under, end: End) -> None:
+    def _ended(self, trial: _Under, end: TaskEnd) -> None:
         if end.state == "stopped":
             self._leave(trial, keep=True)
             return
@@ -157,10 +157,10 @@ class Coordinator:
         elif len(trial.ends) == 1:
             self._queue += trial.pieces[1:]
 
-    def _hopeless(self, trial: _Under, place: int, end: End) -> bool:
+    def _hopeless(self, trial: _Under, place: int, end: TaskEnd) -> bool:
         return self._watches and self.study.report(trial.asked.number, place + 1, end.values[0])
 
-    def _tell(self, trial: _Under, last: End, *, hopeless: bool) -> None:
+    def _tell(self, trial: _Under, last: TaskEnd, *, hopeless: bool) -> None:
         self._leave(trial)
         ends = list(trial.ends.values())
         facts: dict[str, Any] = {
@@ -183,7 +183,7 @@ class Coordinator:
             self.study.tell(number, state="pruned", reason=reason, **facts)
             self._failed = 0
 
-    def _count_failure(self, last: End) -> None:
+    def _count_failure(self, last: TaskEnd) -> None:
         self._failed += 1
         if last.always and not self.study.count()["complete"]:
             self.halt()
@@ -223,6 +223,6 @@ class Coordinator:
 
     def _lives(self, owner: str) -> bool:
         """Whether a coordinator gives signs of life; whoever asks from outside is waited for."""
-        if owner == self.me or owner.startswith(OUTSIDE):
+        if owner == self.me or owner.startswith(EXTERNAL):
             return True
-        return lives(self.study.folder.coordinators / owner, self._others, self.study.config.lease_seconds)
+        return is_alive(self.study.folder.coordinators / owner, self._others, self.study.config.lease_seconds)

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from clew.tuning.folder import name_of
+from clew.tuning.folder import run_name
 
 
 @dataclass(frozen=True)
-class Piece:
+class TrialTask:
     """One run to be done: a trial, or a fold of it."""
 
     trial: int
@@ -25,23 +25,23 @@ class Piece:
     @property
     def name(self) -> str:
         """What its run is called."""
-        return name_of(self.trial, self.fold)
+        return run_name(self.trial, self.fold)
 
 
 @dataclass(frozen=True)
-class Report:
+class TaskReport:
     """The first objective of a piece after a step, counted from 1."""
 
-    piece: Piece
+    piece: TrialTask
     step: int
     value: float
 
 
 @dataclass(frozen=True)
-class End:
+class TaskEnd:
     """How a piece ended; `stopped` can be gone on with, by whoever takes it over."""
 
-    piece: Piece
+    piece: TrialTask
     state: Literal["complete", "pruned", "failed", "stopped"]
     values: tuple[float, ...] = ()
     reason: str = ""
@@ -60,19 +60,19 @@ class Executor(Protocol):
     def room(self) -> int:
         """How many more pieces it would begin now."""
 
-    def start(self, piece: Piece) -> None:
+    def start(self, piece: TrialTask) -> None:
         """Take a piece on. One that was begun before, here or elsewhere, is gone on with. Never waits for it."""
 
-    def poll(self) -> Iterable[Report | End]:
+    def poll(self) -> Iterable[TaskReport | TaskEnd]:
         """What has happened since the last time. Every piece taken on ends once, unless it is dropped."""
 
     def rest(self, seconds: float) -> None:
         """Wait until a piece may have ended, at most so long."""
 
-    def prune(self, piece: Piece, why: str) -> None:
+    def prune(self, piece: TrialTask, why: str) -> None:
         """Stop a piece on all its ranks at the same step; its end comes with a later `poll`."""
 
-    def drop(self, piece: Piece) -> None:
+    def drop(self, piece: TrialTask) -> None:
         """Forget a piece that another took over."""
 
     def stop(self) -> None:

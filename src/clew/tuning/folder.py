@@ -130,6 +130,6 @@ class StudyFolder:
         return validate(TuneConfig, Document(document.data["tune"], places, document.source))
 
 
-def name_of(trial: int, fold: int | None = None) -> str:
+def run_name(trial: int, fold: int | None = None) -> str:
     """What a trial's run is called."""
     return f"trial-{trial:04d}" + ("" if fold is None else f"-fold-{fold}")

@@ -28,7 +28,7 @@ _DEALT = ("train", "val")
 Numbers = NDArray[np.int64]
 
 
-def check(dataset: Dataset, config: FoldsConfig, prepare: PrepareConfig) -> None:
+def check_folds(dataset: Dataset, config: FoldsConfig, prepare: PrepareConfig) -> None:
     """That there are as many folds to be had.
 
     Raises:
@@ -42,7 +42,7 @@ def check(dataset: Dataset, config: FoldsConfig, prepare: PrepareConfig) -> None
         )
 
 
-def make(folder: Path, dataset: Dataset, config: FoldsConfig, prepare: PrepareConfig) -> list[Path]:
+def write_folds(folder: Path, dataset: Dataset, config: FoldsConfig, prepare: PrepareConfig) -> list[Path]:
     """Write the folds' datasets under `folder`, if they are not there, and return where they are."""
     places = [folder / f"fold-{number}" for number in range(config.count)]
     if all((place / "manifest.json").exists() for place in places):

@@ -6,28 +6,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from clew.tuning.executor import End, Piece, Report
+from clew.tuning.executor import TaskEnd, TaskReport, TrialTask
 
 
-class Inline:
+class FunctionExecutor:
     """Calls `function(values)` for one piece after the other. It returns the objective, or a list of them, or yields
     it after every step: then the trial can be pruned between two.
     """
 
     def __init__(self, function: Callable[[Mapping[str, Any]], Any]) -> None:
         self._function = function
-        self._piece: Piece | None = None
+        self._piece: TrialTask | None = None
         self._steps: Iterator[float] | None = None
         self._last, self._done, self._why, self._begun = 0.0, 0, "", (0.0, 0.0)
 
     def room(self) -> int:
         return 1 if self._piece is None else 0
 
-    def start(self, piece: Piece) -> None:
+    def start(self, piece: TrialTask) -> None:
         self._piece, self._steps, self._done, self._why = piece, None, 0, ""
         self._begun = time.perf_counter(), time.process_time()
 
-    def poll(self) -> Iterator[Report | End]:
+    def poll(self) -> Iterator[TaskReport | TaskEnd]:
         piece = self._piece
         if piece is None:
             return
@@ -38,7 +38,7 @@ class Inline:
             yield self._end(piece, "failed", (), f"{type(error).__name__}: {error}")
             return
         if found is None:
-            yield Report(piece, self._done, self._last)
+            yield TaskReport(piece, self._done, self._last)
             return
         self._piece = None
         yield self._end(piece, "pruned" if self._why else "complete", found, self._why)
@@ -46,10 +46,10 @@ class Inline:
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def prune(self, piece: Piece, why: str) -> None:
+    def prune(self, piece: TrialTask, why: str) -> None:
         self._why = why
 
-    def drop(self, piece: Piece) -> None:
+    def drop(self, piece: TrialTask) -> None:
         self._piece = None
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ class Inline:
     def close(self) -> None:
         pass
 
-    def _step(self, piece: Piece) -> tuple[float, ...] | None:
+    def _step(self, piece: TrialTask) -> tuple[float, ...] | None:
         """The values once they are there; None after a step on the way to them."""
         if self._why:
             return (self._last,)
@@ -74,6 +74,6 @@ class Inline:
         self._done += 1
         return None
 
-    def _end(self, piece: Piece, state: Any, values: tuple[float, ...], reason: str) -> End:
+    def _end(self, piece: TrialTask, state: Any, values: tuple[float, ...], reason: str) -> TaskEnd:
         wall, cpu = self._begun
-        return End(piece, state, values, reason, time.perf_counter() - wall, time.process_time() - cpu)
+        return TaskEnd(piece, state, values, reason, time.perf_counter() - wall, time.process_time() - cpu)

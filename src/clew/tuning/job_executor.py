@@ -35,9 +35,9 @@ from clew.jobs.task import TrainTask
 from clew.runs import Run
 from clew.tuning import objectives, space
 from clew.tuning.config import TuneConfig
-from clew.tuning.executor import End, Piece, Report
+from clew.tuning.executor import TaskEnd, TaskReport, TrialTask
 from clew.tuning.folder import StudyFolder
-from clew.tuning.objectives import Validations
+from clew.tuning.objectives import ValidationReader
 from clew.tuning.space import Template
 
 _PRUNED = "pruned"
@@ -47,7 +47,7 @@ _PRUNED = "pruned"
 class _Attempt:
     """One try at a piece."""
 
-    piece: Piece
+    piece: TrialTask
     run: Run
     lease: Lease
     number: int
@@ -63,13 +63,13 @@ class _Attempt:
     stamp: float | None = None
     moment: float = field(default_factory=time.monotonic)
     """When its holder was last seen to be alive, by our clock."""
-    validations: Validations = field(init=False)
+    validations: ValidationReader = field(init=False)
 
     def __post_init__(self) -> None:
-        self.validations = Validations(self.run)
+        self.validations = ValidationReader(self.run)
 
 
-class Jobs:
+class JobExecutor:
     """An executor that starts `clew train` for every piece, as many at a time as there are rooms.
 
     All it knows is in files (`leases/NAME.aN`, `jobs/NAME.aN`, the run), so another process can take over at any time.
@@ -89,7 +89,7 @@ class Jobs:
     def room(self) -> int:
         return len(self._free)
 
-    def start(self, piece: Piece) -> None:
+    def start(self, piece: TrialTask) -> None:
         number = self._newest(piece)
         attempt = self._attempt(piece, number)
         known = self._job_file(attempt)
@@ -105,7 +105,7 @@ class Jobs:
             attempt = self._again(attempt)
         self._active[piece.name] = attempt
 
-    def poll(self) -> Iterator[Report | End]:
+    def poll(self) -> Iterator[TaskReport | TaskEnd]:
         for attempt in list(self._active.values()):
             yield from self._reports(attempt)
             if attempt.piece.name in self._active:
@@ -114,12 +114,12 @@ class Jobs:
                     self._forget(attempt)
                     yield end
 
-    def prune(self, piece: Piece, why: str) -> None:
+    def prune(self, piece: TrialTask, why: str) -> None:
         attempt = self._active.get(piece.name)
         if attempt is not None and attempt.lease.seen() is not None:
             attempt.lease.tell(why)
 
-    def drop(self, piece: Piece) -> None:
+    def drop(self, piece: TrialTask) -> None:
         attempt = self._active.get(piece.name)
         if attempt is not None:
             attempt.lease.revoke()
@@ -138,11 +138,11 @@ class Jobs:
     def rest(self, seconds: float) -> None:
         wait_for_job(seconds)
 
-    def _attempt(self, piece: Piece, number: int) -> _Attempt:
+    def _attempt(self, piece: TrialTask, number: int) -> _Attempt:
         lease = Lease(self._folder.leases / f"{piece.name}.a{number}")
         return _Attempt(piece, self._folder.run(piece.name), lease, number, self._free.pop(0))
 
-    def _newest(self, piece: Piece) -> int:
+    def _newest(self, piece: TrialTask) -> int:
         """The number of the last attempt, counted from 1; 0 where there was none."""
         return max(
             (int(each.name.rpartition(".a")[2]) for each in self._folder.jobs.glob(f"{piece.name}.a*")), default=0
@@ -174,7 +174,7 @@ class Jobs:
         if run.path.exists():
             shutil.rmtree(run.path)  # begun, and nothing kept
         file = self._folder.jobs / f"{attempt.piece.name}.yaml"
-        self._write(file, settings(self._template, self._config, attempt.piece, self._folder))
+        self._write(file, trial_settings(self._template, self._config, attempt.piece, self._folder))
         return TrainTask(recipe=str(file), output=str(run.path), lease=lease)
 
     def _write(self, file: Path, data: Mapping[str, Any]) -> None:
@@ -183,16 +183,16 @@ class Jobs:
     def _of(self, job: LaunchedJob) -> Launcher:
         return self._launcher if self._launcher.name == job.launcher else find_launcher(job.launcher)
 
-    def _reports(self, attempt: _Attempt) -> Iterator[Report]:
+    def _reports(self, attempt: _Attempt) -> Iterator[TaskReport]:
         name = self._config.objectives[0].validated
         if name is None:
             return
         for step, metrics in attempt.validations.new():
             found = metrics.get(name)
             if found is not None and math.isfinite(found):
-                yield Report(attempt.piece, step, found)
+                yield TaskReport(attempt.piece, step, found)
 
-    def _look(self, attempt: _Attempt) -> End | None:
+    def _look(self, attempt: _Attempt) -> TaskEnd | None:
         """How it ended, if it did; one whose processes died, or went silent, is begun again."""
         if attempt.failed:
             return self._end(attempt, "failed", attempt.failed)
@@ -212,7 +212,7 @@ class Jobs:
         ended = attempt.run.config_file.exists() and attempt.run.end() is not None
         return "failed" if ended else "running"
 
-    def _silent(self, attempt: _Attempt) -> End | None:
+    def _silent(self, attempt: _Attempt) -> TaskEnd | None:
         stamp = attempt.lease.seen()
         if stamp != attempt.stamp:
             attempt.stamp, attempt.moment = stamp, time.monotonic()
@@ -220,7 +220,7 @@ class Jobs:
             return None
         return self._retry(attempt, f"no sign of life for {self._config.lease_seconds:g} s")
 
-    def _ended(self, attempt: _Attempt, state: JobState) -> End | None:
+    def _ended(self, attempt: _Attempt, state: JobState) -> TaskEnd | None:
         run = attempt.run
         end = run.end() if run.config_file.exists() else None
         if state == "cancelled":
@@ -241,10 +241,10 @@ class Jobs:
             return self._end(attempt, "stopped") if self._stopping else self._go_on(attempt)
         if end.get("error") == "LostWorkerError" or end["status"] == "interrupted":
             return self._retry(attempt, str(end["message"]))
-        lacks = objectives.missing(str(end["message"]), self._config.objectives)
+        lacks = objectives.missing_metric_message(str(end["message"]), self._config.objectives)
         return self._end(attempt, "failed", lacks or str(end["message"]), always=bool(lacks))
 
-    def _retry(self, attempt: _Attempt, why: str) -> End | None:
+    def _retry(self, attempt: _Attempt, why: str) -> TaskEnd | None:
         attempt.lease.revoke()
         if attempt.job is not None and not attempt.away:
             self._of(attempt.job).kill(attempt.job)
@@ -255,14 +255,14 @@ class Jobs:
             return self._end(attempt, "failed", f"given up after {attempt.deaths} attempts: {why}")
         return self._go_on(attempt)
 
-    def _go_on(self, attempt: _Attempt) -> End | None:
+    def _go_on(self, attempt: _Attempt) -> TaskEnd | None:
         attempt.lease.revoke()
         self._active[attempt.piece.name] = self._again(attempt)
         return None
 
-    def _finished(self, attempt: _Attempt) -> End:
+    def _finished(self, attempt: _Attempt) -> TaskEnd:
         try:
-            values = objectives.value(attempt.run, self._config.objectives)
+            values = objectives.objective_values(attempt.run, self._config.objectives)
         except objectives.MissingMetricError as error:
             return self._end(attempt, "failed", str(error), always=True)
         return self._end(attempt, "complete", values=values)
@@ -275,33 +275,33 @@ class Jobs:
         values: tuple[float, ...] = (),
         *,
         always: bool = False,
-    ) -> End:
-        cost = objectives.Cost(0.0, 0.0)
+    ) -> TaskEnd:
+        cost = objectives.RunCost(0.0, 0.0)
         with contextlib.suppress(ClewError, OSError):
-            cost = objectives.cost(attempt.run)
+            cost = objectives.run_cost(attempt.run)
         if state != "stopped":
             attempt.lease.revoke()
         tries = max(attempt.number, 1)
-        return End(attempt.piece, state, values, reason, cost.seconds, cost.cpu, tries, cost.begun, always)
+        return TaskEnd(attempt.piece, state, values, reason, cost.seconds, cost.cpu, tries, cost.begun, always)
 
     def _forget(self, attempt: _Attempt) -> None:
         self._active.pop(attempt.piece.name, None)
         self._free.append(attempt.slot)
 
 
-def settings(template: Template, config: TuneConfig, piece: Piece, folder: StudyFolder) -> Mapping[str, Any]:
+def trial_settings(template: Template, config: TuneConfig, piece: TrialTask, folder: StudyFolder) -> Mapping[str, Any]:
     """The document of a trial's run: that of the study with the trial's values, without the study.
 
     Raises:
         ConfigError: the values do not go together.
     """
-    fixed = {"train.workers": 1, **common(template.data, config)}  # as many as the launcher starts
+    fixed = {"train.workers": 1, **common_settings(template.data, config)}  # as many as the launcher starts
     if piece.fold is not None:
         fixed["train.dataset"] = str((folder.folds / f"fold-{piece.fold}").absolute())
-    return space.apply(template.changed({**fixed, **piece.values}, piece.name).data, {})
+    return space.trial_document(template.changed({**fixed, **piece.values}, piece.name).data, {})
 
 
-def common(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
+def common_settings(data: Mapping[str, Any], config: TuneConfig) -> dict[str, Any]:
     """What all trials of a study have beside their values, by key; `data` is its document."""
     fixed: dict[str, Any] = {}
     lead = next((each for each in config.objectives if each.validated), None)

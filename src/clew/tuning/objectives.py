@@ -20,7 +20,7 @@ class MissingMetricError(Exception):
 
 
 @dataclass(frozen=True)
-class Cost:
+class RunCost:
     """Of a run, over all attempts: seconds on the clock and on the processors of all its ranks."""
 
     seconds: float
@@ -29,13 +29,13 @@ class Cost:
     """When that was, in seconds since 1970."""
 
 
-def value(run: Run, objectives: Sequence[Objective]) -> tuple[float, ...]:
+def objective_values(run: Run, objectives: Sequence[Objective]) -> tuple[float, ...]:
     """The objectives at the validation that is best by the first of them that is validated.
 
     Raises:
         MissingMetricError: there is none, or it lacks a metric.
     """
-    history = run.history(run.lead)
+    history = run.history(run.main_stream)
     best = _best([each for each in history if each["kind"] == "validation"], objectives)
     return tuple(_value(run, best, each) for each in objectives)
 
@@ -57,12 +57,12 @@ def _value(run: Run, best: Record, objective: Objective) -> float:
         return math.nan if found is None else float(found)
     name = objective.metric.partition("/")[2]
     if name in ("seconds", "cpu_seconds"):
-        spent = cost(run)
+        spent = run_cost(run)
         return spent.seconds if name == "seconds" else spent.cpu
     return float(getattr(summarize(run), name))
 
 
-def missing(told: str, objectives: Sequence[Objective]) -> str:
+def missing_metric_message(told: str, objectives: Sequence[Objective]) -> str:
     """What a study says where a run's last words are that it has no such metric; '' where they are others."""
     found = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", told)
     lead = next((each for each in objectives if found is not None and each.validated == found[1]), None)
@@ -75,24 +75,24 @@ def _missing(objective: Objective, known: Sequence[str]) -> str:
     return f"tune.objective '{objective.metric}' is no metric of these trainings{told}"
 
 
-def cost(run: Run) -> Cost:
+def run_cost(run: Run) -> RunCost:
     """What it took so far. An attempt that was killed counts on the clock up to its last record."""
     seconds = cpu = first = 0.0
     for stream in run.streams():
         begun = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
-                seconds += last - begun if stream == run.lead and begun is not None and last is not None else 0.0
+                seconds += last - begun if stream == run.main_stream and begun is not None and last is not None else 0.0
                 begun = record["time"]
                 first = first or begun
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
-        if stream == run.lead and begun is not None and last is not None:
+        if stream == run.main_stream and begun is not None and last is not None:
             seconds += last - begun
-    return Cost(seconds, cpu, first)
+    return RunCost(seconds, cpu, first)
 
 
-class Validations:
+class ValidationReader:
     """The validations of a run, as they come in."""
 
     def __init__(self, run: Run) -> None:

@@ -28,7 +28,7 @@ _NEEDS = {"cmaes": ("cmaes",), "gp": ("scipy", "torch"), "qmc": ("scipy",), "wil
 """Packages that Optuna loads for some."""
 
 
-def storage(where: str, folder: Path) -> BaseStorage:
+def create_storage(where: str, folder: Path) -> BaseStorage:
     """Where trials are kept: `journal`, `sqlite`, `memory` or a URL.
 
     Raises:
@@ -86,7 +86,7 @@ def _mend(path: Path, lock: FileLock) -> None:
         file.truncate(size)
 
 
-def sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.BaseSampler:
+def create_sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.BaseSampler:
     """Who proposes values. One that begins `after` so many trials of another must not propose the same again.
 
     Raises:
@@ -117,7 +117,7 @@ def sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.BaseSample
             case "nsga2":
                 return kinds.NSGAIISampler(seed=seed, population_size=chosen.population or 50)
             case "grid":
-                return _Grid(space.grid(config.space), seed=seed)
+                return _Grid(space.grid_values(config.space), seed=seed)
             case "qmc":
                 return kinds.QMCSampler(
                     seed=seed, scramble=True, warn_asynchronous_seeding=False, warn_independent_sampling=False
@@ -132,7 +132,7 @@ class _Grid(optuna.samplers.GridSampler):
         pass
 
 
-def pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner:
+def create_pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner:
     """Who stops trials; `steps` is how many a whole one has."""
     _check(config.name, "tune.pruner")
     kinds = optuna.pruners

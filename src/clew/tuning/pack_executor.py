@@ -11,9 +11,9 @@ from clew.core.files import write_text
 from clew.jobs.launchers.batching import PackLauncher
 from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher
 from clew.jobs.task import TrainTask
-from clew.tuning.executor import End, Report
+from clew.tuning.executor import TaskEnd, TaskReport
 from clew.tuning.folder import StudyFolder
-from clew.tuning.job_executor import Jobs
+from clew.tuning.job_executor import JobExecutor
 from clew.tuning.space import Template
 
 _ON_PROCESSOR, _ON_DEVICE = 16, 256
@@ -25,9 +25,9 @@ _VARY = (
 """Settings of train that may differ within a pack."""
 
 
-class Packed(Jobs):
-    """As `Jobs`, but pieces are gathered and begun together, a pack a room. A room takes new ones when the last model
-    of its pack has ended: a pack gets smaller as trials are pruned, and so faster."""
+class PackExecutor(JobExecutor):
+    """As `JobExecutor`, but pieces are gathered and begun together, a pack a room. A room takes new ones when the last
+    model of its pack has ended: a pack gets smaller as trials are pruned, and so faster."""
 
     def __init__(
         self, folder: StudyFolder, template: Template, rooms: Sequence[Slot], launcher: Launcher | None = None
@@ -43,7 +43,7 @@ class Packed(Jobs):
         idle = len(self._packs.slots) - len(self._busy())
         return max(0, min(len(self._free), self._size * idle - len(self._packs.collected)))
 
-    def poll(self) -> Iterator[Report | End]:
+    def poll(self) -> Iterator[TaskReport | TaskEnd]:
         if self._packs.collected:
             self._packs.start_packs(self._busy())
         yield from super().poll()

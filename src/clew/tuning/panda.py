@@ -187,23 +187,23 @@ def _candidates(segment: _Segment, seed: int | None) -> Iterator[dict[str, Any]]
         for values in itertools.product(*(segment.space[name].choice or () for name in names)):
             yield dict(zip(names, values, strict=True))
     config = TuneConfig(space=segment.space, sampler={"name": "tpe", "seed": seed})
-    study = optuna.create_study(sampler=optuna_setup.sampler(config))
+    study = optuna.create_study(sampler=optuna_setup.create_sampler(config))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for point, loss in segment.known:
             _add(study, segment.space, point, loss)
     for _ in range(_TRIES):
-        yield space.suggest(study.ask(), segment.space)
+        yield space.suggest_values(study.ask(), segment.space)
     wild = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=random.Random(seed).randrange(1 << 30)))
     for _ in range(_TRIES):
-        yield space.suggest(wild.ask(), segment.space)
+        yield space.suggest_values(wild.ask(), segment.space)
 
 
 def _add(study: optuna.Study, known: space.Space, point: Mapping[str, Any], loss: float | None) -> None:
     """Let the sampler know of a point; one that lies outside of the space tells it nothing."""
     probe = optuna.trial.FixedTrial({name: known[name].label(value) for name, value in point.items() if name in known})
     try:
-        space.suggest(probe, known)
+        space.suggest_values(probe, known)
     except ValueError:
         return
     state = TrialState.RUNNING if loss is None else TrialState.COMPLETE
@@ -245,7 +245,7 @@ def trained(template: Template, files: Sequence[str], *, folder: Path) -> Run:
     """
     _, facts = _judged(template, {}, files, folder, {})
     run = Run(folder / "run")
-    found: dict[str, Any] = next(run.records_back(kinds=("validation",)), {"metrics": {}})
+    found: dict[str, Any] = next(run.reversed_records(kinds=("validation",)), {"metrics": {}})
     told = {
         "figures": facts,
         "metrics": found["metrics"],
@@ -290,10 +290,10 @@ def _judged(
         raise RunError(f"{run.path} was trained at another point ({other}); remove it, or work in another folder")
     elif run.state != "finished":
         resume(run, begun=begun)
-    value = objectives.value(run, [goal])[0]
+    value = objectives.objective_values(run, [goal])[0]
     _pack(run, folder / "metrics.tgz")
     sign = 1 if goal.direction == "minimize" else -1
-    spent = objectives.cost(run)
+    spent = objectives.run_cost(run)
     return sign * value, {goal.metric: value, "seconds": spent.seconds, "cpu_seconds": spent.cpu, "settings": values}
 
 

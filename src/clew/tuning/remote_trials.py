@@ -8,7 +8,7 @@ import optuna
 
 from clew.tuning import space
 from clew.tuning.config import TuneConfig
-from clew.tuning.study import Outcome, best_of, importances_of
+from clew.tuning.study import TrialSummary, best_of, importances_of
 
 _FEW = 4
 """Complete trials below which nothing can be said of parameters."""
@@ -19,9 +19,9 @@ class Elsewhere:
     """A study as outcomes alone; see `clew.tuning.report.Seen`."""
 
     config: TuneConfig
-    outcomes: list[Outcome]
+    outcomes: list[TrialSummary]
 
-    def best(self) -> list[Outcome]:
+    def best(self) -> list[TrialSummary]:
         """The best trial, or the Pareto front."""
         return best_of(self.config, self.outcomes)
 
@@ -36,6 +36,6 @@ class Elsewhere:
             labels = {key: self.config.space[key].label(value) for key, value in each.settings.items()}
             study.enqueue_trial(labels)
             trial = study.ask()
-            space.suggest(trial, self.config.space)
+            space.suggest_values(trial, self.config.space)
             study.tell(trial, list(each.values))
         return importances_of(study)

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from clew.core.config import to_yaml
 from clew.figure import COLOURS, Figure, figure, line, points
-from clew.runs.html_page import Page, table
+from clew.runs.html_page import HtmlPage, table
 from clew.tuning.config import Parameter, TuneConfig
-from clew.tuning.costs import Costs, costs
-from clew.tuning.study import Outcome, Study
+from clew.tuning.study import Study, TrialSummary
+from clew.tuning.study_cost import StudyCost, study_cost
 
 SHADES = ((0.0, "#0072b2"), (0.5, "#b4aa98"), (1.0, "#d55e00"))
 _LOOKS = {"complete": "#0072b2", "pruned": "#e69f00", "failed": "#7f7f7f", "running": "#009e73", "waiting": "#7f7f7f"}
@@ -31,7 +31,7 @@ class Seen(Protocol):
     def config(self) -> TuneConfig:
         """What is searched, and for what."""
 
-    def best(self) -> list[Outcome]:
+    def best(self) -> list[TrialSummary]:
         """The best trial, or the Pareto front."""
 
     def importances(self) -> dict[str, float]:
@@ -40,9 +40,9 @@ class Seen(Protocol):
 
 def write_report(study: Study) -> Path:
     """Write the page and return where it is."""
-    found, spent = study.outcomes(), costs(study)
+    found, spent = study.outcomes(), study_cost(study)
     drawn = figures(study, found)
-    page = Page(study.folder.path.resolve().name)
+    page = HtmlPage(study.folder.path.resolve().name)
     state = "running" if any(each.state == "running" for each in found) else "finished"
     page.header(state, _facts(study, found, spent), _notes(found))
     page.add(_cards(study, spent))
@@ -57,7 +57,7 @@ def write_report(study: Study) -> Path:
     return page.write(study.folder.report_file)
 
 
-def figures(study: Seen, found: Sequence[Outcome]) -> dict[str, list[Figure]]:
+def figures(study: Seen, found: Sequence[TrialSummary]) -> dict[str, list[Figure]]:
     """`search`, `parameters` (each alone), `training` and `cost`."""
     done = [each for each in found if each.state == "complete"]
     cut = [each for each in found if each.state == "pruned" and each.reports]
@@ -69,7 +69,7 @@ def figures(study: Seen, found: Sequence[Outcome]) -> dict[str, list[Figure]]:
     }
 
 
-def _facts(study: Study, found: Sequence[Outcome], spent: Costs) -> list[str]:
+def _facts(study: Study, found: Sequence[TrialSummary], spent: StudyCost) -> list[str]:
     counts = [f"{number} {state}" for state, number in study.count().items() if number]
     return [
         *(f"<b>{escape(goal.metric)}</b> {goal.direction}d" for goal in study.config.objectives),
@@ -80,13 +80,13 @@ def _facts(study: Study, found: Sequence[Outcome], spent: Costs) -> list[str]:
     ]
 
 
-def _notes(found: Sequence[Outcome]) -> Iterator[str]:
+def _notes(found: Sequence[TrialSummary]) -> Iterator[str]:
     if any(each.state == "running" for each in found):
         now = datetime.datetime.now().strftime("%Y-%m-%d %H:%M:%S")
         yield f"Still going on: this is how it stood at {now}. <code>clew tune show --html</code> makes the page anew."
 
 
-def _cards(study: Study, spent: Costs) -> str:
+def _cards(study: Study, spent: StudyCost) -> str:
     best = study.best()
     cards = []
     if len(best) == 1:
@@ -117,7 +117,7 @@ def _best(study: Study) -> str:
     return table(head, [_row(study, each) for each in best])
 
 
-def _row(study: Study, each: Outcome) -> tuple[str, ...]:
+def _row(study: Study, each: TrialSummary) -> tuple[str, ...]:
     goals = len(study.config.objectives)
     values = [f"{value:.6g}" for value in each.values] or [""] * goals
     return (str(each.number), *values, *(_text(each.settings.get(key)) for key in study.config.space))
@@ -134,7 +134,7 @@ def _short(key: str) -> str:
     return f"<small>{escape(section)}</small><br>{escape(last)}" if section else escape(last)
 
 
-def _history(study: Seen, found: Sequence[Outcome]) -> Iterator[Figure]:
+def _history(study: Seen, found: Sequence[TrialSummary]) -> Iterator[Figure]:
     goal = study.config.objectives[0]
     done = [each for each in found if each.values]
     if not done:
@@ -157,7 +157,7 @@ def _history(study: Seen, found: Sequence[Outcome]) -> Iterator[Figure]:
     yield figure(traces, title="History", x="trial", y=goal.metric, yaxis=_scale(values))
 
 
-def _last(each: Outcome) -> float:
+def _last(each: TrialSummary) -> float:
     return each.reports[max(each.reports)]
 
 
@@ -168,7 +168,7 @@ def _scale(values: Sequence[float]) -> dict[str, Any]:
     return {"type": "log"} if wide else {}
 
 
-def _front(study: Seen, done: Sequence[Outcome]) -> Iterator[Figure]:
+def _front(study: Seen, done: Sequence[TrialSummary]) -> Iterator[Figure]:
     goals = study.config.objectives
     if len(goals) < 2 or not done:
         return
@@ -205,7 +205,7 @@ def _importances(study: Seen) -> Iterator[Figure]:
     yield figure([bars], title="Importance of parameters", x="share of the difference explained", **layout)
 
 
-def _parallel(study: Seen, done: Sequence[Outcome]) -> Iterator[Figure]:
+def _parallel(study: Seen, done: Sequence[TrialSummary]) -> Iterator[Figure]:
     """Every complete trial as a line through its settings to its objective."""
     if len(done) < 2:
         return
@@ -226,7 +226,7 @@ def _parallel(study: Seen, done: Sequence[Outcome]) -> Iterator[Figure]:
     yield drawn
 
 
-def dimension(study: Seen, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
+def dimension(study: Seen, key: str, done: Sequence[TrialSummary]) -> dict[str, Any]:
     """A parameter as an axis of parallel coordinates: its values in these trials, its range and its ticks."""
     parameter, label = study.config.space[key], key.rpartition(".")[2]
     given = [each.settings.get(key) for each in done]
@@ -254,7 +254,7 @@ def dimension(study: Seen, key: str, done: Sequence[Outcome]) -> dict[str, Any]:
     return {"label": label, "values": values, "range": [low, high], "tickvals": at, "ticktext": told}
 
 
-def _slices(study: Seen, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Iterator[Figure]:
+def _slices(study: Seen, done: Sequence[TrialSummary], cut: Sequence[TrialSummary]) -> Iterator[Figure]:
     """The objective against each parameter; of those that were pruned as it was at their end."""
     goal = study.config.objectives[0]
     for key, parameter in study.config.space.items():
@@ -278,7 +278,7 @@ def _slices(study: Seen, done: Sequence[Outcome], cut: Sequence[Outcome]) -> Ite
 
 
 def _slice(
-    key: str, parameter: Parameter, some: Sequence[Outcome], y: list[float], marker: dict[str, Any], name: str
+    key: str, parameter: Parameter, some: Sequence[TrialSummary], y: list[float], marker: dict[str, Any], name: str
 ) -> dict[str, Any]:
     x = [each.settings[key] for each in some]
     shown = [str(each) for each in x] if parameter.choice is not None else x
@@ -307,7 +307,7 @@ def _one_two_five(low: float, high: float) -> list[float]:
     return [each for each in found if low <= each <= high]
 
 
-def _curves(study: Seen, found: Sequence[Outcome]) -> list[Figure]:
+def _curves(study: Seen, found: Sequence[TrialSummary]) -> list[Figure]:
     """The objective over steps, of every trial that reported."""
     told = [each for each in found if each.reports]
     goal, best = study.config.objectives[0], {each.number for each in study.best()}
@@ -333,7 +333,7 @@ def _curves(study: Seen, found: Sequence[Outcome]) -> list[Figure]:
     return [figure(traces, title="All trials", x=x, y=goal.metric, xaxis=whole, yaxis=scale, showlegend=True)]
 
 
-def _costs(found: Sequence[Outcome]) -> list[Figure]:
+def _costs(found: Sequence[TrialSummary]) -> list[Figure]:
     told = [each for each in found if each.seconds]
     if not told:
         return []
@@ -362,7 +362,7 @@ def _costs(found: Sequence[Outcome]) -> list[Figure]:
     ]
 
 
-def _table(study: Study, found: Sequence[Outcome]) -> str:
+def _table(study: Study, found: Sequence[TrialSummary]) -> str:
     goals = (escape(goal.metric) for goal in study.config.objectives)
     head = ("trial", "", *goals, *map(_short, study.config.space), "seconds", "tries", "")
     rows = []

@@ -10,7 +10,7 @@ from clew.jobs.launchers.launcher import Slot, core_share
 from clew.runs.environment import allowed_cores
 
 
-def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> list[Slot]:
+def trial_slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> list[Slot]:
     """A room for each trial that runs at a time, with cores, and devices where there are any, for each of its ranks.
 
     `parallel` None: as many as fit.
@@ -18,7 +18,7 @@ def slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> l
     Raises:
         ConfigError: more is asked for than there is.
     """
-    cores, devices = cores_here(), devices_here()
+    cores, devices = available_cores(), device_count()
     fit = min(len(cores) // ranks, devices // ranks if devices else len(cores))
     wanted = parallel or max(fit, 1)
     if wanted > max(fit, int(oversubscribe)) and not oversubscribe:
@@ -35,14 +35,14 @@ def _dealt(devices: int, place: int, slots: int, ranks: int) -> tuple[int, ...] 
     return tuple((place * each + number) % devices for number in range(each))
 
 
-def cores_here() -> list[int]:
+def available_cores() -> list[int]:
     """The numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(allowed_cores()))
 
 
-def devices_here() -> int:
+def device_count() -> int:
     """How many accelerators there are; torch, which takes long to load, is only asked where there may be some."""
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
         return 0

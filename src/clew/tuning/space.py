@@ -43,7 +43,7 @@ class Template(Protocol):
         """The same with other values at dotted keys; raises ConfigError where they do not fit."""
 
 
-def ordered(space: Space) -> list[str]:
+def dependency_order(space: Space) -> list[str]:
     """The keys, each behind those it depends on.
 
     Raises:
@@ -59,10 +59,10 @@ def ordered(space: Space) -> list[str]:
     return found
 
 
-def suggest(trial: Any, space: Space) -> dict[str, Any]:
+def suggest_values(trial: Any, space: Space) -> dict[str, Any]:
     """A value for every parameter whose conditions hold, from a trial of Optuna's: values it has already stay."""
     values: dict[str, Any] = {}
-    for key in ordered(space):
+    for key in dependency_order(space):
         if space[key].holds(values):
             values[key] = _suggested(trial, key, space[key])
     return values
@@ -80,12 +80,12 @@ def _suggested(trial: Any, key: str, parameter: Parameter) -> Any:
     return trial.suggest_float(key, float(low), float(high), step=step, log=log)
 
 
-def values_of(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
+def settings_from_params(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
     """What Optuna kept of a trial, as settings."""
     return {key: space[key].value(params[key]) for key in space if key in params}
 
 
-def grid(space: Space) -> dict[str, list[Any]]:
+def grid_values(space: Space) -> dict[str, list[Any]]:
     """All values of every parameter, as Optuna keeps them."""
     found: dict[str, list[Any]] = {}
     for key, parameter in space.items():
@@ -100,7 +100,7 @@ def grid(space: Space) -> dict[str, list[Any]]:
     return found
 
 
-def check(template: Template, config: TuneConfig, prepared: Mapping[str, Any]) -> None:
+def check_space(template: Template, config: TuneConfig, prepared: Mapping[str, Any]) -> None:
     """Try every end of every range and every choice on the settings, before the first trial.
 
     `prepared` are the settings that the dataset depends on: they cannot be searched without preparing anew.
@@ -112,7 +112,7 @@ def check(template: Template, config: TuneConfig, prepared: Mapping[str, Any]) -
         raise ConfigError(
             "tune.space is empty; say what is searched: tune: {space: {train.optimizer.lr: {log: [...]}}}"
         )
-    ordered(config.space)
+    dependency_order(config.space)
     for key, parameter in config.space.items():
         section = key.partition(".")[0]
         if section in _FIXED:
@@ -154,7 +154,7 @@ def _samples(parameter: Parameter) -> Iterator[Any]:
         yield float(bounds[0]) + float(step if step is not None else (bounds[1] - bounds[0]) / 2.718281828)
 
 
-def apply(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def trial_document(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """A document with the values of a trial, and without its study."""
     from clew.core.config import Document, replaced
 

@@ -26,7 +26,7 @@ from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
 from clew.tuning import optuna_setup, space
 from clew.tuning.config import TuneConfig
-from clew.tuning.folder import StudyFolder, name_of
+from clew.tuning.folder import StudyFolder, run_name
 
 State = Literal["waiting", "running", "complete", "pruned", "failed"]
 ENDS = ("complete", "pruned", "failed")
@@ -37,14 +37,14 @@ _STATES: dict[TrialState, State] = {
     TrialState.PRUNED: "pruned",
     TrialState.FAIL: "failed",
 }
-OUTSIDE = "outside"
+EXTERNAL = "outside"
 """How the names of owners begin who are no coordinators."""
 _FACTS = "clew"
 """The one attribute of a trial that is ours."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProposedTrial:
     """A trial to be done."""
 
     number: int
@@ -53,7 +53,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialSummary:
     """A trial as it stands."""
 
     number: int
@@ -77,7 +77,7 @@ class Outcome:
     @property
     def name(self) -> str:
         """What its run is called."""
-        return name_of(self.number)
+        return run_name(self.number)
 
 
 class Study:
@@ -88,14 +88,14 @@ class Study:
 
     def __init__(self, folder: StudyFolder, config: TuneConfig) -> None:
         self.folder, self.config = folder, config
-        self._storage = optuna.storages.get_storage(optuna_setup.storage(config.storage, folder.path))
+        self._storage = optuna.storages.get_storage(optuna_setup.create_storage(config.storage, folder.path))
         train = folder.document().data.get("train", {})
         steps = config.folds.count if config.folds else int(train.get("epochs", 1))
         self._optuna = optuna.create_study(
             study_name=folder.name,
             storage=self._storage,
-            sampler=optuna_setup.sampler(config),
-            pruner=optuna_setup.pruner(config.pruner, steps),
+            sampler=optuna_setup.create_sampler(config),
+            pruner=optuna_setup.create_pruner(config.pruner, steps),
             directions=[each.direction for each in config.objectives],
             load_if_exists=True,
         )
@@ -111,7 +111,7 @@ class Study:
             RunError: the folder is taken.
             ConfigError: sampler, pruner or storage cannot be had.
         """
-        optuna_setup.sampler(config), optuna_setup.pruner(config.pruner, 1)
+        optuna_setup.create_sampler(config), optuna_setup.create_pruner(config.pruner, 1)
         folder = StudyFolder.create(Path(path), data)
         try:
             return cls(folder, config)
@@ -132,9 +132,9 @@ class Study:
         """How many trials there will be."""
         if self.config.sampler.name != "grid":
             return self.config.trials
-        return min(self.config.trials, math.prod(len(each) for each in space.grid(self.config.space).values()))
+        return min(self.config.trials, math.prod(len(each) for each in space.grid_values(self.config.space).values()))
 
-    def ask(self, owner: str, *, within: float | None = None) -> Asked | None:
+    def ask(self, owner: str, *, within: float | None = None) -> ProposedTrial | None:
         """The next trial, or None when all that were wanted have been asked for.
 
         `owner` is whose it is now (see `take_over`). With `within`, in seconds, it goes to the next who asks that way
@@ -149,14 +149,14 @@ class Study:
             if there >= self.wanted:
                 return None
             if there and not self._asked:
-                self._optuna.sampler = optuna_setup.sampler(self.config, after=there)
+                self._optuna.sampler = optuna_setup.create_sampler(self.config, after=there)
             self._asked = True
             trial = self._optuna.ask()
-            values = space.suggest(trial, self.config.space)
+            values = space.suggest_values(trial, self.config.space)
             self._write(trial.number, owner, within)
-            return Asked(trial.number, values)
+            return ProposedTrial(trial.number, values)
 
-    def take_over(self, owner: str, alive: Callable[[str], bool]) -> list[Asked]:
+    def take_over(self, owner: str, alive: Callable[[str], bool]) -> list[ProposedTrial]:
         """Trials that run and whose owner is not alive, or was killed before it wrote its name down: ours from now."""
         with self._lock.held():
             owners = {number: record["owner"] for number, record in self._handed()}
@@ -172,7 +172,7 @@ class Study:
 
     def all_outside(self) -> bool:
         """Whether every trial that runs was asked for from outside."""
-        return all(record["owner"].startswith(OUTSIDE) for _, record in self._handed())
+        return all(record["owner"].startswith(EXTERNAL) for _, record in self._handed())
 
     def report(self, number: int, step: int, value: float) -> bool:
         """A first look at the first objective after a step (counted from 1); whether the trial should be pruned.
@@ -205,7 +205,7 @@ class Study:
     ) -> bool:
         """How a trial ended; False if that was told before, and nothing changed.
 
-        Values that are not finite make it a failed one. `facts` are those of `Outcome`, as
+        Values that are not finite make it a failed one. `facts` are those of `TrialSummary`, as
         seconds, cpu, spread, attempts and begun.
 
         Raises:
@@ -237,11 +237,11 @@ class Study:
         if self.owner(number) != lease:
             raise RunError(f"trial {number}: the lease {lease} is gone; another has it, or it has ended")
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[TrialSummary]:
         """Every trial, in order of number."""
         return [self._outcome(each) for each in self._frozen()]
 
-    def outcome(self, number: int) -> Outcome:
+    def outcome(self, number: int) -> TrialSummary:
         """One trial.
 
         Raises:
@@ -257,7 +257,7 @@ class Study:
         found["waiting"] = max(self.wanted - sum(found.values()), 0)
         return found
 
-    def best(self) -> list[Outcome]:
+    def best(self) -> list[TrialSummary]:
         """The best trial, or the Pareto front where there are several objectives; none before one is complete."""
         return best_of(self.config, self.outcomes())
 
@@ -268,13 +268,13 @@ class Study:
             return {}
         return importances_of(self._optuna)
 
-    def _outcome(self, trial: FrozenTrial) -> Outcome:
+    def _outcome(self, trial: FrozenTrial) -> TrialSummary:
         facts = trial.user_attrs.get(_FACTS, {})
         begun = trial.datetime_start.timestamp() if trial.datetime_start else 0.0
-        return Outcome(
+        return TrialSummary(
             number=trial.number,
             state=_STATES[trial.state],
-            settings=space.values_of(trial.params, self.config.space),
+            settings=space.settings_from_params(trial.params, self.config.space),
             values=tuple(trial.values) if trial.state == TrialState.COMPLETE and trial.values else (),
             reports=dict(trial.intermediate_values),
             **{"begun": begun, **facts, "spread": tuple(facts.get("spread", ()))},
@@ -295,13 +295,15 @@ class Study:
             raise RunError(f"trial {number} has ended: {_STATES[trial.state]}")
         return trial
 
-    def _hand_out(self, number: int, owner: str, within: float | None) -> Asked:
+    def _hand_out(self, number: int, owner: str, within: float | None) -> ProposedTrial:
         """Give a trial to another. Parameters that its first owner did not live to ask for are asked for now."""
         trial = self._trial(number)
         self._write(number, owner, within)
         if any(key not in trial.params for key in self.config.space):
-            return Asked(number, space.suggest(optuna.trial.Trial(self._optuna, trial._trial_id), self.config.space))
-        return Asked(number, space.values_of(trial.params, self.config.space))
+            return ProposedTrial(
+                number, space.suggest_values(optuna.trial.Trial(self._optuna, trial._trial_id), self.config.space)
+            )
+        return ProposedTrial(number, space.settings_from_params(trial.params, self.config.space))
 
     def _record(self, number: int) -> Path:
         return self.folder.handed / f"{number}.json"
@@ -315,7 +317,7 @@ class Study:
             yield int(path.stem), json.loads(path.read_text())
 
 
-def best_of(config: TuneConfig, outcomes: Sequence[Outcome]) -> list[Outcome]:
+def best_of(config: TuneConfig, outcomes: Sequence[TrialSummary]) -> list[TrialSummary]:
     """The best of these, or their Pareto front."""
     done = [each for each in outcomes if each.state == "complete"]
     signs = [1 if each.direction == "minimize" else -1 for each in config.objectives]

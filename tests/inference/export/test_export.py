@@ -19,7 +19,7 @@ import torch
 import clew
 from clew import Dataset, Ragged, Run, Table
 from clew.errors import ConfigError, RecipeError
-from clew.inference.exported_model import facts_of
+from clew.inference.exported_model import read_facts
 from clew.models import keras
 from tests.cli import clew as command
 from tests.cli import done
@@ -222,7 +222,7 @@ def test_names_and_facts_are_in_the_file(scaled: Run, keras_run: Run, tmp_path: 
         assert (facts["run"], facts["clew_version"], facts["outputs"]) == ("cnn", clew.__version__, ["output"])
         assert facts["dataset_key"] == Dataset(dataset_of(keras_run)).manifest.key
         assert len(facts["config_hash"]) == 64 and facts["inputs"][0]["name"] == "features"
-    assert facts_of(made["torch"].path).weights == "best"
+    assert read_facts(made["torch"].path).weights == "best"
 
 
 def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:

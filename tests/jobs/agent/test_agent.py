@@ -208,7 +208,7 @@ def test_a_killed_supervisor_is_noticed(somebody: Somebody, hands: Hands) -> Non
     name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/supervisor")).read_text()
     psutil.Process(int(name.partition(":")[0])).kill()
     ended = ada.jobs.wait(job.id, seconds=60)
-    assert (ended.state, ended.reason) == ("lost", "its keeper was killed")
+    assert (ended.state, ended.reason) == ("lost", "its supervisor was killed")
 
 
 def test_two_agents_race_and_every_job_is_done_once(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:

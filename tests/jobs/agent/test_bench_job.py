@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from clew import Client
-from clew.bench import hepscore
+from clew.bench.workload import hepscore
 from tests.jobs.agent.conftest import Hands
 from tests.jobs.agent.test_jobs import command
 
@@ -28,7 +28,7 @@ def test_a_benchmark_is_submitted_and_its_figures_are_kept(
     assert "events/s" in told.stdout and ": done" in told.stdout
     found = {row["name"]: row for row in ada._link.call("GET", "/benchmarks")["items"]}
     assert found.keys() == {"speed small_summary", "speed report"}
-    summary = hepscore.Summary.model_validate(found["speed small_summary"]["document"])
+    summary = hepscore.WorkloadSummary.model_validate(found["speed small_summary"]["document"])
     assert summary.report.log == "ok" and summary.report.wl_scores["training"] > 0
     failed = command(ada, "submit", words + " --set train.best.metric=nothing", "--kind", "bench", "--wait")
     assert (

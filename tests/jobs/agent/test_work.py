@@ -23,7 +23,7 @@ from clew.jobs.launchers.launcher import LaunchedJob
 from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.supervisor import ProcessSpec
 from clew.jobs.task import ProgramTask, Task
-from clew.tuning.resource_slots import cores_here
+from clew.tuning.resource_slots import available_cores
 
 SLOTS = Slots(cpus=2, gpus=2, memory=1 << 34)
 
@@ -282,7 +282,7 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
 
 
 def test_rooms_do_not_overlap() -> None:
-    needs, cores = Resources(cpus=1, gpus=1), cores_here()
+    needs, cores = Resources(cpus=1, gpus=1), available_cores()
     slots = Slots(cpus=len(cores), gpus=2)
     first = free_slot(needs, slots, [])
     second = free_slot(needs, slots, [first])

@@ -104,7 +104,7 @@ def test_the_public_jetclass_file_is_read_by_the_shipped_settings(tmp_path: Path
     path = real("sophon/JetClassII_example.parquet")
     from clew.cli.start import recipe_template
 
-    recipe: Any = load_settings(str(recipe_template.write("mine", "jets/jetclass", tmp_path)[0])).recipe
+    recipe: Any = load_settings(str(recipe_template.write_recipe("mine", "jets/jetclass", tmp_path)[0])).recipe
     events = recipe.read(str(path))[0]
     assert "genpart_px" not in events
     for step in recipe.transforms():

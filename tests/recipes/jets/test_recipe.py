@@ -116,9 +116,9 @@ def test_inputs_of_jets_and_of_constituents_do_not_mix() -> None:
         load_settings("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
 
 
-@pytest.mark.parametrize("name", sorted(recipe_template.settings()))
+@pytest.mark.parametrize("name", sorted(recipe_template.settings_files()))
 def test_shipped_settings_are_valid(name: str, tmp_path: Path) -> None:
-    path = recipe_template.write("mine", name, tmp_path)[0]
+    path = recipe_template.write_recipe("mine", name, tmp_path)[0]
     assert path.name == "mine.yaml" and "@" not in path.read_text()
     loaded = load_settings(str(path))
     assert loaded.recipe.model() is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from clew import Table, concat
 from clew.core.config import Document
 from clew.errors import ConfigError
-from clew.recipes.tracking import HitGraph, overlaps, yardstick
+from clew.recipes.tracking import HitGraph, HitSettings, overlaps, yardstick
 from clew.recipes.tracking.acts import simulate_acts
 from clew.recipes.tracking.geometry import Detector, places
 from clew.recipes.tracking.hitgraph import Edges
@@ -37,6 +38,25 @@ def test_what_is_declared_goes_before_the_name() -> None:
     assert (config.edges.turn_cut, config.edges.z0_cut) == (0.001, 200.0)
     assert (config.judging.pt_min, config.judging.hits_min, config.tracks.overlaps) == (0.0, 6, False)
     assert loaded.recipe.config == settings_from_document(Document(loaded.data, {}, "again")).recipe.config
+
+
+@pytest.mark.parametrize(
+    "setting", ["edges.turn_cut", "edges.z0_cut", "tracks.threshold", "detector.field", "detector.gaps", "transforms"]
+)
+def test_a_value_that_is_set_stays_even_if_it_equals_the_default(setting: str) -> None:
+    section, _, key = setting.partition(".")
+    default = load_settings("hitgraph").data[section]
+    value = default[key] if key else default
+    loaded = load_settings("hitgraph", [NAMED, f"{setting}={json.dumps(value)}"])
+    assert (loaded.data[section][key] if key else loaded.data[section]) == value
+    assert load_settings("hitgraph", [NAMED]).data[section] != default
+    assert settings_from_document(Document(loaded.data, {}, "again")).data == loaded.data
+
+
+def test_a_section_built_in_python_keeps_its_explicit_values() -> None:
+    default = Edges().turn_cut
+    config = HitSettings(detector=Detector(name="acts"), edges=Edges(turn_cut=default))
+    assert (config.edges.turn_cut, config.edges.z0_cut) == (default, 200.0)
 
 
 def test_other_detectors_keep_theirs() -> None:

@@ -112,9 +112,9 @@ def test_a_station_number_too_large_for_any_detector_is_an_error(tmp_path: Path)
 
 def test_no_recipe_needs_torch_to_prepare() -> None:
     code = (
-        "import sys; from clew import spec; from clew.recipes.tracking.simulate import simulate\n"
+        "import sys; from clew.settings import load_settings; from clew.recipes.tracking.simulate import simulate\n"
         "from tests.recipes.tracking import generated\n"
-        "for name in ('tracking', 'hitgraph', 'tracknet'): spec.load(name).recipe.prepare(generated(2, 1))\n"
+        "for name in ('tracking', 'hitgraph', 'tracknet'): load_settings(name).recipe.prepare(generated(2, 1))\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": "src:."})

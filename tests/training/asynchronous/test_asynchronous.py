@@ -235,7 +235,7 @@ def test_training_ends_at_its_target_and_after_its_steps(data: Dataset, tmp_path
         ({"strategy": "gem", "central": {"staleness": 1}}, "staleness can be used only with"),
         ({"strategy": "easgd", "workers": 2, "central": {"masters": 0}}, "masters 0 can be used only with one worker"),
         ({"strategy": "easgd", "ema": 0.9}, "ema cannot be used with easgd"),
-        ({"strategy": "allreduce", "central": {"masters": 2}}, "central is for downpour"),
+        ({"strategy": "allreduce", "central": {"masters": 2}}, "central can be used only with downpour"),
         ({"strategy": "allreduce", "validation": "thread"}, "validation thread can be used only with"),
         ({"strategy": "downpour", "workers": 0}, "workers 0 needs central.listen"),
     ],

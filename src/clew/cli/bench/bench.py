@@ -15,7 +15,7 @@ from clew.cli.text_table import Column, room, write
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.bench.scale import Progress, Scaling
+    from clew.bench.scaling.study import ScalingProgress, ScalingResult
 
 app = typer.Typer(help="Measure: scaling, and a node with the particle-flow workload.", no_args_is_help=True)
 _SHARES = {"communicate": "talk", "wait": "wait", "io": "I/O", "compute": "compute"}
@@ -64,7 +64,7 @@ def scale(
       clew bench scale tracking --strategy allreduce,downpour --predict 8,64
       clew bench scale tracking --workers 1,2,4,8,16 --on mycluster --output scaling-mycluster
     """
-    from clew.bench.scale import ScaleConfig, study
+    from clew.bench.scaling.study import ScaleConfig, measure_scaling
     from clew.core.config import Document, validate
 
     given = {
@@ -86,13 +86,13 @@ def scale(
     with progress() as bar:
         task = bar.add_task("scale", total=None, note="")
 
-        def told(now: Progress) -> None:
+        def told(now: ScalingProgress) -> None:
             note = f"{now.trained.strategy} on {now.trained.workers}: {now.state} {now.spent:.0f} s"
             bar.update(task, completed=now.done, total=now.total, note=note)
             if now.over and not json:
                 bar.console.print(f"  {_line(now)}")
 
-        found = study(config, output, told)
+        found = measure_scaling(config, output, told)
     if json:
         typer.echo((output / "scale.json").read_text(), nl=False)
         return
@@ -155,15 +155,15 @@ def _share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
-def _line(now: Progress) -> str:
+def _line(now: ScalingProgress) -> str:
     trained = now.trained
     mark = ", oversubscribed" if trained.oversubscribed else ""
     said = f"failed: {trained.message}" if trained.message else f"{trained.events_per_second:,.1f} events/s{mark}"
     return escape(f"[{now.done}/{now.total}] {trained.strategy} on {trained.workers}: {said}")
 
 
-def _show(found: Scaling) -> None:
-    from clew.bench.environment import others
+def _show(found: ScalingResult) -> None:
+    from clew.bench.workload.environment import load_warnings
 
     rows = found.rows()
     cores = "" if found.config["on"] else f"{found.conditions['cores']} cores on "
@@ -189,7 +189,7 @@ def _show(found: Scaling) -> None:
         if each.note:
             console.print(f"[dim]{escape(name)}: {escape(each.note)}[/]")
     if not found.config["on"]:
-        for note in others(found.conditions.get("load_before"), found.conditions["cores"]):
+        for note in load_warnings(found.conditions.get("load_before"), found.conditions["cores"]):
             console.print(f"[yellow]{escape(note)}[/]")
     for trained in found.trainings:
         if trained.message:

@@ -11,8 +11,8 @@ from rich.markup import escape
 from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
 
 if TYPE_CHECKING:
-    from clew.bench.strategies import Progress
-    from clew.bench.strategies_result import Study
+    from clew.bench.strategies.results import StrategyStudy
+    from clew.bench.strategies.study import StrategyProgress
 
 
 def strategies(
@@ -49,7 +49,7 @@ def strategies(
       clew bench strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
       clew bench strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
     """
-    from clew.bench.strategies import StudyConfig, study
+    from clew.bench.strategies.study import StrategyStudyConfig, compare_strategies
     from clew.core.config import Document, validate
 
     given = {
@@ -66,16 +66,16 @@ def strategies(
         "minutes": seconds_in(limit, "--limit") / 60,
         "settings": list(settings or ()),
     }
-    config = validate(StudyConfig, Document(given, {}, "clew bench strategies"))
+    config = validate(StrategyStudyConfig, Document(given, {}, "clew bench strategies"))
     with progress() as bar:
         task = bar.add_task("compare", total=None, note="making hosts")
 
-        def told(now: Progress) -> None:
+        def told(now: StrategyProgress) -> None:
             bar.update(task, completed=now.done, total=now.total, note=_note(now))
             if now.over and not json:
                 bar.console.print(f"  {_line(now)}")
 
-        found = study(config, output, told)
+        found = compare_strategies(config, output, told)
     if json:
         typer.echo((output / "study.json").read_text(), nl=False)
         return
@@ -87,13 +87,13 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _note(now: Progress) -> str:
+def _note(now: StrategyProgress) -> str:
     trial = now.trial
     value = f", {trial.curve[-1][1]:.4f} after epoch {trial.epochs}" if trial.curve else ""
     return f"{trial.strategy} at {trial.bandwidth}: {now.spent:.0f} s{value}"
 
 
-def _line(now: Progress) -> str:
+def _line(now: StrategyProgress) -> str:
     trial = now.trial
     count = f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}"
     best = "no validation" if trial.best is None else f"best {trial.best:.4f} in {count}"
@@ -102,7 +102,7 @@ def _line(now: Progress) -> str:
     return escape(f"[{now.done}/{now.total}] {trial.strategy} at {trial.bandwidth}: {reached}{best}")
 
 
-def _show(found: Study) -> None:
+def _show(found: StrategyStudy) -> None:
     goal = found.goal
     sign = ">=" if goal.direction == "maximize" else "<="
     kind = "median seconds" if found.conditions["repeat"] > 1 else "seconds"
@@ -116,7 +116,7 @@ def _show(found: Study) -> None:
             console.print(f"[yellow]{trial.strategy} at {trial.bandwidth}:[/] {escape(trial.message)}")
 
 
-def _cell(found: Study, name: str, bandwidth: str) -> str:
+def _cell(found: StrategyStudy, name: str, bandwidth: str) -> str:
     middle = found.seconds(name, bandwidth)
     if middle is not None:
         return f"{middle:,.1f}{' *' if found.fastest(bandwidth) == name else ''}"

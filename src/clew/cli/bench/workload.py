@@ -15,8 +15,8 @@ from clew.cli.options import Settings, bold, console, seconds_in, table
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.bench.node import Trial
-    from clew.bench.result import Result
+    from clew.bench.workload.node import SettingRun
+    from clew.bench.workload.results import WorkloadResult
 
 Json = Annotated[bool, typer.Option("--json", help="For other programs: print the JSON.")]
 Precision = Annotated[str, typer.Option(help="float32, bf16 or fp16.")]
@@ -65,11 +65,11 @@ def particleflow(
       clew bench particleflow --deterministic --seeds 3 --batch-scan 1,2,4,8
       clew bench particleflow --data 'delphes/*.pkl.bz2' --events 1100 --epochs 5 --batch-size 16
     """
-    from clew.bench.workload import run
-    from clew.bench.workload_config import WorkloadConfig
+    from clew.bench.workload.config import WorkloadConfig
+    from clew.bench.workload.runner import run_workload
     from clew.cli.bench.bench import whole
     from clew.core.config import Document, validate
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
 
     given: dict[str, Any] = {
         "recipe": recipe,
@@ -91,9 +91,9 @@ def particleflow(
         "settings": list(settings or ()),
     }
     config = validate(WorkloadConfig, Document(given, {}, "clew bench particleflow"))
-    output = output or next_name(Path("bench"), config.name)
+    output = output or next_run_path(Path("bench"), config.name)
     with _noting() as note:
-        found = run(config, output, note)
+        found = run_workload(config, output, note)
     if json:
         typer.echo((output / f"{config.name}_summary.json").read_text(), nl=False)
         return
@@ -153,10 +153,10 @@ def score(
     import dataclasses
     import json as text
 
-    from clew.bench import hepscore
+    from clew.bench.workload import hepscore
 
     paths = [path for given in results for path in _summaries(given)]
-    found = hepscore.score(paths, hepscore.reference(reference))
+    found = hepscore.node_score(paths, hepscore.load_reference(reference))
     if json:
         typer.echo(text.dumps(dataclasses.asdict(found), indent=1))
         return
@@ -193,9 +193,9 @@ def node(
       clew bench node --price-per-hour 2.40
       clew bench node --time 5m --gpus 0 --json
     """
-    from clew.bench.environment import others
-    from clew.bench.node import scan
-    from clew.bench.workload_config import WorkloadConfig
+    from clew.bench.workload.config import WorkloadConfig
+    from clew.bench.workload.environment import load_warnings
+    from clew.bench.workload.node import scan_settings
     from clew.core.config import Document, validate
 
     own = {"recipe": recipe, "events": events, "gpus": gpus, "settings": list(settings or ())}
@@ -203,7 +203,7 @@ def node(
     output.mkdir(parents=True, exist_ok=True)
     with _noting() as note:
 
-        def told(text: str, trial: Trial | None) -> None:
+        def told(text: str, trial: SettingRun | None) -> None:
             if trial is not None and not json:
                 said = f"failed: {trial.message}" if trial.message else f"{trial.events_per_second:,.3g} events/s"
                 console.print(f"  {trial.setting}: {escape(said)}")
@@ -211,7 +211,7 @@ def node(
                 note(text)
 
         seconds = seconds_in(time, "--time")
-        found = scan(config, output, seconds=seconds, price_per_hour=price_per_hour, told=told)
+        found = scan_settings(config, output, seconds=seconds, price_per_hour=price_per_hour, told=told)
     if json:
         typer.echo((output / "node.json").read_text(), nl=False)
         return
@@ -219,7 +219,7 @@ def node(
     console.print(f"best: {bold(best.setting)}, {best.events_per_second:,.3g} events/s")
     if found.untried:
         console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
-    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+    for note in load_warnings(found.environment.get("load_before"), found.environment.get("cores_allowed")):
         console.print(f"[yellow]{escape(note)}[/]")
     if found.cost is not None:
         console.print(f"a million events cost {bold(f'{found.cost:,.2f}')} at {price_per_hour:g} an hour")
@@ -238,7 +238,7 @@ def node(
 
 
 def _summaries(given: Path) -> list[Path]:
-    from clew.bench.hepscore import SUFFIX
+    from clew.bench.workload.hepscore import SUFFIX
 
     if not given.is_dir():
         return [given]
@@ -258,12 +258,12 @@ def _noting() -> Iterator[Any]:
         yield lambda text: status.update(escape(text))
 
 
-def _show(found: Result) -> None:
-    from clew.bench.environment import others
-    from clew.bench.result import figures, fitting
-    from clew.bench.workload_config import ACCURACY, PADDED
+def _show(found: WorkloadResult) -> None:
+    from clew.bench.workload.config import ACCURACY, PADDED
+    from clew.bench.workload.environment import load_warnings
+    from clew.bench.workload.results import fit_message, key_figures
 
-    told = figures(found)
+    told = key_figures(found)
     left = "first epoch left out" if told["first_epoch_left_out"] else "one epoch"
     rows: list[tuple[str, str]] = []
     if told["events_per_second"] is not None:
@@ -291,12 +291,12 @@ def _show(found: Result) -> None:
         share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
         rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
     if found.fits:
-        rows.append(("out of memory", f"at batch {found.fits['asked']}; {fitting(found.fits)}"))
+        rows.append(("out of memory", f"at batch {found.fits['asked']}; {fit_message(found.fits)}"))
     for row in found.scan:
         where = f" on {row['devices']} devices" if row["devices"] > 1 else ""
         rows.append((f"batch {row['batch_size_per_device']}{where}", _scanned(row)))
     console.print(table(("", ""), rows))
-    for note in others(found.environment.get("load_before"), found.environment.get("cores_allowed")):
+    for note in load_warnings(found.environment.get("load_before"), found.environment.get("cores_allowed")):
         console.print(f"[yellow]{escape(note)}[/]")
     console.print(f"[dim]{escape(told['comparable'])}[/]")
 

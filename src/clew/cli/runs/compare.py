@@ -13,7 +13,7 @@ from clew.cli.options import bold, console, table
 from clew.cli.runs.listing import length, number
 
 if TYPE_CHECKING:
-    from clew.runs.comparison import Comparison, Curve
+    from clew.runs.comparison import ComparedCurve, Comparison
 
 _MARKS = 5
 """Places along an axis at which curves are told."""
@@ -30,7 +30,7 @@ def compare(
       clew compare runs/tracking-001 runs/tracking-002
       clew compare runs/* --html compare.html
     """
-    from clew.runs.comparison import compare as compare_runs
+    from clew.runs.comparison import compare_runs as compare_runs
 
     compared = compare_runs(runs)
     if html is None:
@@ -43,15 +43,15 @@ def compare(
 
 def show(compared: Comparison) -> None:
     """Print every part that has something in it."""
-    from clew.runs.comparison import text
+    from clew.runs.comparison import setting_text
 
-    names = [side.name for side in compared.sides]
+    names = [side.name for side in compared.runs]
     _part("Runs", ("", *names), _runs(compared), right=range(1, len(names) + 1))
     for title, found in {
         "Settings that differ": compared.settings,
-        "Surroundings that differ": compared.surroundings,
+        "Surroundings that differ": compared.environment,
     }.items():
-        _part(title, ("", *names), [(key, *map(text, values)) for key, values in found.items()])
+        _part(title, ("", *names), [(key, *map(setting_text, values)) for key, values in found.items()])
     if not compared.settings:
         console.print("[bold]Settings[/]: all the same\n")
     _part("Quality", ("", "", *names), _quality(compared), right=range(2, len(names) + 2))
@@ -72,7 +72,7 @@ def _part(title: str, head: Iterable[str], rows: list[tuple[Any, ...]], *, right
 
 
 def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
-    found = [side.summary for side in compared.sides]
+    found = [side.summary for side in compared.runs]
     shares = dict.fromkeys(part for s in found for part in s.shares)
     rows: list[tuple[Any, ...]] = [
         ("state", *(s.state for s in found)),
@@ -91,9 +91,9 @@ def _quality(compared: Comparison) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [
         (title, metric, *(_score(each) for each in found)) for (title, metric), found in compared.scores().items()
     ]
-    names = dict.fromkeys(name for side in compared.sides for name in side.summary.metrics)
+    names = dict.fromkeys(name for side in compared.runs for name in side.summary.metrics)
     return rows + [
-        ("validation", name, *(number(side.summary.metrics.get(name)) or "–" for side in compared.sides))
+        ("validation", name, *(number(side.summary.metrics.get(name)) or "–" for side in compared.runs))
         for name in names
     ]
 
@@ -115,7 +115,7 @@ def _curves(compared: Comparison, axis: str, marks: list[float]) -> Iterator[tup
             yield ("" if place else name, run, *(_at(curve, axis, mark) for mark in marks))
 
 
-def _at(curve: Curve, axis: str, mark: float) -> str:
+def _at(curve: ComparedCurve, axis: str, mark: float) -> str:
     """The newest value at a mark; in brackets once the run is over, nothing before its first value."""
     places = curve.axis(axis)
     found = bisect.bisect_right(places, mark * (1 + 1e-9)) - 1

@@ -26,7 +26,7 @@ def push(places: Sequence[Path], *, group: str | None, tags: tuple[str, ...], fi
             bar.update(task, note=run.name)
             sent = pusher.push()
             made = pusher.push_files() if files else 0
-            pusher.settle()
+            pusher.save_settings()
             if pusher.number is None:
                 console.print(f"{bold(run.path)}: nothing was recorded yet")
                 continue

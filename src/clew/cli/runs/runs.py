@@ -67,7 +67,7 @@ def show(run: _RunFolder) -> None:
     opened = Run.open(run)
     s, told = summarize(opened), story(opened)
     console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
-    last = opened.last("step", opened.lead)
+    last = opened.last("step", opened.main_stream)
     seen = last["samples"] if last else 0
     rows = [
         ("recipe", s.recipe),

@@ -32,7 +32,7 @@ def trace(
     from clew.runs import timeline as traces
 
     opened = Run.open(run)
-    shares = {rank: traces.shares(spans) for rank, spans in traces.traces(opened).items()}
+    shares = {rank: traces.phase_shares(spans) for rank, spans in traces.traces(opened).items()}
     names = [name for name in (*traces.PHASES, "other") if any(name in each for each in shares.values())]
     columns = _columns(shares)
     rows = [(name, *(f"{each.get(name, 0.0):.1%}" for each in columns.values())) for name in names]

@@ -32,7 +32,7 @@ def demo(
     from clew.cli.options import overrides
     from clew.cli.runs.follow import following, preparing
     from clew.data.prepare.api import prepare
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.runs.report import write_report
     from clew.runs.summary import summarize
     from clew.settings import load_settings
@@ -46,7 +46,7 @@ def demo(
     loaded = load_settings("tracking", ready)
     with preparing() as show:
         show.tell(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
-    run_path = next_name(output / "runs", "tracking")
+    run_path = next_run_path(output / "runs", "tracking")
     more = f" --epochs {epochs}" if epochs else ""
     command = f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}{more}"
     _say(3, "train the GraphNet", command)

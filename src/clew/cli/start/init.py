@@ -10,30 +10,37 @@ import typer
 
 from clew.cli.options import bold, console
 
+EXAMPLE = "tagger"
+"""The recipe that is copied unless the user names another one."""
+
 
 def init(
-    name: Annotated[str, typer.Argument(help="What to call it: letters, digits and _.")],
+    name: Annotated[str, typer.Argument(help="Name of the new recipe: letters, digits and _.")],
     like: Annotated[
         str,
-        typer.Option(help="What to start from: the recipe tracking, hitgraph or jets, or settings such as jets/gru."),
-    ] = "tracking",
-    folder: Annotated[Path, typer.Option(help="Where the files go.")] = Path(),
+        typer.Option(
+            help="What to start from: the example (tagger), the recipe tracking, hitgraph or jets, or settings such "
+            "as jets/gru."
+        ),
+    ] = EXAMPLE,
+    folder: Annotated[Path, typer.Option(help="Folder to write the files to.")] = Path(),
 ) -> None:
-    """Write the start of a recipe of your own: a recipe, its network, and a test that passes. Or a YAML of settings.
+    """Write a recipe of your own that works as it is, with a test; or a YAML file of settings.
 
     \b
     Examples:
+      clew init my_tagger
+      clew train my_tagger.py --dataset dataset
       clew init my_recipe --like tracking
-      clew train my_recipe.py --dataset dataset
-      clew init tagger --like jets/gru
-      clew train tagger.yaml --dataset dataset
+      clew init my_settings --like jets/gru
+      clew train my_settings.yaml --dataset dataset
     """
-    from clew.cli.start.recipe_template import write
+    from clew.cli.start.recipe_template import write_recipe
 
-    written = write(name, like, folder)
-    for path in written:
+    paths = write_recipe(name, like, folder)
+    for path in paths:
         console.print(f"wrote {bold(path)}")
-    if written[0].suffix == ".yaml":
-        console.print(f"Its first lines say how it is used. All settings: [cyan]clew config show {written[0]}[/]")
+    if paths[0].suffix == ".yaml":
+        console.print(f"Its first lines say how to use it. All settings: [cyan]clew config show {paths[0]}[/]")
         return
     console.print(f"Try: [cyan]{sys.executable} -m pytest {folder / f'test_{name}.py'}[/]")

@@ -1,9 +1,14 @@
-"""A working start for a researcher's own recipe, from the templates that lie beside a shipped one."""
+"""The files that `clew init` writes: a recipe of the user's own, started from one that comes with clew.
+
+A shipped recipe of one file is copied as it is. A larger one has templates: files in the folder `templates/NAME` of its
+package, in which `@name@` and `@Name@` stand for the names of the new recipe and of its class.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import keyword
+import re
 from pathlib import Path
 
 from clew.core.files import write_text
@@ -17,34 +22,76 @@ _FILES = {
 }
 
 
-def write(name: str, like: str, folder: Path) -> list[Path]:
-    """Fill in the templates of the recipe `like` and write them into `folder`; nothing there is overwritten.
+def write_recipe(name: str, like: str, folder: Path) -> list[Path]:
+    """Write the files of a new recipe into `folder`. No file is overwritten.
 
-    `like` may also name settings that come with a recipe, as `jets/gru`: one YAML is written.
+    Args:
+        name: name of the new recipe, a Python identifier.
+        like: the shipped recipe to start from, or settings that come with one, as `jets/gru`: one YAML file is written.
+        folder: where the files go.
+
+    Returns:
+        The files written.
 
     Raises:
-        RecipeError: the name is no Python name, `like` has no templates, or a file exists.
+        RecipeError: the name is no Python identifier, `like` cannot be started from, or a file exists.
     """
     if "/" in like:
         return [_write_settings(name, like, folder / f"{name}.yaml")]
     if not name.isidentifier() or keyword.iskeyword(name):
         raise RecipeError(f"'{name}' cannot name a recipe; use letters, digits and _, as in my_recipe")
-    templates = available()
-    if like not in templates:
-        raise RecipeError(_refused(like, sorted(templates)))
-    targets = {source: folder / pattern.format(name=name) for source, pattern in _FILES.items()}
-    taken = [path for path in targets.values() if path.exists()]
-    if taken:
-        raise RecipeError(f"{taken[0]} exists already; choose another name or folder")
-    title = "".join(part.capitalize() for part in name.split("_"))
-    for source, path in targets.items():
-        text = (templates[like] / source).read_text(encoding="utf-8")
-        write_text(path, text.replace("@name@", name).replace("@Name@", title))
-    return list(targets.values())
+    if like not in starting_points():
+        raise RecipeError(_unavailable(like))
+    texts = {folder / file.format(name=name): text for file, text in _templates(like).items()}
+    existing = [path for path in texts if path.exists()]
+    if existing:
+        raise RecipeError(f"{existing[0]} exists already; choose another name or folder")
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    for path, text in texts.items():
+        write_text(path, text.replace("@name@", name).replace("@Name@", class_name))
+    return list(texts)
+
+
+def starting_points() -> list[str]:
+    """The shipped recipes that `clew init --like` offers, sorted by name."""
+    return [name for name, place in shipped().items() if _template_folder(name, place).is_dir()]
+
+
+def settings_files() -> dict[str, Path]:
+    """YAML files of settings that come with shipped recipes, by names such as `jets/gru`."""
+    folders = {name: _source(place).parent for name, place in shipped().items()}
+    return {
+        f"{name}/{path.stem}": path
+        for name, folder in folders.items()
+        if folder.name == name
+        for path in sorted((folder / "configs").glob("*.yaml"))
+    }
+
+
+def _templates(like: str) -> dict[str, str]:
+    """The text of every file to write, by the pattern of its name."""
+    place = shipped()[like]
+    folder, source = _template_folder(like, place), _source(place)
+    texts = {
+        target: (folder / template).read_text(encoding="utf-8")
+        for template, target in _FILES.items()
+        if (folder / template).is_file()
+    }
+    if source.name != "__init__.py":  # the recipe is this one file
+        texts = {"{name}.py": _as_template(source.read_text(encoding="utf-8"), like, place.partition(":")[2]), **texts}
+    return texts
+
+
+def _as_template(source: str, name: str, class_name: str) -> str:
+    """The source of a shipped recipe with placeholders for its own names."""
+    source = re.sub(rf"\b{class_name}\b", "@Name@", source)
+    source = re.sub(rf"(clew (?:data generate|prepare|train)) {name}\b", r"\1 @name@.py", source)
+    source = source.replace(f"runs/{name}-", "runs/@name@-").replace(f"The recipe `{name}`", "The recipe `@name@`")
+    return re.sub(r" Copy this file with `clew init.*", "", source)
 
 
 def _write_settings(name: str, like: str, path: Path) -> Path:
-    known = settings()
+    known = settings_files()
     if like not in known:
         raise RecipeError(f"no settings '{like}'{nearest(like, known)}; there are {', '.join(known) or 'none'}")
     if path.exists():
@@ -53,25 +100,18 @@ def _write_settings(name: str, like: str, path: Path) -> Path:
     return path
 
 
-def settings() -> dict[str, Path]:
-    """YAML files that come with shipped recipes, as `jets/gru`."""
-    folders = {name: _package(place) / "configs" for name, place in shipped().items() if (_package(place).name == name)}
-    return {f"{name}/{path.stem}": path for name, folder in folders.items() for path in sorted(folder.glob("*.yaml"))}
-
-
-def available() -> dict[str, Path]:
-    """The shipped recipes that can be started from, and the folder of each one's templates."""
-    folders = {name: _package(place) / "templates" / name for name, place in shipped().items()}
-    return {name: folder for name, folder in folders.items() if folder.is_dir()}
-
-
-def _refused(like: str, known: list[str]) -> str:
+def _unavailable(like: str) -> str:
     if like not in shipped():
         return f"no shipped recipe '{like}'{nearest(like, shipped())}"
-    return f"recipe '{like}' has no templates to start from; choose --like {' or --like '.join(known)}"
+    return f"recipe '{like}' has no templates to start from; choose --like {' or --like '.join(starting_points())}"
 
 
-def _package(place: str) -> Path:
+def _template_folder(name: str, place: str) -> Path:
+    return _source(place).parent / "templates" / name
+
+
+def _source(place: str) -> Path:
+    """The file of the module in `module:Class`, without loading it."""
     spec = importlib.util.find_spec(place.partition(":")[0])
     assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent
+    return Path(spec.origin)

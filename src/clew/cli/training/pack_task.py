@@ -52,12 +52,12 @@ def _member(task: TrainTask) -> Lane:
     from clew import settings
     from clew.runs import Run
     from clew.training.packs import pack
-    from clew.training.run_recipe import recipe_of
+    from clew.training.run_recipe import recipe_of_run
 
     lease = None if task.lease is None else Lease(Path(task.lease))
     if task.resume is not None:
         run = Run.open(task.resume)
-        return pack.lane(run, *recipe_of(run), lease)
+        return pack.lane(run, *recipe_of_run(run), lease)
     file = Path(task.recipe or "")
     loaded = settings.settings_from_document(Document(json.loads(file.read_text()), source=str(file)))
     run = pack.create(Path(task.output or ""), loaded.recipe, loaded.train)

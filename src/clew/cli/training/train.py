@@ -21,7 +21,7 @@ def _plan(site: SiteOptions, *, detach: bool, **options: Any) -> SiteWork | None
     """What `--on SITE` submits: the same training, which continues its run when the job is started again."""
     from clew.data.dataset import Dataset
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
 
     task = _task(**options)
@@ -47,7 +47,7 @@ def _plan(site: SiteOptions, *, detach: bool, **options: Any) -> SiteWork | None
     if task.model is None and not site.values["after"]:
         Dataset(config.dataset)
     source = (task.recipe or task.model or "").split(":")[0]
-    output = Path(task.output or next_name(Path("runs"), Path(source).stem))
+    output = Path(task.output or next_run_path(Path("runs"), Path(source).stem))
     if output.exists():
         raise RunError(f"{output} exists already; name another folder with --output, or remove it")
     task = task.model_copy(update={"continues": True, "output": str(output)})
@@ -167,10 +167,10 @@ def _detach(task: TrainTask) -> None:
     from clew.core.log_tail import last_message
     from clew.jobs.launchers.launcher import END_STATES, find_launcher
     from clew.runs import Run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
 
     source = task.recipe or (task.model or "").split(":")[0]
-    name = task.resume or task.output or str(next_name(Path("runs"), Path(source).stem))
+    name = task.resume or task.output or str(next_run_path(Path("runs"), Path(source).stem))
     run = Run(Path("runs", storage.base_name(name)) if storage.is_url(name) else Path(name))
     if task.resume is None and task.output is None:
         task = task.model_copy(update={"output": str(run.path)})

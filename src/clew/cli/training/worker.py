@@ -41,13 +41,13 @@ def worker(
 
     from clew.training.asynchronous.elastic_workers import join
     from clew.training.asynchronous.messaging.tcp import Token
-    from clew.training.run_recipe import recipe_from
+    from clew.training.run_recipe import recipe_from_settings
 
     torch.set_num_threads(max(1, torch.get_num_threads()))
     done = join(
         address,
         Token.parse(token),
-        recipe_from,
+        recipe_from_settings,
         dataset=dataset,
         patience=seconds_in(patience, "--patience"),
         told=lambda words: console.print(words),

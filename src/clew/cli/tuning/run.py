@@ -24,7 +24,7 @@ from clew.jobs.rank_info import current_rank as launched
 if TYPE_CHECKING:
     from clew.tuning.executor import Executor
     from clew.tuning.space import Template
-    from clew.tuning.study import Outcome, Study
+    from clew.tuning.study import Study, TrialSummary
 
 _LINES = 12
 """Trials in the live table."""
@@ -61,14 +61,14 @@ def coordinate(
 ) -> None:
     """Make or open the study and run it from here; `executor` does the trials, by default on this machine."""
     from clew.settings import load_settings
-    from clew.tuning.api import prepared, tune
-    from clew.tuning.resource_slots import slots
+    from clew.tuning.api import open_or_create, tune
+    from clew.tuning.resource_slots import trial_slots
 
     template = load_settings(source, settings)
     if executor is None and template.tune is not None:  # before anything is made
-        slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
+        trial_slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
         warm.prepare_server(template.recipe.location)
-    study = prepared(template, folder)
+    study = open_or_create(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.wanted} trials, {study.config.sampler.name}")
     doing = None if executor is None else partial(executor, template)
     with watching() as shown:
@@ -82,7 +82,7 @@ def _in_blocks(
     """Under mpiexec or srun: rank 0 coordinates, the others form blocks that train."""
     from clew.jobs.launchers.allocation import BlockLauncher, run_block_rank
     from clew.settings import load_settings
-    from clew.tuning.job_executor import Jobs
+    from clew.tuning.job_executor import JobExecutor
 
     template = load_settings(source, settings)
     if template.tune is not None and template.tune.packed:
@@ -100,7 +100,7 @@ def _in_blocks(
 
     def executor(template: Template, study: Study) -> Executor:
         rooms = [Slot()] * min(blocks.count, study.config.parallel or blocks.count)
-        return Jobs(study.folder, template, rooms, blocks)
+        return JobExecutor(study.folder, template, rooms, blocks)
 
     try:
         coordinate(source, settings, resume or output, join=join, executor=executor)
@@ -163,7 +163,7 @@ def _lines(study: Study, told: set[int]) -> None:
             console.print(f"  trial {each.number:>3} {each.state}  {_words(each)}", markup=False)
 
 
-def _words(each: Outcome) -> str:
+def _words(each: TrialSummary) -> str:
     values = "  ".join(f"{value:.6g}" for value in each.values) or each.reason
     return f"{values}  {each.seconds:.1f} s"
 

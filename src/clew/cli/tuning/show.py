@@ -11,7 +11,7 @@ from clew.cli.runs.listing import length
 from clew.cli.text_table import Column, room, write
 
 if TYPE_CHECKING:
-    from clew.tuning.study import Outcome, Study
+    from clew.tuning.study import Study, TrialSummary
 
 _BRIEF = 60.0
 """Seconds below which tenths of one are told."""
@@ -19,11 +19,11 @@ _BRIEF = 60.0
 
 def show(study: Study, *, most: int | None = None) -> None:
     """Print counts, costs and the trials, the best first."""
-    from clew.tuning.costs import costs
+    from clew.tuning.study_cost import study_cost
 
     found = study.outcomes()
     counts = ", ".join(f"{number} {state}" for state, number in study.count().items() if number)
-    spent = costs(study)
+    spent = study_cost(study)
     console.print(f"{bold(study.folder.path)}  {counts}")
     console.print(f"[dim]{length(spent.seconds)} of trials, {spent.cpu:,.0f} s of processors[/]{_saved(spent)}")
     if found:
@@ -36,7 +36,7 @@ def _saved(spent: Any) -> str:
     return f"[dim], about {length(spent.saved)} saved by pruning[/]" if spent.saved >= 1 else ""
 
 
-def ranked(study: Study, found: Sequence[Outcome]) -> list[Outcome]:
+def ranked(study: Study, found: Sequence[TrialSummary]) -> list[TrialSummary]:
     """Complete ones first, the best of the first objective first."""
     sign = 1 if study.config.objectives[0].direction == "minimize" else -1
     order = ("complete", "running", "pruned", "failed", "waiting")
@@ -45,7 +45,7 @@ def ranked(study: Study, found: Sequence[Outcome]) -> list[Outcome]:
     )
 
 
-def columns(study: Study, found: Sequence[Outcome]) -> list[Column]:
+def columns(study: Study, found: Sequence[TrialSummary]) -> list[Column]:
     """The columns of the table, and how dispensable each is."""
     objectives = [
         Column(goal.metric, [_value(each, place) for each in found], right=True)
@@ -71,7 +71,7 @@ def columns(study: Study, found: Sequence[Outcome]) -> list[Column]:
     ]
 
 
-def _value(each: Outcome, place: int) -> str:
+def _value(each: TrialSummary, place: int) -> str:
     if each.values:
         spread = f" ± {each.spread[place]:.2g}" if each.spread else ""
         return f"{each.values[place]:.6g}{spread}"

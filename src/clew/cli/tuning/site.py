@@ -26,9 +26,9 @@ _PARALLEL = 4
 def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
     """Run the trials as jobs and return nothing; or return what is submitted."""
     from clew.cli.tuning import run
-    from clew.runs.folder import next_name
+    from clew.runs.folder import next_run_path
     from clew.settings import load_settings
-    from clew.tuning.api import STUDIES, prepared
+    from clew.tuning.api import STUDIES, open_or_create
 
     recipe, resume, output = options["recipe"], options["resume"], options["output"]
     if (recipe is None) == (resume is None):
@@ -50,7 +50,7 @@ def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    study = Path(resume or output or next_name(STUDIES, Path(template.recipe.location).stem))
+    study = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     parallel = config.parallel or _PARALLEL
     if spread == "trials":
         launcher = _launcher(site, study, config.ranks)
@@ -63,7 +63,7 @@ def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
         return SiteWork("tune", study, task, workers=parallel * config.ranks + 1, requeue=True)
     if spread != "array":
         raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    prepared(template, study)
+    open_or_create(template, study)
     task = command_task(["tune", "run", "--resume", str(study), "--join", "--parallel", "1"])
     request = {"array": parallel, "cpus": config.ranks * (site.values["cpus"] or site.profile.cpus)}
     return SiteWork("tune", study, task, request=request)
@@ -77,6 +77,6 @@ def _launcher(site: SiteOptions, study: Path, ranks: int) -> SiteLauncher:
 
 
 def _job_executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:
-    from clew.tuning.job_executor import Jobs
+    from clew.tuning.job_executor import JobExecutor
 
-    return Jobs(study.folder, template, [Slot()] * parallel, launcher)
+    return JobExecutor(study.folder, template, [Slot()] * parallel, launcher)

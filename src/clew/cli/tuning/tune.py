@@ -156,7 +156,7 @@ def best(
     from clew.core.files import write_text
     from clew.errors import RunError
     from clew.tuning import space
-    from clew.tuning.job_executor import common
+    from clew.tuning.job_executor import common_settings
     from clew.tuning.study import Study
 
     opened = Study.open(study)
@@ -170,8 +170,8 @@ def best(
         numbers = ", ".join(str(each.number) for each in found)
         raise RunError(f"{study}: the front has {len(found)} trials ({numbers}); choose one with --trial")
     data = opened.folder.document().data
-    fixed = common(data, opened.config) if "recipe" in data else {}
-    write_text(apply, to_yaml(space.apply(data, {**fixed, **found[0].settings})))
+    fixed = common_settings(data, opened.config) if "recipe" in data else {}
+    write_text(apply, to_yaml(space.trial_document(data, {**fixed, **found[0].settings})))
     console.print(f"{bold(apply)} has the settings of trial {found[0].number}. Next: {program()} train {bold(apply)}")
 
 
@@ -197,18 +197,18 @@ def ask(
     import secrets
 
     from clew.cli.options import seconds_in
-    from clew.tuning.study import OUTSIDE, Study
+    from clew.tuning.study import EXTERNAL, Study
 
     seconds = None if within is None else seconds_in(within, "--within")
     if recipe is not None and not (Path(study) / "config.yaml").exists():
         from clew.settings import load_settings
-        from clew.tuning.api import prepared
+        from clew.tuning.api import open_or_create
 
-        opened = prepared(load_settings(recipe, settings or ()), study)
+        opened = open_or_create(load_settings(recipe, settings or ()), study)
     else:
         opened = Study.open(study)
     for _ in range(number):
-        lease = f"{OUTSIDE}-{secrets.token_hex(4)}"
+        lease = f"{EXTERNAL}-{secrets.token_hex(4)}"
         asked = opened.ask(lease, within=seconds)
         if asked is None:
             return

@@ -19,28 +19,28 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from clew.errors import ConfigError, RecipeError
 from clew.inference.export import onnx_attention, onnx_convolution, onnx_recurrent, onnx_sums
 from clew.inference.exported_model import ENTRY
-from clew.inference.flat_forward import Flat, Input
-from clew.models.keras import KerasChain, KerasModule, load_keras, packed, quiet, restored
+from clew.inference.flat_forward import FlatForward, ModelInput
+from clew.models.keras import KerasChain, KerasModule, load_keras, to_bytes, to_keras, without_array_warnings
 
 
 @dataclass(frozen=True)
-class Work:
+class ExportWork:
     """A model to be written: its forward pass on plain tensors, and tensors of real samples to try it on."""
 
-    flat: Flat
+    flat: FlatForward
     model: nn.Module
-    inputs: tuple[Input, ...]
+    inputs: tuple[ModelInput, ...]
     tensors: tuple[Tensor, ...]
 
 
 _HYPOT = torch.ops.aten.hypot.default
-Writer = Callable[[Path, str], None]
+FileWriter = Callable[[Path, str], None]
 """Writes a file with these facts in it."""
 
 
-def torch_program(work: Work) -> Writer:
+def write_torch_program(work: ExportWork) -> FileWriter:
     """A program that loads without clew: `torch.export.load(path).module()(*tensors)` gives outputs by name."""
-    program = onnx_recurrent.as_torch(traced(work))
+    program = onnx_recurrent.restore_torch_operations(trace_forward(work))
 
     def write(path: Path, facts: str) -> None:
         with path.open("wb") as file:
@@ -49,14 +49,14 @@ def torch_program(work: Work) -> Writer:
     return write
 
 
-def onnx(work: Work) -> Writer:
+def write_onnx(work: ExportWork) -> FileWriter:
     """An ONNX file with names for inputs, outputs and axes."""
     try:
         import onnx
         import onnxscript  # noqa: F401  torch's exporter needs it
     except ImportError as error:
         raise ConfigError(f"ONNX files need the extra onnx (pip install 'clew[onnx]'): {error}") from error
-    program, outputs = traced(work), outputs_of(work)
+    program, outputs = trace_forward(work), output_names(work)
     try:
         with _quiet():
             made = torch.onnx.export(
@@ -71,7 +71,7 @@ def onnx(work: Work) -> Writer:
         raise RecipeError(f"the model cannot be said in ONNX: {first_line(_root(error))}; try --to torch") from error
     assert made is not None
     model = made.model_proto
-    onnx_sums.check(model)
+    onnx_sums.check_sums(model)
     _name_axes(model, work.inputs)
 
     def write(path: Path, facts: str) -> None:
@@ -81,7 +81,7 @@ def onnx(work: Work) -> Writer:
     return write
 
 
-def keras(work: Work) -> Writer:
+def write_keras(work: ExportWork) -> FileWriter:
     """A Keras file, for a model that came from Keras.
 
     Raises:
@@ -89,10 +89,10 @@ def keras(work: Work) -> Writer:
     """
     if not isinstance(work.model, (KerasModule, KerasChain)):
         raise RecipeError("only a model that came from Keras can go back; use --to onnx or --to torch")
-    model = restored(work.model)
+    model = to_keras(work.model)
     if any(each.scale is not None for each in work.inputs):
         model = _scaled(model, work.inputs)
-    content = packed(model)
+    content = to_bytes(model)
 
     def write(path: Path, facts: str) -> None:
         path.write_bytes(content)
@@ -102,15 +102,15 @@ def keras(work: Work) -> Writer:
     return write
 
 
-FORMATS: dict[str, tuple[str, Callable[[Work], Writer]]] = {
-    "onnx": (".onnx", onnx),
-    "torch": (".pt2", torch_program),
-    "keras": (".keras", keras),
+FORMATS: dict[str, tuple[str, Callable[[ExportWork], FileWriter]]] = {
+    "onnx": (".onnx", write_onnx),
+    "torch": (".pt2", write_torch_program),
+    "keras": (".keras", write_keras),
 }
 """Names, endings, and who writes them."""
 
 
-def traced(work: Work) -> Any:
+def trace_forward(work: ExportWork) -> Any:
     """The forward pass as a graph in which batches may have any size.
 
     Raises:
@@ -118,7 +118,7 @@ def traced(work: Work) -> Any:
     """
     shapes = tuple(dict.fromkeys(range(len(each.axes)), torch.export.Dim.DYNAMIC) for each in work.inputs)
     try:
-        with _quiet(), onnx_recurrent.whole(), torch.no_grad():
+        with _quiet(), onnx_recurrent.trace_as_one_operation(), torch.no_grad():
             return torch.export.export(work.flat, work.tensors, dynamic_shapes=(shapes,))
     except GuardOnDataDependentSymNode as error:
         raise RecipeError("the model cannot be exported: what it does depends on the values in its inputs") from error
@@ -130,7 +130,7 @@ def traced(work: Work) -> Any:
         ) from error
 
 
-def outputs_of(work: Work) -> tuple[str, ...]:
+def output_names(work: ExportWork) -> tuple[str, ...]:
     """The names of what the model gives."""
     with torch.no_grad():
         return tuple(work.flat(*work.tensors))
@@ -138,8 +138,8 @@ def outputs_of(work: Work) -> tuple[str, ...]:
 
 def _translations(program: Any) -> dict[Any, Any]:
     """What torch.onnx does not say, or not well."""
-    shaped = {**onnx_attention.as_onnx(program), **onnx_convolution.as_onnx(program)}
-    return {**onnx_recurrent.as_onnx(), **onnx_sums.as_onnx(), **shaped, _HYPOT: _hypot()}
+    shaped = {**onnx_attention.onnx_translations(program), **onnx_convolution.onnx_translations(program)}
+    return {**onnx_recurrent.onnx_translations(), **onnx_sums.onnx_translations(), **shaped, _HYPOT: _hypot()}
 
 
 def _hypot() -> Any:
@@ -165,7 +165,7 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def _name_axes(model: Any, inputs: Sequence[Input]) -> None:
+def _name_axes(model: Any, inputs: Sequence[ModelInput]) -> None:
     """Give the axes of an ONNX graph our names for the tracer's."""
     names: dict[str, str] = {}
     for given, own in zip(model.graph.input, inputs, strict=True):
@@ -178,7 +178,7 @@ def _name_axes(model: Any, inputs: Sequence[Input]) -> None:
                 dim.dim_param = names[dim.dim_param]
 
 
-def _scaled(model: Any, inputs: Sequence[Input]) -> Any:
+def _scaled(model: Any, inputs: Sequence[ModelInput]) -> Any:
     """The model behind a layer that scales."""
     library = load_keras()
     given = next(each for each in inputs if each.scale is not None)
@@ -189,7 +189,7 @@ def _scaled(model: Any, inputs: Sequence[Input]) -> Any:
     offsets = [-shift * factor for shift, factor in zip(given.scale.shift, factors, strict=True)]
     alone = len(factors) == 1
     layer = library.layers.Rescaling(factors[0] if alone else factors, offsets[0] if alone else offsets)
-    with quiet():
+    with without_array_warnings():
         raw = library.Input(model.input_shape[1:])
         return library.Model(raw, model(layer(raw)), name=model.name)
 

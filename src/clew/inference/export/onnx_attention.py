@@ -10,7 +10,7 @@ _ATTENTION = torch.ops.aten.scaled_dot_product_attention.default
 _UNSEEN = -1e30
 
 
-def as_onnx(program: Any) -> dict[Any, Any]:
+def onnx_translations(program: Any) -> dict[Any, Any]:
     """How `torch.onnx.export` is to say it, where all attention in a program is of this kind; else nothing."""
     found = [node for node in program.graph.nodes if node.target is _ATTENTION]
     return {_ATTENTION: _translation()} if found and all(map(_fits, found)) else {}

@@ -10,7 +10,7 @@ import torch
 _CONVOLUTION = torch.ops.aten.convolution.default
 
 
-def as_onnx(program: Any) -> dict[Any, Any]:
+def onnx_translations(program: Any) -> dict[Any, Any]:
     """How `torch.onnx.export` is to say them, where all convolutions of a program are of this kind; else nothing."""
     found = [node for node in program.run_decompositions().graph.nodes if node.target is _CONVOLUTION]
     return {_CONVOLUTION: _translation()} if found and all(map(_fits, found)) else {}

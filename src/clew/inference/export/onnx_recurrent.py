@@ -64,7 +64,7 @@ _TORCH = {"gru": torch.ops.aten.gru.input, "lstm": torch.ops.aten.lstm.input}
 
 
 @contextlib.contextmanager
-def whole() -> Iterator[None]:
+def trace_as_one_operation() -> Iterator[None]:
     """Within the block recurrent layers are traced as one operation."""
 
     def standing_in(name: str, torchs: Any) -> Any:
@@ -87,8 +87,8 @@ def whole() -> Iterator[None]:
             delattr(_VF, name)
 
 
-def as_torch(program: Any) -> Any:
-    """A program traced by `whole` with torch's operations in it: it needs no clew."""
+def restore_torch_operations(program: Any) -> Any:
+    """A program traced by `trace_as_one_operation` with torch's operations in it: it needs no clew."""
     back = {own: _TORCH[name] for name, own in _OWN.items()}
     for node in program.graph.nodes:
         node.target = back.get(node.target, node.target)
@@ -96,7 +96,7 @@ def as_torch(program: Any) -> Any:
     return program
 
 
-def as_onnx() -> dict[Any, Any]:
+def onnx_translations() -> dict[Any, Any]:
     """What ONNX has for them, as `torch.onnx.export` wants it told."""
     from onnxscript.function_libs.torch_lib.ops import core
 

@@ -15,7 +15,7 @@ from clew.errors import RecipeError
 _INDEX_ADD = torch.ops.aten.index_add.default
 
 
-def as_onnx() -> dict[Any, Any]:
+def onnx_translations() -> dict[Any, Any]:
     """How `torch.onnx.export` is to say `index_add`."""
     from onnxscript import opset18
 
@@ -32,7 +32,7 @@ def as_onnx() -> dict[Any, Any]:
     return {_INDEX_ADD: index_add}
 
 
-def check(model: Any) -> None:
+def check_sums(model: Any) -> None:
     """Refuse a graph that onnxruntime would not always add up.
 
     Raises:

@@ -13,9 +13,9 @@ from clew.data.dataset.batch import Batch, to_batch
 from clew.data.dataset.sample_store import Disk
 from clew.data.table import Table
 from clew.errors import RecipeError
-from clew.inference.sample_stream import Split
+from clew.inference.sample_sources import DatasetSplit
 from clew.recipe import Recipe
-from clew.training.validation import named
+from clew.training.validation import outputs_by_name
 
 SAMPLES = 256
 SIZES = (1, 2, 3, 17)
@@ -30,13 +30,13 @@ class Difference(NamedTuple):
     size: int
 
 
-def samples_of(dataset: Dataset, split: str | None) -> Table:
+def read_samples(dataset: Dataset, split: str | None) -> Table:
     """Some real samples."""
-    chosen = Split.of(dataset, split).split
+    chosen = DatasetSplit.of(dataset, split).split
     return Disk(dataset, chosen, None).run(0, min(SAMPLES, dataset.splits[chosen]))
 
 
-def batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:
+def trial_batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:
     """The samples in batches of several sizes."""
     first, names = 0, recipe.columns
     if names is not None:
@@ -48,7 +48,7 @@ def batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:
         first += size
 
 
-def compare(recipe: Recipe, original: nn.Module, exported: nn.Module, trials: Iterable[Batch]) -> Difference:
+def largest_difference(recipe: Recipe, original: nn.Module, exported: nn.Module, trials: Iterable[Batch]) -> Difference:
     """How far an exported model is from the original.
 
     Raises:
@@ -57,7 +57,7 @@ def compare(recipe: Recipe, original: nn.Module, exported: nn.Module, trials: It
     worst = Difference(0.0, "", 0)
     for batch in trials:
         with torch.no_grad():
-            wanted = dict(named(recipe.forward(original, batch)))
+            wanted = dict(outputs_by_name(recipe.forward(original, batch)))
             try:
                 found: Mapping[str, Tensor] = exported(batch)
             except Exception as error:

@@ -7,19 +7,21 @@ from typing import NamedTuple
 
 from clew.data.transforms import Compute, MinMax, SameItems, Select, SelectItems, Standard, Transform
 from clew.data.transforms.missing_columns import without
-from clew.inference.flat_forward import Input, Scale
+from clew.inference.flat_forward import InputScale, ModelInput
 from clew.recipe import Recipe
 
 
 class Preprocessing(NamedTuple):
     """The scaling of a model's inputs, and in words what it covers and what it does not."""
 
-    scales: dict[str, Scale]
+    scales: dict[str, InputScale]
     included: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
-def of(recipe: Recipe, transforms: Sequence[Transform], inputs: Sequence[Input]) -> Preprocessing:
+def describe_preprocessing(
+    recipe: Recipe, transforms: Sequence[Transform], inputs: Sequence[ModelInput]
+) -> Preprocessing:
     """What an exported model takes over: the scaling of columns that samples have from the events as they are.
 
     What concerns labels and weights alone is not counted, nor what changes no number.
@@ -39,7 +41,7 @@ def of(recipe: Recipe, transforms: Sequence[Transform], inputs: Sequence[Input])
     return Preprocessing(scales, included, tuple(left_out))
 
 
-def _scale(transforms: Sequence[Transform], columns: Sequence[str], last: Mapping[str, int]) -> Scale | None:
+def _scale(transforms: Sequence[Transform], columns: Sequence[str], last: Mapping[str, int]) -> InputScale | None:
     """The scaling of columns that stand side by side; None where nothing is done to them."""
     shifts, factors = [], []
     for name in columns:
@@ -50,7 +52,7 @@ def _scale(transforms: Sequence[Transform], columns: Sequence[str], last: Mappin
         shifts.append(shift)
         factors.append(factor)
     plain = all(shift == 0 for shift in shifts) and all(factor == 1 for factor in factors)
-    return None if plain else Scale(shift=tuple(shifts), factor=tuple(factors))
+    return None if plain else InputScale(shift=tuple(shifts), factor=tuple(factors))
 
 
 def _scaling(transforms: Sequence[Transform], column: str, first: int) -> list[int]:

@@ -66,7 +66,7 @@ def _push(run: Run, link: Link) -> None:
     pusher = Pusher(run, link)
     pusher.push()
     pusher.push_files()
-    pusher.settle()
+    pusher.save_settings()
     pusher.note()
 
 

@@ -12,7 +12,7 @@ from clew.errors import ConfigError
 from clew.jobs.launchers.launcher import Launcher
 from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.sites import BatchRequest, Site, load_site, scheduler_at, site_launcher
-from clew.tuning.resource_slots import cores_here, devices_here
+from clew.tuning.resource_slots import available_cores, device_count
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,8 @@ class JobTarget:
         """
         if self.site is None:
             return Slots(
-                cpus=len(cores_here()) if offer.cpus is None else offer.cpus,
-                gpus=devices_here() if offer.gpus is None else offer.gpus,
+                cpus=len(available_cores()) if offer.cpus is None else offer.cpus,
+                gpus=device_count() if offer.gpus is None else offer.gpus,
                 memory=psutil.virtual_memory().total if offer.memory is None else offer.memory,
             )
         if not self.site.name:

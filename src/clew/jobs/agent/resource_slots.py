@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from clew.client.job import Resources, Slots
 from clew.jobs.launchers.launcher import Slot
-from clew.tuning.resource_slots import cores_here
+from clew.tuning.resource_slots import available_cores
 
 
 def free_slot(resources: Resources, slots: Slots, taken: Iterable[Slot]) -> Slot:
@@ -15,7 +15,7 @@ def free_slot(resources: Resources, slots: Slots, taken: Iterable[Slot]) -> Slot
     A job that requested no GPU sees none.
     """
     others = list(taken)
-    cores = cores_here()
+    cores = available_cores()
     free = [core for core in cores if all(core not in other.cores for other in others)]
     bound = slots.cpus <= len(cores) and resources.total_cpus <= len(free)
     devices = [number for number in range(slots.gpus) if all(number not in (other.devices or ()) for other in others)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -70,8 +69,8 @@ class Detector(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, data: Any) -> Any:
-        return filled(cls, data, PRESETS.get(data.get("name", "bes3"), {})) if isinstance(data, dict) else data
+    def _apply_preset(cls, data: Any) -> Any:
+        return {**PRESETS.get(str(data.get("name", "bes3")), {}), **data} if isinstance(data, dict) else data
 
     @model_validator(mode="after")
     def _rising(self) -> Detector:
@@ -174,20 +173,3 @@ def in_mm(events: Table) -> Table:
             column = events.ragged(name)
             changed[name] = column.share(column.values * factors[unit])
     return events.join(changed, units=dict.fromkeys(changed, "mm")) if changed else events
-
-
-def filled(section: type[Section], data: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with those that are missing, or as `section` has them anyway, taken from `own`.
-
-    Settings reach a section with all defaults filled in, so a default that was typed cannot be told from one that was
-    not.
-    """
-    plain = {key: _as_typed(section.model_fields[key].get_default()) for key in own}
-    return {**data, **{key: own[key] for key in own if key not in data or _as_typed(data[key]) == plain[key]}}
-
-
-def _as_typed(value: Any) -> Any:
-    """A setting as YAML would have it."""
-    if isinstance(value, Section):
-        return value.model_dump(mode="json")
-    return [_as_typed(each) for each in value] if isinstance(value, (list, tuple)) else value

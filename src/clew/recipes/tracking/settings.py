@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from clew import Section
 from clew.data.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
-from clew.recipes.tracking.geometry import Detector, Positive, filled
+from clew.recipes.tracking.geometry import PRESETS, Detector, Positive
 from clew.recipes.tracking.gun import Gun
 from clew.recipes.tracking.hitgraph import Edges
 from clew.recipes.tracking.metrics import ABOVE_1_GEV, Judging
@@ -55,18 +56,24 @@ class Finder(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _named(cls, data: Any) -> Any:
+    def _apply_detector(cls, data: Any, info: ValidationInfo) -> Any:
+        """Fill in the values of the named detector wherever none was set."""
         detector = data.get("detector") if isinstance(data, dict) else None
-        name = detector.get("name") if isinstance(detector, dict) else getattr(detector, "name", None)
-        for section, own in cls.of_detector.get(str(name), {}).items():
-            data = {**data, section: _section(cls, section, data.get(section, {}), own)}
-        return filled(cls, data, {"transforms": ()}) if name in cls.without_transforms else data
+        name = str(detector.get("name") if isinstance(detector, dict) else getattr(detector, "name", None))
+        explicit = (info.context or {}).get("explicit", data)
+        for section, preset in {"detector": PRESETS.get(name, {}), **cls.of_detector.get(name, {})}.items():
+            values = data.get(section, {}) if isinstance(data, dict) else None
+            if preset and isinstance(values, dict | Section):
+                data = {**data, section: _with_preset(values, preset, explicit.get(section, {}))}
+        return {**data, "transforms": ()} if name in cls.without_transforms and "transforms" not in explicit else data
 
 
-def _section(cls: type[Section], name: str, data: Any, own: dict[str, Any]) -> Any:
-    kind = cls.model_fields[name].annotation
-    assert isinstance(kind, type) and issubclass(kind, Section)
-    return filled(kind, data if isinstance(data, dict) else data.model_dump(), own)
+def _with_preset(values: Any, preset: Mapping[str, Any], explicit: Any) -> dict[str, Any]:
+    """A section with the values of `preset`, except where `explicit` (a mapping, or the section itself) has a value."""
+    if isinstance(explicit, Section):
+        explicit = explicit.model_dump(exclude_unset=True)
+    plain = values.model_dump() if isinstance(values, Section) else values
+    return {**plain, **{key: value for key, value in preset.items() if (explicit or {}).get(key) is None}}
 
 
 class Settings(Finder):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from clew.figure import COLOURS
-from clew.runs.comparison import ABSENT, differing, flat, text
+from clew.runs.comparison import ABSENT, differing_values, flatten_settings, setting_text
 from clew.server.api.runs import listed, rows
 from clew.server.dashboard import layout, panels
 from clew.server.dashboard.run_cards import glimpses, summaries
@@ -40,7 +40,7 @@ def compare(
     ids = [number for number in ids if number in shown]
     if len(ids) < 2:
         raise RefusedError(404, "Fewer than two of these runs are here.", do="Tick others in the list of runs.")
-    settings = differing([dict(flat(full[number].config)) for number in ids])
+    settings = differing_values([dict(flatten_settings(full[number].config)) for number in ids])
     values: dict[str, Any] = {
         "sides": [_side(shown[number], place, ids) for place, number in enumerate(ids)],
         "runs": [{name: shown[number][name] for name in ("id", "name", "begun")} for number in ids],
@@ -48,7 +48,7 @@ def compare(
         "metrics": metrics([known.get(number, {}) for number in ids]),
         "settings": _texts({key: each for key, each in settings.items() if ABSENT not in each}),
         "partial": _texts({key: each for key, each in settings.items() if ABSENT in each}),
-        "surroundings": _texts(differing([_surroundings(full[number].environment) for number in ids])),
+        "surroundings": _texts(differing_values([_surroundings(full[number].environment) for number in ids])),
     }
     return layout.page(request, "compare.html", "runs", **values)
 
@@ -87,8 +87,8 @@ def _side(row: dict[str, Any], place: int, ids: list[int]) -> dict[str, Any]:
 
 
 def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(flat({name: environment[name] for name in _SURROUNDINGS if name in environment}))
+    return dict(flatten_settings({name: environment[name] for name in _SURROUNDINGS if name in environment}))
 
 
 def _texts(found: Mapping[str, list[Any]]) -> dict[str, list[str]]:
-    return {name: [text(value) for value in values] for name, values in found.items()}
+    return {name: [setting_text(value) for value in values] for name, values in found.items()}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import sqlalchemy as sa
 from fastapi import Path, Query, Request, Response
 
-from clew.runs.comparison import flat, text
+from clew.runs.comparison import flatten_settings, setting_text
 from clew.server.accounts.callers import Caller
 from clew.server.api.runs import listed, rows
 from clew.server.dashboard import layout
@@ -76,9 +76,13 @@ def _benchmark(row: dict[str, Any]) -> dict[str, Any]:
     document = row["document"] if isinstance(row["document"], dict) else {}
     bars = [each for each in _list(document.get("bars")) if isinstance(each, dict)]
     conditions = document.get("conditions")
-    told = [(name, text(value)) for name, value in flat(conditions)] if isinstance(conditions, dict) else []
+    told = (
+        [(name, setting_text(value)) for name, value in flatten_settings(conditions)]
+        if isinstance(conditions, dict)
+        else []
+    )
     if not bars:
-        told = [(name, text(value)) for name, value in flat(document)]
+        told = [(name, setting_text(value)) for name, value in flatten_settings(document)]
     return {**row, "owner": row["person"], "bars": bars, "conditions": told}
 
 

@@ -80,8 +80,8 @@ def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[st
         found = _TRACE.fullmatch(each["name"])
         if found and each["bytes"] <= _LARGEST:
             with contextlib.suppress(RunError):  # no trace, or none any more
-                ranks[int(found[1])] = spans.parsed(content(service, each), each["name"])
+                ranks[int(found[1])] = spans.parse_trace(content(service, each), each["name"])
     if not any(len(each) for each in ranks.values()):
         return []
-    drawn = apart(spans.drawn(dict(sorted(ranks.items()))))
+    drawn = apart(spans.timeline_figure(dict(sorted(ranks.items()))))
     return [] if drawn is None else [drawn]

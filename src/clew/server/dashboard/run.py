@@ -15,7 +15,7 @@ from clew.client.job import JobDetail
 from clew.core.config import to_yaml
 from clew.figure import COLOURS
 from clew.recipe import shipped
-from clew.runs.comparison import flat, text
+from clew.runs.comparison import flatten_settings, setting_text
 from clew.runs.failure import words
 from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import one
@@ -233,7 +233,12 @@ def _settings(sight: _Sight) -> dict[str, Any]:
 
 
 def _environment(sight: _Sight) -> dict[str, Any]:
-    return {"environment": [(name.replace("_", " "), text(value)) for name, value in flat(sight.row.environment or {})]}
+    return {
+        "environment": [
+            (name.replace("_", " "), setting_text(value))
+            for name, value in flatten_settings(sight.row.environment or {})
+        ]
+    }
 
 
 _TABS: dict[str, tuple[str, Callable[[_Sight], dict[str, Any]]]] = {

@@ -21,7 +21,7 @@ from clew.server.database.tables import studies, trials, users
 
 if TYPE_CHECKING:
     from clew.tuning.remote_trials import Elsewhere
-    from clew.tuning.study import Outcome
+    from clew.tuning.study import TrialSummary
 
 router = frame.router()
 _PAGE = 50
@@ -133,13 +133,13 @@ def _seen(row: Any, found: Sequence[Mapping[str, Any]]) -> Elsewhere | None:
         return None
 
 
-def _outcome(each: Mapping[str, Any]) -> Outcome:
-    from clew.tuning.study import Outcome
+def _outcome(each: Mapping[str, Any]) -> TrialSummary:
+    from clew.tuning.study import TrialSummary
 
     facts = _mapping(each["facts"])
     reports = {int(step): float(value) for step, value in _mapping(each["reports"]).items() if value is not None}
     complete = each["state"] == "complete" and each["values"]
-    return Outcome(
+    return TrialSummary(
         number=each["number"],
         state=each["state"],
         settings=dict(each["params"]),
@@ -226,7 +226,7 @@ def _shade(share: float) -> str:
 
 
 def _tiles(
-    row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None, best: Sequence[Outcome]
+    row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None, best: Sequence[TrialSummary]
 ) -> list[dict[str, str]]:
     tiles = []
     if seen is not None and len(best) == 1:

@@ -28,7 +28,7 @@ from clew.server.studies.study_rows import TOPIC, best_of, look, put, settle, to
 from clew.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
-    from clew.tuning.study import Outcome, Study
+    from clew.tuning.study import Study, TrialSummary
 
 _MOST = 64
 """Studies kept open."""
@@ -67,18 +67,18 @@ class Studies:
                 raise RefusedError(422, "a study here has neither storage nor folds of its own", where="tune")
             if not tune.space or tune.trials > _LARGEST:
                 raise RefusedError(422, f"name a space, and at most {_LARGEST:,} trials", where="tune")
-            space.ordered(tune.space)
-            optuna_setup.sampler(tune), optuna_setup.pruner(tune.pruner, given.epochs)
+            space.dependency_order(tune.space)
+            optuna_setup.create_sampler(tune), optuna_setup.create_pruner(tune.pruner, given.epochs)
         return self._service.write(lambda change: _make(change, caller, given))
 
     def ask(self, caller: Caller, number: int, given: Ask) -> list[Asked]:
         """Trials to be done; fewer, or none, when all that were wanted were asked for."""
-        from clew.tuning.study import OUTSIDE
+        from clew.tuning.study import EXTERNAL
 
         with self._held(caller, number) as study:
             found: list[Asked] = []
             for _ in range(given.count):
-                lease = f"{OUTSIDE}-{secrets.token_hex(8)}"
+                lease = f"{EXTERNAL}-{secrets.token_hex(8)}"
                 asked = study.ask(lease, within=given.within)
                 if asked is None:
                     break
@@ -201,7 +201,7 @@ def _make(change: Change, caller: Caller, given: NewStudy) -> int:
     return number
 
 
-def _trial(each: Outcome) -> Trial:
+def _trial(each: TrialSummary) -> Trial:
     return Trial(
         number=each.number,
         state=each.state,

@@ -1,7 +1,7 @@
-"""Models of runs in a store: kept with what is known of them, found again by it, brought to another machine.
+"""Trained models in a store: written with their facts, found by them, and fetched to another machine.
 
-A kept model is a folder (in Rucio a dataset) that is a run's folder too, in part: settings, environment, the dataset's
-manifest and the weights, so that `clew evaluate` and `clew predict` take it. `clew.json` in it says what is known.
+A stored model is a folder (in Rucio a dataset) with a part of a run folder: settings, environment, the manifest of the
+dataset and the weights. `clew evaluate` and `clew predict` accept it. Its facts are in the file `clew.json`.
 """
 
 from clew.storage.models.config import PARTS, StoreConfig

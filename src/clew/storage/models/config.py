@@ -1,4 +1,4 @@
-"""What a run keeps in a store when it ends."""
+"""Settings of `train.store`: what a run writes to a store when it ends."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ PARTS: tuple[str, ...] = get_args(Part)
 
 
 class StoreConfig(Section):
-    """Where and what."""
+    """Target and contents of a stored model."""
 
     to: Annotated[str, Field(min_length=1)]
-    """A folder, `s3://bucket/models`, `root://host//path` or `rucio:scope` (`rucio:scope:prefix?rse=SITE`): the model
-    gets a place of its own there."""
+    """A folder, `s3://bucket/models`, `root://host//path` or `rucio:scope` (`rucio:scope:prefix?rse=SITE`). The model
+    becomes a folder in it."""
     what: tuple[Part, ...] = ("model", "plots", "report")
-    """Besides the model, which is always kept: plots, the report, records of the training, states to go on from."""
+    """What to store besides the model: plots, the report, records of the training, checkpoints."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")] | None = None
-    """Default: that of the run and the beginning of the weights' hash."""
+    """Name of the folder. Default: the name of the run and the first digits of the weights' hash."""
 
     @field_validator("to")
     @classmethod
     def _no_secrets(cls, to: str) -> str:
         if mask_secrets(to) != to:
-            raise ValueError("has a password or token in it, and settings are written down; use the environment")
+            raise ValueError("contains a password or token, and settings are saved with the run; use the environment")
         return to

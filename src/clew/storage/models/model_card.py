@@ -1,4 +1,4 @@
-"""What is known of a run's model, as plain JSON: the numbers it is found by, and where it came from."""
+"""The facts of a stored model as plain JSON: its metrics, by which it is found, and where it comes from."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from clew.runs.summary import summarize
 from clew.version import __version__
 
 SIDECAR = "clew.json"
-_NAMED = 100
-"""Inputs whose names are kept; there may be thousands."""
+_MAX_NAMES = 100
+"""Maximum number of input names in the facts; a dataset may have thousands."""
 
 
 def model_weights(run: Run) -> Path:
-    """The weights that are kept: the best, or the last where nothing was validated.
+    """The weights to store: the best, or the last if there was no validation.
 
     Raises:
-        RunError: there are none.
+        RunError: The run has no weights.
     """
     for name in ("best", "last"):
         if run.checkpoint(name).is_file():
@@ -34,13 +34,13 @@ def model_weights(run: Run) -> Path:
 
 
 def model_facts(run: Run) -> dict[str, Any]:
-    """Metrics as numbers (`val_loss`, `test_accuracy`, ...), hashes, versions and data.
+    """The facts of a run's model: metrics as numbers (`val_loss`, `test_accuracy`, ...), hashes, versions and data.
 
-    A model that was brought from a store has no records of its training: what was known then stays.
+    A model fetched from a store has no training records: its stored facts are used.
     """
     if (run.path / SIDECAR).is_file():
-        return {**json.loads((run.path / SIDECAR).read_text()), **_evaluated(run)}
-    summary, config, best = summarize(run), run.config().data, _best(run)
+        return {**json.loads((run.path / SIDECAR).read_text()), **_evaluation_values(run)}
+    summary, config, best = summarize(run), run.config().data, _best_validation(run)
     manifest: Mapping[str, Any] = json.loads(run.dataset_file.read_text()) if run.dataset_file.is_file() else {}
     names = [each["name"] for each in manifest.get("inputs", ())]
     dataset = str(config.get("train", {}).get("dataset", ""))
@@ -51,8 +51,8 @@ def model_facts(run: Run) -> dict[str, Any]:
         "recipe": Path(summary.recipe).stem,
         "state": summary.state,
         "metric": config.get("train", {}).get("best", {}).get("metric", "loss"),
-        **{_plain(f"val_{name}"): value for name, value in best.get("metrics", {}).items() if _number(value)},
-        **_evaluated(run),
+        **{_identifier(f"val_{name}"): value for name, value in best.get("metrics", {}).items() if _is_number(value)},
+        **_evaluation_values(run),
         "epoch": best.get("epoch", 0),
         "step": best.get("step", 0),
         "parameters": summary.parameters,
@@ -60,41 +60,47 @@ def model_facts(run: Run) -> dict[str, Any]:
         "weights_sha256": sha256(model_weights(run)),
         "dataset": dataset if dataset.startswith("rucio:") else str(manifest.get("key", "")),
         "dataset_key": str(manifest.get("key", "")),
-        "inputs": names[:_NAMED],
-        "dids": [name.removeprefix("rucio:") for name in (dataset, *names) if name.startswith("rucio:")][:_NAMED],
+        "inputs": names[:_MAX_NAMES],
+        "dids": [name.removeprefix("rucio:") for name in (dataset, *names) if name.startswith("rucio:")][:_MAX_NAMES],
         "clew_version": __version__,
     }
 
 
 def config_hash(config: Document) -> str:
-    """Identity of the settings a model was trained with: where data lies and goes does not count."""
+    """Hash of the training settings, without the locations of data and store."""
     train = {name: value for name, value in config.data.get("train", {}).items() if name not in ("dataset", "store")}
-    said = json.dumps({**config.data, "train": train}, sort_keys=True, default=str)
-    return hashlib.sha256(said.encode()).hexdigest()
+    text = json.dumps({**config.data, "train": train}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _best(run: Run) -> Mapping[str, Any]:
-    """The validation of the best weights."""
-    wish = run.config().data.get("train", {}).get("best", {})
-    metric, sign = wish.get("metric", "loss"), -1 if wish.get("direction", "minimize") == "maximize" else 1
-    found = [each for each in run.history(run.lead) if each["kind"] == "validation"]
-    known = [each for each in found if _number(each["metrics"].get(metric))]
-    return min(known, key=lambda each: sign * each["metrics"][metric]) if known else found[-1] if found else {}
+def _best_validation(run: Run) -> Mapping[str, Any]:
+    """The validation record of the best weights."""
+    best = run.config().data.get("train", {}).get("best", {})
+    metric, sign = best.get("metric", "loss"), -1 if best.get("direction", "minimize") == "maximize" else 1
+    validations = [each for each in run.history(run.main_stream) if each["kind"] == "validation"]
+    with_metric = [each for each in validations if _is_number(each["metrics"].get(metric))]
+    return (
+        min(with_metric, key=lambda each: sign * each["metrics"][metric])
+        if with_metric
+        else validations[-1]
+        if validations
+        else {}
+    )
 
 
-def _evaluated(run: Run) -> dict[str, float]:
+def _evaluation_values(run: Run) -> dict[str, float]:
     return {
-        _plain(f"{title}_{name}"): item["value"]
+        _identifier(f"{title}_{name}"): item["value"]
         for title, record in run.evaluations().items()
         for name, item in record["metrics"].items()
-        if _number(item["value"])
+        if _is_number(item["value"])
     }
 
 
-def _plain(name: str) -> str:
-    """A name that a condition can use."""
+def _identifier(name: str) -> str:
+    """`name` as an identifier that an expression can contain."""
     return "".join(sign if sign.isalnum() else "_" for sign in name)
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,4 +1,4 @@
-"""Keeping, finding and bringing models."""
+"""Store, find and fetch models."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from clew.storage import ProgressCallback, rucio
 from clew.storage.models.config import PARTS
 from clew.storage.models.model_card import SIDECAR, model_facts, model_weights
 
-_READERS = 8
+_READ_THREADS = 8
 
 
 @dataclass(frozen=True)
 class StoredModel:
-    """A kept model: where it is, and what is known of it."""
+    """A stored model: its location and its facts."""
 
     location: str
     facts: dict[str, Any]
@@ -42,12 +42,21 @@ def store_model(
     name: str | None = None,
     watch: ProgressCallback | None = None,
 ) -> str:
-    """Put a run's model, and what else is asked for, at a place of its own below `to`; returns that place.
+    """Write the model of a run to a store. A second call sends only the files that have changed.
 
-    Called again, it sends only what has changed since.
+    Args:
+        run: The run.
+        to: A folder or a URL; the model becomes a folder in it.
+        what: What to store besides the model; see `StoreConfig.what`.
+        name: Name of the folder; default: the run's name and a part of the weights' hash.
+        watch: Called with the progress.
+
+    Returns:
+        The location of the stored model.
 
     Raises:
-        DataError, RunError: the store cannot be written, or there is no model yet.
+        DataError: The store cannot be written.
+        RunError: The run has no model yet.
     """
     for part in what:
         if part not in PARTS:
@@ -73,54 +82,56 @@ def store_model(
 
 
 def find_models(place: str, where: str | None = None) -> list[StoredModel]:
-    """The models kept below a place (a folder, a prefix in S3, a scope of Rucio) for which a condition holds.
+    """The models stored at a location that fulfil a condition.
 
-    `where` is an expression of their numbers, as `val_loss < 0.2 and test_accuracy > 0.9`; a model that lacks one of
-    them does not match.
+    Args:
+        place: A folder, a prefix in S3, or a scope of Rucio.
+        where: An expression of their facts, such as `val_loss < 0.2 and test_accuracy > 0.9`. A model without one of
+            these numbers does not match.
 
     Raises:
-        ConfigError: the condition is none, or names what no model has.
-        DataError: the place cannot be read.
+        ConfigError: The expression is invalid, or no model has a number of that name.
+        DataError: The location cannot be read.
     """
     condition = Expression(where) if where is not None else None
-    found = _listed(place)
-    if condition is None or not found:
-        return found
-    names = {name for each in found for name, value in each.facts.items() if _number(value)}
+    models = _list_models(place)
+    if condition is None or not models:
+        return models
+    names = {name for each in models for name, value in each.facts.items() if _is_number(value)}
     for name in condition.names:
         if name not in names:
             raise ConfigError(f"--where {where}: no model has a number '{name}'{nearest(name, names)}")
-    columns = {name: np.array([_float(each.facts.get(name)) for each in found]) for name in sorted(names)}
-    lacking = np.any([np.isnan(columns[name]) for name in condition.names], axis=0) if condition.names else False
-    holds = truth(np.asarray(condition.evaluate(Table(columns)))) & ~np.asarray(lacking)
-    return [each for each, yes in zip(found, np.broadcast_to(holds, len(found)), strict=True) if yes]
+    columns = {name: np.array([_float(each.facts.get(name)) for each in models]) for name in sorted(names)}
+    missing = np.any([np.isnan(columns[name]) for name in condition.names], axis=0) if condition.names else False
+    holds = truth(np.asarray(condition.evaluate(Table(columns)))) & ~np.asarray(missing)
+    return [each for each, yes in zip(models, np.broadcast_to(holds, len(models)), strict=True) if yes]
 
 
 def fetch_model(location: str, output: str | Path, *, watch: ProgressCallback | None = None) -> Run:
-    """Bring a kept model to a folder of this machine, whole and unchanged, and open it as a run.
+    """Copy a stored model to a local folder, check its files, and open it as a run.
 
     Raises:
-        DataError: it is no model, or its files are not those that were kept.
+        DataError: It is not a model, or its files have changed.
     """
     path = Path(output)
     storage.copy(location, path, watch=watch)
     try:
         facts = json.loads((path / SIDECAR).read_text())
     except (OSError, ValueError):
-        raise DataError(f"{storage.mask_secrets(location)}: no model of clew's (there is no {SIDECAR} in it)") from None
-    for inner, said in facts["files"].items():
-        if not (path / inner).is_file() or sha256(path / inner) != said["sha256"]:
-            raise DataError(f"{path / inner}: not what was stored (checksum mismatch); bring it again")
+        raise DataError(f"{storage.mask_secrets(location)}: not a model of clew (no {SIDECAR} in it)") from None
+    for inner, expected in facts["files"].items():
+        if not (path / inner).is_file() or sha256(path / inner) != expected["sha256"]:
+            raise DataError(f"{path / inner}: differs from the stored file (checksum mismatch); fetch it again")
     (path / "records").mkdir(exist_ok=True)
     (path / "plots").mkdir(exist_ok=True)
     return Run.open(path)
 
 
 def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: ProgressCallback | None = None) -> Run:
-    """A run or a kept model: from its folder, or brought from a store to the folder of that name under `runs`.
+    """Open a run or a stored model. A model in a store is first fetched to the folder of its name in `runs`.
 
     Raises:
-        RunError, DataError: it is none.
+        RunError, DataError: There is no run or model at this location.
     """
     if not storage.is_url(str(location)):
         return Run.open(storage.local_path(str(location)))
@@ -129,18 +140,18 @@ def open_run(location: str | Path, *, runs: Path = Path("runs"), watch: Progress
 
 
 def _paths(run: Run, what: Sequence[str]) -> dict[str, Path]:
-    """The files to keep, by their path in the run's folder."""
+    """The files to store, by their path in the run folder."""
     weights = model_weights(run)
-    kept = [run.config_file, run.environment_file, run.dataset_file, weights]
+    paths = [run.config_file, run.environment_file, run.dataset_file, weights]
     folders = {"plots": run.plots, "records": run.records_folder, "checkpoints": run.checkpoints}
     for part, folder in folders.items():
-        kept += folder.rglob("*") if {part, "all"} & set(what) else ()
-    kept += [run.report_file] if {"report", "all"} & set(what) else []
-    kept += run.path.glob("*.py")
-    return {str(path.relative_to(run.path)): path for path in kept if path.is_file() and path.name[0] != "."}
+        paths += folder.rglob("*") if {part, "all"} & set(what) else ()
+    paths += [run.report_file] if {"report", "all"} & set(what) else []
+    paths += run.path.glob("*.py")
+    return {str(path.relative_to(run.path)): path for path in paths if path.is_file() and path.name[0] != "."}
 
 
-def _listed(place: str) -> list[StoredModel]:
+def _list_models(place: str) -> list[StoredModel]:
     if storage.scheme(place) == "rucio":
         with storage.one_line_errors(place):
             return [StoredModel(location, facts) for location, facts in rucio.search(place, "model")]
@@ -148,7 +159,7 @@ def _listed(place: str) -> list[StoredModel]:
     names = storage.expand(f"{base}/{SIDECAR}") or storage.expand(f"{base}/*/{SIDECAR}")
     if not names and not storage.is_url(place) and not storage.local_path(place).is_dir():
         raise DataError(f"{place}: no such folder")
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(_READ_THREADS) as pool:
         return list(pool.map(_read, names))
 
 
@@ -156,12 +167,12 @@ def _read(name: str) -> StoredModel:
     try:
         return StoredModel(storage.parent_location(name), dict(json.loads(storage.read(name))))
     except ValueError as error:
-        raise DataError(f"{storage.mask_secrets(name)}: not what clew wrote ({error})") from error
+        raise DataError(f"{storage.mask_secrets(name)}: not a file that clew wrote ({error})") from error
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _float(value: Any) -> float:
-    return float(value) if _number(value) else float("nan")
+    return float(value) if _is_number(value) else float("nan")

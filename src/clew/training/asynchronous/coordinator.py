@@ -18,7 +18,7 @@ from clew.training.asynchronous.membership import Cluster, Member, Members
 from clew.training.asynchronous.messaging import Message, Post
 from clew.training.asynchronous.state_bytes import from_bytes, to_bytes
 from clew.training.config import TrainConfig
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
 from clew.version import __version__
 
 ROUNDS = ("diloco", "backup")
@@ -38,7 +38,7 @@ class Coordinator:
         book: Book,
         vector: Vector,
         config: TrainConfig,
-        stop: Stop,
+        stop: StopSignal,
         cluster: Cluster,
         document: Mapping[str, Any] | None = None,
     ) -> None:

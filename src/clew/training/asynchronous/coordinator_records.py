@@ -19,13 +19,13 @@ from clew.data.dataset.sampler import Sampler
 from clew.errors import WorkerError
 from clew.metrics import Metric, add_metrics, metric_from_data, metric_values
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import checkpoint, validation
 from clew.training.asynchronous.flat_model import Vector
 from clew.training.asynchronous.messaging.tcp import SILENCE
-from clew.training.background_validation import Validated, Validator
+from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 
 _PERIOD = 0.5
 """Seconds between two records."""
@@ -49,7 +49,7 @@ class Book:
     """Of one training."""
 
     def __init__(
-        self, run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, model: nn.Module, sampler: Sampler
+        self, run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, model: nn.Module, sampler: Sampler
     ) -> None:
         self.run, self.recipe, self.config, self.writer, self.model = run, recipe, config, writer, model
         self.path, self.batches = run.path, sampler.steps
@@ -57,15 +57,15 @@ class Book:
         """Seconds without a sign of life after which a worker is given up; a fixed team has its launcher to tell."""
         steps = sampler.steps()
         self.schedule = Schedule(config, config.steps or steps * config.epochs, steps)
-        self.verdict = Verdict(config, self.schedule)
-        self.saver = checkpoint.Saver(run, config.keep_checkpoints)
+        self.verdict = ValidationTracker(config, self.schedule)
+        self.saver = checkpoint.CheckpointSaver(run, config.keep_checkpoints)
         dataset = Dataset(config.dataset)
         memory = config.loading.keep == "memory"
         self.held_out: Store = Memory(dataset.read("val")) if memory else Disk(dataset, "val", None)
         self._spare = recipe.model()
         self._vector = Vector(self._spare)
         self._kinds: dict[str, Metric] = {}
-        self._validator = Validator(recipe, config) if config.validation == "background" else None
+        self._validator = BackgroundValidator(recipe, config) if config.validation == "background" else None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="validate") if config.validation == "thread" else None
         self._under_way: Future[dict[str, float]] | None = None
         self._queue: list[Judging] = []
@@ -82,8 +82,8 @@ class Book:
     def rehearse(self, device: torch.device) -> None:
         """A few held-out samples through everything, to find what does not fit before the first step."""
         few = self.held_out.read(np.arange(min(4, len(self.held_out))))
-        self._kinds = validation.rehearse(self.recipe, self.model, few, device)
-        Verdict(self.config, Schedule(self.config, 1, 1)).see(metric_values(self._kinds))
+        self._kinds = validation.check_batch(self.recipe, self.model, few, device)
+        ValidationTracker(self.config, Schedule(self.config, 1, 1)).see(metric_values(self._kinds))
 
     def plan(self, samples: int, parameters: int, device: str) -> None:
         """Write down what is ahead."""
@@ -213,16 +213,18 @@ class Book:
         model = self.recipe.model()
         Vector(model).fill(values)
         batches = Sampler(len(self.held_out), self.config.size, shuffle=False).batches(0)
-        return metric_values(validation.judge_all(self.recipe, model, self.held_out, batches, torch.device("cpu")))
+        return metric_values(
+            validation.evaluate_batches(self.recipe, model, self.held_out, batches, torch.device("cpu"))
+        )
 
     def _seen(self, now: Judging, metrics: dict[str, float]) -> None:
-        best = self._written(Validated(now.facts, metrics, time.perf_counter() - now.begun), background=True)
+        best = self._written(ValidationResult(now.facts, metrics, time.perf_counter() - now.begun), background=True)
         self.saver.keep(self._weights(now.values), ("last", "best") if best else ("last",), now.facts)
         self._queue.pop(0)
         if self._queue:
             self._queue[0].begun = time.perf_counter()
 
-    def _written(self, done: Validated, **more: Any) -> bool:
+    def _written(self, done: ValidationResult, **more: Any) -> bool:
         self.writer.write("validation", **done.facts, metrics=done.metrics, seconds=done.seconds, **more)
         best, over = self.verdict.see(done.metrics)
         self.over = self.over or over
@@ -253,7 +255,7 @@ class Book:
     def restore(self) -> dict[str, Any]:
         """Put the newest state back, weights included; the rest of it is for the caller."""
         state, path, damaged = checkpoint.load_state(self.run)
-        checkpoint.fill(self.model, state["model"], path)
+        checkpoint.load_into(self.model, state["model"], path)
         step, self.epochs, _, self.seen = state["place"]
         self.spent, self.over, self._step = state["spent"], state["over"], step
         self.verdict.restore(state["verdict"])

@@ -15,14 +15,14 @@ from clew.core.config import to_data
 from clew.core.files import write_text
 from clew.errors import ConfigError, LostPeerError, RunError
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.storage import is_url
 from clew.training.asynchronous.messaging.tcp import Client, Server, Token, is_local
 from clew.training.asynchronous.roles import Roles, make_coordinator, work
 from clew.training.asynchronous.worker import introduce
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device
 
 PATIENCE = 600.0
 """Seconds for which a worker looks for its master."""
@@ -42,7 +42,9 @@ def token_of(run: Run, *, encrypted: bool) -> Token:
     return token
 
 
-def listen(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: Stop, *, resume: bool) -> str:
+def listen(
+    run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, stop: StopSignal, *, resume: bool
+) -> str:
     """Be the master of whoever comes; why the training ended before its last epoch, if it did."""
     address = str(config.central.listen)
     if address.endswith(":0") and run.address_file.exists():  # workers look for a master that goes on where it was
@@ -118,7 +120,9 @@ def join(
 
             parts = Roles(config, 1).parts(0, Vector(recipe.model()).length)
             try:
-                done += work(None, recipe, config, client, parts, best_device(int(os.environ.get("LOCAL_RANK", "0"))))
+                done += work(
+                    None, recipe, config, client, parts, default_device(int(os.environ.get("LOCAL_RANK", "0")))
+                )
                 return done
             except LostPeerError as error:
                 told(f"{error}; looking for the master")

@@ -18,7 +18,7 @@ from clew.errors import ConfigError, LostPeerError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search
 from clew.training.asynchronous.coordinator import Coordinator
 from clew.training.asynchronous.coordinator_records import Book
@@ -29,9 +29,9 @@ from clew.training.asynchronous.messaging.tcp import Client, Joint, Server, Toke
 from clew.training.asynchronous.other_masters import Head, Shard
 from clew.training.asynchronous.worker import COORDINATOR, Part, Worker, introduce
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device, make_sampler, training_columns
-from clew.training.rank import Rank, monitored, on_record
-from clew.training.stop_signal import Stop
+from clew.training.rank_session import RankSession, open_session, system_monitor
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device, make_sampler, training_columns
 
 
 class Roles:
@@ -70,22 +70,24 @@ def run_rank(
 
     Raises whatever stops it, after writing the end down.
     """
-    with on_record(run, config, place, lease) as rank:
+    with open_session(run, config, place, lease) as rank:
         config = _sized(run, recipe, config, place, store, rank.writer)
-        with monitored(run, config, place, best_device(place.local_rank)):
+        with system_monitor(run, config, place, default_device(place.local_rank)):
             rank.over = _play(run, recipe, config, place, store, rank, resume=resume)
 
 
-def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: Writer) -> TrainConfig:
+def _sized(
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: RecordWriter
+) -> TrainConfig:
     """The settings with a batch size in them; the coordinator finds one where none was given."""
     if isinstance(config.batch_size, int):
         return config
     if place.rank == 0:
         dataset = Dataset(config.dataset)
         columns = training_columns(recipe, dataset)
-        found = batch_size_search.find(recipe, config, dataset, columns, best_device(place.local_rank))
+        found = batch_size_search.find_batch_size(recipe, config, dataset, columns, default_device(place.local_rank))
         writer.write("batch_size", **found)
-        run.settle(batch_size=found["chosen"])
+        run.save_settings(batch_size=found["chosen"])
         if store is not None:
             store.set("batch_size", str(found["chosen"]))
         size = int(found["chosen"])
@@ -95,7 +97,7 @@ def _sized(run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store
 
 
 def _play(
-    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, rank: Rank, *, resume: bool
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, rank: RankSession, *, resume: bool
 ) -> str:
     """This rank's part; why the training ended before its last epoch, if it did."""
     writer, stop = rank.writer, rank.stop
@@ -115,7 +117,7 @@ def _play(
         torch.manual_seed(config.seed)
         if place.rank in roles.workers:
             introduce(post)
-            work(run, recipe, config, post, roles.parts(place.rank, _length(recipe)), best_device(place.local_rank))
+            work(run, recipe, config, post, roles.parts(place.rank, _length(recipe)), default_device(place.local_rank))
         elif place.rank in roles.heads:
             Head(post, config, Vector(recipe.model()).size, workers=roles.group(place.rank)).serve()
         else:
@@ -131,8 +133,8 @@ def make_coordinator(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    writer: Writer,
-    stop: Stop,
+    writer: RecordWriter,
+    stop: StopSignal,
     post: Post,
     roles: Roles,
     *,
@@ -150,7 +152,7 @@ def make_coordinator(
     parts = split(vector.length, roles.masters)
     cluster = Cluster(parts[0], 0 if config.central.listen else len(roles.workers), parts[1:], roles.heads)
     made = Coordinator(post, book, vector, config, stop, cluster, document)
-    book.plan(sampler.samples, sum(parameter.numel() for parameter in model.parameters()), str(best_device(0)))
+    book.plan(sampler.samples, sum(parameter.numel() for parameter in model.parameters()), str(default_device(0)))
     if resume:
         made.restore()
     made.begin()
@@ -234,7 +236,9 @@ def _starts_mpi(place: RankInfo) -> bool:
     return place.launcher.startswith("mpiexec")
 
 
-def _alone(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: Stop, *, resume: bool) -> str:
+def _alone(
+    run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, stop: StopSignal, *, resume: bool
+) -> str:
     """Master and worker in one process: the same steps, nothing sent."""
     roles = Roles(config, 1)
     above, below = Direct(0), Direct(1)
@@ -244,7 +248,7 @@ def _alone(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, stop: 
     parts = roles.parts(0, coordinator.vector.length)
     with contextlib.closing(coordinator):
         introduce(below)
-        work(run, recipe, config, below, parts, best_device(0))
+        work(run, recipe, config, below, parts, default_device(0))
         while not coordinator.finished:
             coordinator.tick()
         coordinator.serve()

@@ -27,11 +27,11 @@ from clew.training.asynchronous.rules import Push, make_rule
 from clew.training.asynchronous.state_bytes import from_bytes, to_bytes
 from clew.training.config import TrainConfig
 from clew.training.control import Schedule
-from clew.training.data_supply import make_loader
 from clew.training.engine import Engine, make_optimizer
-from clew.training.step_meter import Meter, save_portion
+from clew.training.step_statistics import StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy
-from clew.training.trace import COMMUNICATE, LOAD, READ, VALIDATE, Trace
+from clew.training.timeline_writer import COMMUNICATE, LOAD, READ, VALIDATE, TimelineWriter
+from clew.training.training_data import make_loader
 from clew.version import __version__
 
 COORDINATOR = 0
@@ -77,7 +77,9 @@ class Worker:
         dataset = Dataset(config.dataset)
         self.loader = make_loader(recipe, config, dataset, self.strategy, device)
         traced = run is not None and config.trace
-        self.trace = Trace(run.trace_folder / f"rank-{post.here}.trace" if run is not None and traced else None)
+        self.trace = TimelineWriter(
+            run.trace_folder / f"rank-{post.here}.trace" if run is not None and traced else None
+        )
         self._run = run
         self.loader.on_wait = lambda begun, ended: self.trace.add(LOAD, begun, ended)
         self.loader.on_read = lambda begun, ended: self.trace.add(READ, begun, ended)
@@ -103,7 +105,7 @@ class Worker:
         post.patient = config.central.overlap
         self._flying: Future[Tensor] | None = None
         self._judge: tuple[nn.Module, Vector, Store] | None = None
-        self._meter = Meter(self.loader, self.strategy)
+        self._meter = StepStatistics(self.loader, self.strategy)
 
     def run(self) -> int:
         """From the first lease to the end; how many batches were learned from."""
@@ -217,13 +219,13 @@ class Worker:
 
     def _report(self) -> dict[str, Any]:
         """What was done since the last report, for the coordinator."""
-        meter, self._meter = self._meter, Meter(self.loader, self.strategy)
+        meter, self._meter = self._meter, StepStatistics(self.loader, self.strategy)
         losses: dict[str, Any] = {}
         samples = 0
         if meter.steps:
             bad = meter.first_bad()
             if bad is not None and self._run is not None:
-                raise save_portion(self._run, self.post.here, self.loader, bad, int(self.facts["step"]))
+                raise save_bad_batch(self._run, self.post.here, self.loader, bad, int(self.facts["step"]))
             if bad is not None:
                 raise RunError(f"{bad.name} is {bad.value}; lower train.optimizer.lr or set train.clip")
             losses, samples = meter.sums(), meter.samples
@@ -338,7 +340,7 @@ class Worker:
             model, vector, store = self._judging()
             vector.fill(message.tensor)
             batches = Sampler(len(store), self.config.size, shuffle=False).batches(0)[first:stop]
-            found = validation.judge_all(self.recipe, model, store, batches, self.device)
+            found = validation.evaluate_batches(self.recipe, model, store, batches, self.device)
             told = {name: metrics.metric_to_data(each) for name, each in found.items()}
             self.post.send(COORDINATOR, "tallies", {"number": number, "first": first, "stop": stop, "found": told})
             self._hear(self._answer(COORDINATOR))

@@ -18,15 +18,15 @@ from clew.data.dataset.sample_store import Disk, Memory, Store
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 from clew.training.packs import member_state
 from clew.training.packs.engine import AHEAD, PackEngine, Plan, Told
 from clew.training.packs.graph_replay import replayed
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, Lane
 from clew.training.packs.samples import Epoch, Supply
 from clew.training.packs.validation import judge_all
-from clew.training.step_meter import Bad, save_portion
-from clew.training.stop_signal import Stop
+from clew.training.step_statistics import NonFiniteLoss, save_bad_batch
+from clew.training.stop_signal import StopSignal
 
 _SILENCE = 0.5
 """Seconds between two records."""
@@ -46,7 +46,7 @@ class PackLoop:
         lanes: Sequence[Lane],
         models: Sequence[nn.Module],
         device: torch.device,
-        stop: Stop,
+        stop: StopSignal,
         ended: Callable[[Lane], None],
     ) -> None:
         self.lanes, self.device, self.stop, self.ended = list(lanes), device, stop, ended
@@ -61,7 +61,7 @@ class PackLoop:
         steps = self.supply.steps(0)
         for lane in lanes:
             lane.schedule = Schedule(lane.config, self.config.steps or steps * self.config.epochs, steps)
-            lane.verdict = Verdict(lane.config, lane.schedule)
+            lane.verdict = ValidationTracker(lane.config, lane.schedule)
         self.step = self.epoch = self.place = self.seen = 0
         self.best = self.engine.stack.snapshot()
         self.best_facts = [dict[str, int]() for _ in lanes]
@@ -87,7 +87,7 @@ class PackLoop:
             self._compile()
         for row, lane in enumerate(self.lanes):
             try:
-                Verdict(lane.config, Schedule(lane.config, 1, 1)).see(metric_values(metrics[row]))
+                ValidationTracker(lane.config, Schedule(lane.config, 1, 1)).see(metric_values(metrics[row]))
             except ClewError as error:
                 raise RefusedError(str(error)) from error  # a run of its own tells it better
 
@@ -246,9 +246,9 @@ class PackLoop:
 
     def _fault(self, lane: Lane, totals: Any) -> str:
         number = int(np.flatnonzero(~np.isfinite(totals))[0])
-        found = Bad(number, "loss", float(totals[number]), self._numbers[number])
+        found = NonFiniteLoss(number, "loss", float(totals[number]), self._numbers[number])
         step = self.step - len(self._numbers) + number + 1
-        return str(save_portion(lane.run, 0, self.supply.loader, found, step))
+        return str(save_bad_batch(lane.run, 0, self.supply.loader, found, step))
 
     def _look_round(self, steps: int) -> None:
         """Now and then: give signs of life, hear who is to stop, write states to go on from."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from clew.jobs.lease import Lease
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, Verdict
+from clew.training.control import Schedule, ValidationTracker
 
 FINISHED, STOPPED, FAILED, LOST = 0, 75, 1, 3
 """How a model's training ends, as an exit code."""
@@ -32,8 +32,8 @@ class Lane:
     """How it ended."""
     message: str = ""
     cpu: float = 0.0
-    writer: Writer = field(init=False)
-    verdict: Verdict = field(init=False)
+    writer: RecordWriter = field(init=False)
+    verdict: ValidationTracker = field(init=False)
     schedule: Schedule = field(init=False)
     over: str = ""
     """Why its training ends before the last epoch."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from clew.training.config import TrainConfig
-from clew.training.engine import scaling
+from clew.training.engine import batch_size_scaling
 from clew.training.packs.stacked_layers import has_triton
 
 NAMES = ("sgd", "adam", "adamw")
@@ -48,7 +48,7 @@ class Rows:
         self.weights, self.gradients = weights, gradients
         self.name = configs[0].optimizer.name
         given = [_given(each) for each in configs]
-        self.lr = [each.optimizer.lr * scaling(each.optimizer, each.size) for each in configs]
+        self.lr = [each.optimizer.lr * batch_size_scaling(each.optimizer, each.size) for each in configs]
         self._nesterov = bool(given[0].get("nesterov", False))
         kept = 1 if self.name == "sgd" else 2
         if self.name == "sgd" and not any(each["momentum"] for each in given):

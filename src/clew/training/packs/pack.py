@@ -20,14 +20,14 @@ from clew.recipe import Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.training import checkpoint
-from clew.training.api import document
+from clew.training.api import run_settings
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device
 from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, RefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, Lane
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device
 
 _BEAT = 0.5
 """Seconds between two signs of life of runs whose turn has not come."""
@@ -35,7 +35,7 @@ _BEAT = 0.5
 
 def create(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
     """A run's folder, as `clew.train` makes it."""
-    run = Run.create(path, config=document(recipe, config), environment=capture())
+    run = Run.create(path, config=run_settings(recipe, config), environment=capture())
     write_text(run.dataset_file, (Dataset(config.dataset).path / "manifest.json").read_text())
     return run
 
@@ -57,9 +57,9 @@ def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads:
     its records says why.
     """
     torch.set_num_threads(threads or lanes[0].config.threads or allowed_cores())
-    device = best_device(0)
+    device = default_device(0)
     waiting = list(lanes)
-    with Stop(_limit(lanes)) as stop, repeated(partial(_beat, waiting), every=_BEAT, name="signs of life"):
+    with StopSignal(_limit(lanes)) as stop, repeated(partial(_beat, waiting), every=_BEAT, name="signs of life"):
         for members, reason in grouped(lanes):
             for each in members:
                 waiting.remove(each)
@@ -97,7 +97,7 @@ def grouped(lanes: Sequence[Lane]) -> list[tuple[list[Lane], str]]:
     return [*((members, "") for members in sets.values()), *alone]
 
 
-def _together(lanes: Sequence[Lane], device: torch.device, stop: Stop, ended: Callable[[Lane], None]) -> None:
+def _together(lanes: Sequence[Lane], device: torch.device, stop: StopSignal, ended: Callable[[Lane], None]) -> None:
     """Models of one shape are trained as one, shape after shape."""
     shapes: dict[str, list[tuple[Lane, nn.Module]]] = {}
     for each in lanes:
@@ -124,7 +124,7 @@ def _together(lanes: Sequence[Lane], device: torch.device, stop: Stop, ended: Ca
 
 
 def _one(
-    lanes: list[Lane], models: list[nn.Module], device: torch.device, stop: Stop, ended: Callable[[Lane], None]
+    lanes: list[Lane], models: list[nn.Module], device: torch.device, stop: StopSignal, ended: Callable[[Lane], None]
 ) -> None:
     with contextlib.closing(PackLoop(lanes, models, device, stop, ended)) as loop:
         loop.rehearse()
@@ -141,7 +141,7 @@ def _one(
                 raise
 
 
-def _apart(lanes: Sequence[Lane], reason: str, stop: Stop, ended: Callable[[Lane], None]) -> None:
+def _apart(lanes: Sequence[Lane], reason: str, stop: StopSignal, ended: Callable[[Lane], None]) -> None:
     """Train runs one after the other, as `clew train` does."""
     for each in lanes:
         if stop.wanted:

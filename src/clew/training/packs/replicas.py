@@ -17,14 +17,14 @@ from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
-from clew.runs import Run, Writer
+from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
-from clew.training.data_supply import best_device
 from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, Lane
-from clew.training.stop_signal import Stop
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device
 
 _ON_PROCESSOR, _ON_DEVICE = 16, 256
 """Models of a pack."""
@@ -52,7 +52,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         RunError: no member has learned anything.
     """
     assert config.replicas is not None
-    device = best_device(0)
+    device = default_device(0)
     processes = min(allowed_cores(), config.replicas) if device.type == "cpu" else 1
     if not recipe.location and type(recipe).__module__ == "__main__":
         processes = 1  # it cannot be found by others
@@ -76,7 +76,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         writer.write("end", status="finished", message=message, cpu=time.process_time() - begun)
 
 
-def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: Writer, device: str) -> None:
+def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
     parameters = sum(each.numel() for each in recipe.model().parameters())
@@ -102,7 +102,7 @@ def _steps(config: TrainConfig, dataset: Dataset) -> int:
 def _work(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
     """One of several processes: its share of the members, pack by pack."""
     assert config.replicas is not None
-    size = _ON_PROCESSOR if best_device(0).type == "cpu" else _ON_DEVICE
+    size = _ON_PROCESSOR if default_device(0).type == "cpu" else _ON_DEVICE
     numbers = range(rank, config.replicas, ranks)
     stopped: list[Lane] = []
 
@@ -110,7 +110,7 @@ def _work(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) 
         if lane.code in (STOPPED, LOST):
             stopped.append(lane)
 
-    with Stop(None) as stop:
+    with StopSignal(None) as stop:
         for first in range(0, len(numbers), size):
             lanes = [lane for n in numbers[first : first + size] if (lane := _lane(run, recipe, config, n)) is not None]
             if stop.wanted or stopped:
@@ -136,7 +136,7 @@ def _lane(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> Lane | 
     return pack.lane(pack.create(path, recipe, own), recipe, own)
 
 
-def _telling(run: Run, writer: Writer) -> contextlib.AbstractContextManager[None]:
+def _telling(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:
     """Now and then, a record of how far all members together are."""
     before = time.perf_counter()
 
@@ -180,7 +180,7 @@ def spread(run: Run) -> dict[str, tuple[float, float, int]]:
     }
 
 
-def _summary(run: Run, config: TrainConfig, writer: Writer) -> str:
+def _summary(run: Run, config: TrainConfig, writer: RecordWriter) -> str:
     """The last record but one: mean and spread. What to say of members that failed.
 
     Raises:

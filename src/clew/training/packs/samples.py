@@ -17,8 +17,8 @@ from clew.data.dataset.loader import Loader
 from clew.data.dataset.sample_store import Memory
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
-from clew.training.data_supply import make_loader
 from clew.training.strategies import Strategy
+from clew.training.training_data import make_loader
 
 _RESIDENT = 4 << 30
 """Bytes of samples that are kept on a device."""

@@ -70,14 +70,14 @@ def _said(
         with torch.no_grad():
             outputs = engine.outputs(here)
             told = engine.losses(outputs, here)
-        parts.append((batch.size, validation.named(outputs), told))
+        parts.append((batch.size, validation.outputs_by_name(outputs), told))
     rows = all(v.ndim > 1 and v.shape[1] == count for count, outputs, _ in parts for v in outputs.values())
     if rows and all(len({p[1][name].shape[2:] for p in parts}) == 1 for name in parts[0][1]):
         joined = {name: torch.cat([p[1][name] for p in parts], dim=1) for name in parts[0][1]}
-        return [(samples, validation.arrays(joined), _sums([p[2] for p in parts]))]
+        return [(samples, validation.to_arrays(joined), _sums([p[2] for p in parts]))]
     places = range(0, len(samples), size)
     return [
-        (samples.slice(first, first + size), validation.arrays(outputs), _sums([told]))
+        (samples.slice(first, first + size), validation.to_arrays(outputs), _sums([told]))
         for first, (_, outputs, told) in zip(places, parts, strict=True)
     ]
 

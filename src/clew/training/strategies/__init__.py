@@ -14,12 +14,12 @@ import torch
 
 from clew.errors import ConfigError
 from clew.training.config import TrainConfig
-from clew.training.strategies.base import Strategy, Sum
+from clew.training.strategies.base import LossSum, Strategy
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-__all__ = ["Strategy", "Sum", "entry_point", "make_strategy"]
+__all__ = ["LossSum", "Strategy", "entry_point", "make_strategy"]
 
 
 def entry_point(config: TrainConfig) -> Callable[..., None]:

@@ -17,47 +17,47 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from clew.recipe import Loss
-from clew.training.strategies.base import Parameters, Sum, unit
-from clew.training.strategies.batch_norm import synchronize
-from clew.training.strategies.process_group import TAIL, Group
+from clew.training.strategies.base import LossSum, Parameters, backward_seed
+from clew.training.strategies.batch_norm import synchronize_batch_norm
+from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
 _FIRST, _BYTES = 1 << 20, 25 << 20
 """Bytes of the first bucket, small so that the first sum starts early, and of the others."""
 COMPRESSED = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class AllReduce(Group):
+class AllReduce(ProcessGroupStrategy):
     """All-reduce, overlapped with backward where there is more than one bucket."""
 
     def __init__(self, *, compress: str = "none", buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
         self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"
-        self._buckets: dict[str, Buckets] = {}
+        self._buckets: dict[str, GradientBuckets] = {}
 
     def place(self, model: nn.Module) -> nn.Module:
         super().place(model)
-        return synchronize(model, self) if self._synchronize else model
+        return synchronize_batch_norm(model, self) if self._synchronize else model
 
-    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """Backward of each total into its buckets, which are summed as they fill in the last part."""
         sums = {}
         for name, own in parameters.items():
             if name not in self._buckets:
-                self._buckets[name] = Buckets(own, self._compress)
+                self._buckets[name] = GradientBuckets(own, self._compress)
             buckets = self._buckets[name]
             total, weight = losses[name]
             self.tell(buckets.tail)
             buckets.begin(total.detach(), float(weight), last=last)
-            self.descend(total, own, unit(1 / self.size, total), keep=len(parameters) > 1)
+            self.descend(total, own, backward_seed(1 / self.size, total), keep=len(parameters) > 1)
             if last:
                 begun = time.perf_counter()
                 self._told = buckets.finish(self.size)
                 self.waited += time.perf_counter() - begun
-                sums[name] = Sum(self._told[2], self._told[3])
+                sums[name] = LossSum(self._told[2], self._told[3])
         return sums
 
 
-class Buckets:
+class GradientBuckets:
     """The gradients of some parameters, as views into a few flat buffers, the last layers' first.
 
     Buckets are sent strictly in their order, on whichever rank they fill in another: collectives must match.
@@ -68,8 +68,8 @@ class Buckets:
         groups = _grouped(self._parameters)
         like = groups[-1][0]
         apart = compress is not None or like.dtype != torch.float32
-        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else TAIL) for group in groups]
-        self.tail = torch.zeros(TAIL, device=like.device) if apart else self._flat[-1][-TAIL:]
+        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else SIGNALS) for group in groups]
+        self.tail = torch.zeros(SIGNALS, device=like.device) if apart else self._flat[-1][-SIGNALS:]
         self._apart = apart
         self._views: dict[nn.Parameter, Tensor] = {}
         self._bucket_of: dict[nn.Parameter, int] = {}

@@ -18,7 +18,7 @@ Parameters = Mapping[str, Sequence[nn.Parameter]]
 Losses = Mapping[str, "Tensor | Loss"] | Iterable[tuple[str, "Tensor | Loss"]]
 
 
-class Sum(NamedTuple):
+class LossSum(NamedTuple):
     """A loss over all ranks: what `Loss` is on one."""
 
     total: Tensor
@@ -50,7 +50,7 @@ class Strategy:
         """Samples of the batch under way, over all ranks."""
         self.whole = False
         """Whether the one optimiser there is has all parameters that want a gradient."""
-        self._sums: dict[str, Sum] = {}
+        self._sums: dict[str, LossSum] = {}
 
     @property
     def share(self) -> tuple[int, int]:
@@ -65,7 +65,7 @@ class Strategy:
         """The recipe's training step."""
         return recipe.step(model, batch)
 
-    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """Add to each named set of parameters the gradient of its loss.
 
         After the `last` part of a batch they hold that of the mean over the batch and all ranks, and the sums
@@ -78,12 +78,12 @@ class Strategy:
                 for parameter in own:
                     parameter.grad = None
             once = last and before is None
-            self.descend(total, own, over(weight if once else 1.0, total), keep=len(parameters) > 1)
-            self._sums[name] = Sum(total.detach(), weight) if before is None else _added(before, total, weight)
+            self.descend(total, own, reciprocal_seed(weight if once else 1.0, total), keep=len(parameters) > 1)
+            self._sums[name] = LossSum(total.detach(), weight) if before is None else _added(before, total, weight)
             if last:
                 _fill(own)
                 if before is not None:
-                    divide(own, self._sums[name].weight)
+                    divide_gradients(own, self._sums[name].weight)
         return self._finished() if last else {}
 
     def descend(self, total: Tensor, own: Sequence[nn.Parameter], unit: Tensor | None, *, keep: bool) -> None:
@@ -135,7 +135,7 @@ class Strategy:
     def close(self) -> None:
         """Leave the group."""
 
-    def _finished(self) -> dict[str, Sum]:
+    def _finished(self) -> dict[str, LossSum]:
         """The sums of a batch that is done."""
         found, self._sums = self._sums, {}
         return found
@@ -146,20 +146,20 @@ def _unit(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(value, dtype=dtype, device=device)
 
 
-def unit(value: float, like: Tensor) -> Tensor:
+def backward_seed(value: float, like: Tensor) -> Tensor:
     """A gradient to begin backward with: dividing there costs nothing."""
     return _unit(value, like.dtype, like.device)
 
 
-def over(weight: Tensor | float, like: Tensor) -> Tensor:
+def reciprocal_seed(weight: Tensor | float, like: Tensor) -> Tensor:
     """One over a weight, to begin backward with; nothing stays nothing."""
     if isinstance(weight, Tensor):
         return torch.where(weight == 0, 1, weight).reciprocal().to(like.dtype)
-    return unit(1.0 / (weight or 1.0), like)
+    return backward_seed(1.0 / (weight or 1.0), like)
 
 
-def _added(before: Sum, total: Tensor, weight: Tensor | float) -> Sum:
-    return Sum(before.total + total.detach(), before.weight + weight)
+def _added(before: LossSum, total: Tensor, weight: Tensor | float) -> LossSum:
+    return LossSum(before.total + total.detach(), before.weight + weight)
 
 
 def _fill(parameters: Sequence[nn.Parameter]) -> None:
@@ -169,13 +169,13 @@ def _fill(parameters: Sequence[nn.Parameter]) -> None:
             parameter.grad = torch.zeros_like(parameter)
 
 
-def divide(parameters: Sequence[nn.Parameter], weight: Tensor | float) -> None:
+def divide_gradients(parameters: Sequence[nn.Parameter], weight: Tensor | float) -> None:
     """Sums of gradients to means; nothing stays nothing."""
     by = torch.where(weight == 0, 1.0, weight) if isinstance(weight, Tensor) else (weight or 1.0)
-    torch._foreach_div_([local(parameter.grad) for parameter in parameters], by)
+    torch._foreach_div_([local_part(parameter.grad) for parameter in parameters], by)
 
 
-def local(tensor: Tensor | None) -> Tensor:
+def local_part(tensor: Tensor | None) -> Tensor:
     """A tensor, or this rank's part of a distributed one."""
     assert tensor is not None
     found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor

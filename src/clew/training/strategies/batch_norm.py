@@ -46,7 +46,7 @@ class GlobalBatchNorm(_BatchNorm):
         if not self.training:
             return super().forward(input)
         inner = [0, *range(2, input.ndim)]
-        mean, variance, count = moments(input, inner, float(input.numel() // input.shape[1]), self.strategy)
+        mean, variance, count = global_moments(input, inner, float(input.numel() // input.shape[1]), self.strategy)
         self._remember(mean.detach(), variance.detach(), count.detach())
         shape = (1, -1, *[1] * (input.ndim - 2))
         out: Tensor = (input - mean.view(shape)) * torch.rsqrt(variance.view(shape) + self.eps)
@@ -62,7 +62,9 @@ class GlobalBatchNorm(_BatchNorm):
         self.running_var.lerp_(variance * count / (count - 1).clamp(min=1), rate)
 
 
-def moments(input: Tensor, inner: list[int], counted: float, strategy: Strategy) -> tuple[Tensor, Tensor, Tensor]:
+def global_moments(
+    input: Tensor, inner: list[int], counted: float, strategy: Strategy
+) -> tuple[Tensor, Tensor, Tensor]:
     """Mean and variance over the dimensions `inner`, and the number of values, of all ranks together; `counted` is the
     number of this one's."""
     values = input * float(strategy.counts)
@@ -74,13 +76,13 @@ def moments(input: Tensor, inner: list[int], counted: float, strategy: Strategy)
     return mean, total[len(sums) : 2 * len(sums)] / count - mean * mean, count
 
 
-def synchronize(model: nn.Module, strategy: Strategy) -> nn.Module:
+def synchronize_batch_norm(model: nn.Module, strategy: Strategy) -> nn.Module:
     """The model with every batch norm in it turned into a global one, with the same parameters and buffers."""
     if isinstance(model, _BatchNorm) and not isinstance(model, GlobalBatchNorm):
         model.__class__ = GlobalBatchNorm  # in place: parameters stay the objects an optimiser may know
         object.__setattr__(model, "strategy", strategy)  # no submodule
     elif (adopt := getattr(model, "use_batch_moments", None)) is not None:  # layers of another framework
-        adopt(partial(moments, strategy=strategy))
+        adopt(partial(global_moments, strategy=strategy))
     for child in model.children():
-        synchronize(child, strategy)
+        synchronize_batch_norm(child, strategy)
     return model

@@ -17,11 +17,11 @@ from clew.data.dataset.batch import Batch
 from clew.errors import ConfigError, RecipeError
 from clew.metrics import Metric
 from clew.recipe import Loss, Recipe
-from clew.training.strategies.base import Losses, Parameters, Sum, divide
-from clew.training.strategies.process_group import TAIL, Group
+from clew.training.strategies.base import Losses, LossSum, Parameters, divide_gradients
+from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
 
-class Pipeline(Group):
+class Pipeline(ProcessGroupStrategy):
     """A chain of stages (the entries of an `nn.Sequential`) over ranks; micro-batches keep all of them busy.
 
     Losses and gradients are those of the whole batch. The recipe's `forward` must be a single call of the model on
@@ -34,7 +34,7 @@ class Pipeline(Group):
         super().__init__(**place)
         self._microbatches = microbatches
         self._schedules: dict[Any, tuple[ScheduleGPipe, list[tuple[Tensor, float]]]] = {}
-        self._tail = torch.zeros(TAIL, device=self.device)
+        self._tail = torch.zeros(SIGNALS, device=self.device)
         self._work: tuple[Recipe, Batch] | None = None
 
     def place(self, model: nn.Module) -> nn.Module:
@@ -66,7 +66,7 @@ class Pipeline(Group):
         total = sum((total for total, _ in found), start=torch.zeros((), device=self.device))
         return {"loss": Loss(total, sum(weight for _, weight in found))}
 
-    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """The gradients are there; what is left is to divide them by the weight that the last stage knows."""
         if not last:
             raise ConfigError("train.accumulate cannot be used with pipeline; raise train.microbatches")
@@ -78,8 +78,8 @@ class Pipeline(Group):
         for parameter in own:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        divide(own, self._told[3])
-        return {name: Sum(self._told[2], self._told[3])}
+        divide_gradients(own, self._told[3])
+        return {name: LossSum(self._told[2], self._told[3])}
 
     def clip(self, parameters: Sequence[nn.Parameter], norm: float) -> None:
         squares = torch.stack([p.grad.pow(2).sum() for p in parameters if p.grad is not None]).sum()

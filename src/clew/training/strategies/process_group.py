@@ -18,7 +18,7 @@ from clew.metrics import Metric
 from clew.training.strategies.base import Strategy
 
 _PATIENCE = datetime.timedelta(minutes=30)
-TAIL = 4
+SIGNALS = 4
 """Numbers sent beside gradients: rank 0's order, ranks that must stop, the loss's total and its weight."""
 
 
@@ -28,7 +28,7 @@ def _shared(store: Store, rank: int, ranks: int, device: torch.device) -> bool:
     return len({store.get(f"device-{each}") for each in range(ranks)}) < ranks
 
 
-class Group(Strategy):
+class ProcessGroupStrategy(Strategy):
     """Broadcast, gather, average: gloo for tensors in memory, the device's own library for those on a device."""
 
     def __init__(self, *, rank: int, ranks: int, store: Store, device: torch.device) -> None:
@@ -42,7 +42,7 @@ class Group(Strategy):
             if not self.crowded:  # the device's own library wants one for each rank
                 backend = f"cpu:gloo,{device.type}:{dist.get_default_backend_for_device(device)}"
         dist.init_process_group(backend, store=store, rank=rank, world_size=ranks, timeout=_PATIENCE)
-        self._told: Tensor = torch.zeros(TAIL)
+        self._told: Tensor = torch.zeros(SIGNALS)
 
     def place(self, model: nn.Module) -> nn.Module:
         for tensor in model.state_dict().values():

@@ -15,12 +15,12 @@ from torch.optim import Optimizer
 
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
-from clew.training.strategies.base import Parameters, Sum, divide
-from clew.training.strategies.batch_norm import synchronize
-from clew.training.strategies.process_group import TAIL, Group
+from clew.training.strategies.base import LossSum, Parameters, divide_gradients
+from clew.training.strategies.batch_norm import synchronize_batch_norm
+from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
 
-class Sharded(Group):
+class Sharded(ProcessGroupStrategy):
     """Weights are gathered block by block for a forward or backward pass and dropped again behind it.
 
     Blocks are the entries of `nn.Sequential` and `nn.ModuleList`; what is in none of them is one block.
@@ -35,13 +35,13 @@ class Sharded(Group):
                 "train.strategy sharded needs a device for every worker; there are fewer: use fewer workers"
             )
         self._synchronize = buffers == "synchronize"
-        self._tail = torch.zeros(TAIL, device=self.device)
+        self._tail = torch.zeros(SIGNALS, device=self.device)
         self._model: FSDPModule | None = None
 
     def place(self, model: nn.Module) -> nn.Module:
         super().place(model)
         if self._synchronize:
-            synchronize(model, self)
+            synchronize_batch_norm(model, self)
         for block in _blocks(model):
             fully_shard(block)
         self._model = fully_shard(model)
@@ -51,7 +51,7 @@ class Sharded(Group):
                 module.set_force_sum_reduction_for_comms(True)
         return model
 
-    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, Sum]:
+    def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
         """Backward of the total; gradients are summed and scattered by FSDP in the last part."""
         if len(parameters) > 1 or self._model is None:
             raise RecipeError("train.strategy sharded serves recipes with one loss; choose allreduce")
@@ -64,7 +64,7 @@ class Sharded(Group):
         self.tell(self._tail)
         self._tail[2] += total.detach()
         self._tail[3] += weight
-        self._sums[name] = Sum(self._tail[2], self._tail[3])
+        self._sums[name] = LossSum(self._tail[2], self._tail[3])
         self._model.set_requires_gradient_sync(last)
         torch.autograd.backward(total)
         return self._sum_up(own) if last else {}
@@ -89,7 +89,7 @@ class Sharded(Group):
         }
         optimizer.load_state_dict({**state, "state": parts})
 
-    def _sum_up(self, own: Any) -> dict[str, Sum]:
+    def _sum_up(self, own: Any) -> dict[str, LossSum]:
         begun = time.perf_counter()
         dist.all_reduce(self._tail)
         self.waited += time.perf_counter() - begun
@@ -97,8 +97,8 @@ class Sharded(Group):
         for parameter in own:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        divide(own, self._told[3])
-        return {name: Sum(self._told[2], self._told[3]) for name in self._finished()}
+        divide_gradients(own, self._told[3])
+        return {name: LossSum(self._told[2], self._told[3]) for name in self._finished()}
 
 
 def _blocks(model: nn.Module) -> list[nn.Module]:

@@ -1,0 +1,1 @@
+"""Training speed against the number of workers (`clew bench scale`)."""

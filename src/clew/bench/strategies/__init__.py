@@ -1,0 +1,1 @@
+"""Time to a target quality, per strategy and bandwidth (`clew bench strategies`)."""

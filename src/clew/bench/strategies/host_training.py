@@ -1,0 +1,114 @@
+"""Trainings on several hosts: all workers together by torchrun, or a master that workers join."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from clew.bench.strategies.hosts import Host
+from clew.core.log_tail import last_message, log_lines, without_prefix
+from clew.errors import WorkerError
+from clew.runs import Run
+
+CLEW = (sys.executable, "-c", "from clew.cli.main import run; run()")
+_PORT, _LOOK, _GOODBYE = 29500, 0.2, 15.0
+"""Where the master, or torchrun, listens; seconds between two looks, and for workers to end after their master."""
+_Process = subprocess.Popen[str]
+
+
+@dataclass
+class HostTeam:
+    """One training on several hosts: a worker on every one but the first, on which the master is if there is one."""
+
+    hosts: Sequence[Host]
+    run: Run
+    logs: Path
+    """A folder for what processes print."""
+    threads: int
+    """Of each worker."""
+    patience: float
+    """Seconds after which it is given up."""
+    _started: dict[str, _Process] = field(default_factory=dict)
+
+    def train(self, command: Sequence[str], *, central: bool) -> Iterator[None]:
+        """Do a `clew train` command; yields now and then until it is over.
+
+        Raises:
+            WorkerError: a process failed, or it took too long.
+        """
+        end = time.monotonic() + self.patience
+        try:
+            for _ in self._elastic(command) if central else self._together(command):
+                _check(self._started, self.logs, end)
+                yield
+            lead = next(iter(self._started.values()))
+            while lead.poll() is None:
+                _check(self._started, self.logs, end)
+                yield
+                time.sleep(_LOOK)
+            _wait(self._started, _GOODBYE)
+            _check(self._started, self.logs, end)
+        finally:
+            _kill(self._started)
+
+    def _together(self, command: Sequence[str]) -> Iterator[None]:
+        """All at once, by torchrun."""
+        workers = self.hosts[1:]
+        launch = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(workers)}", "--nproc-per-node=1"]
+        launch += [f"--master-addr={workers[0].address}", f"--master-port={_PORT}"]
+        for number, host in enumerate(workers):
+            self._start(host, [*launch, f"--node-rank={number}", "--no-python", *CLEW, *command])
+        yield
+
+    def _elastic(self, command: Sequence[str]) -> Iterator[None]:
+        """The master first; workers when it listens."""
+        master, *workers = self.hosts
+        address = f"{master.name}:{_PORT}"
+        self._start(master, [*CLEW, *command, "--workers", "0", "--listen", address])
+        while not self.run.address_file.exists():
+            yield
+            time.sleep(_LOOK)
+        for host in workers:
+            self._start(host, [*CLEW, "worker", address, "--token-file", str(self.run.token_file)])
+
+    def _start(self, host: Host, command: Sequence[str]) -> None:
+        with (self.logs / f"{host.name}.log").open("w") as log:
+            self._started[host.name] = host.start(command, output=log, OMP_NUM_THREADS=str(self.threads))
+
+
+def _check(started: dict[str, _Process], logs: Path, end: float) -> None:
+    for name, process in started.items():
+        if process.poll():
+            told = _last_words(logs / f"{name}.log") or f"exit code {process.returncode}"
+            raise WorkerError(f"{name}: {told} (see {logs / name}.log)")
+    if time.monotonic() > end:
+        raise WorkerError(f"it did not end in time (see {logs})")
+
+
+def _last_words(log: Path) -> str:
+    """What a process said of its failure."""
+    errors = [line for line in log_lines(log) if line.startswith("clew: ")]
+    return without_prefix(errors[0]) if errors else last_message(log, default="")
+
+
+def _wait(started: dict[str, _Process], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    for process in started.values():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.01, end - time.monotonic()))
+
+
+def _kill(started: dict[str, _Process]) -> None:
+    """Those that still run, with what they started."""
+    for process in started.values():
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()

@@ -1,0 +1,1 @@
+"""A node benchmark: a fixed training workload (`clew bench particleflow`, `node`, `score`)."""

@@ -1,0 +1,50 @@
+"""The example recipe: it learns its task, its file is short, and its events can be made in parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import clew
+from clew.data.table import concat
+from clew.recipe import find
+from clew.recipes import tagger
+from clew.runs.report import write_report
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> clew.Run:
+    folder = tmp_path_factory.mktemp("tagger")
+    list(tagger.JetTagger().generate(3000, 1, folder / "events"))
+    data = clew.prepare("tagger", input=[str(folder / "events")], output=str(folder / "dataset"), workers=1)
+    return clew.train("tagger", data, epochs=5, output=folder / "run")
+
+
+def test_it_is_a_shipped_recipe_of_one_file_that_is_short_enough_to_read() -> None:
+    assert find("tagger") is tagger.JetTagger
+    assert len(Path(tagger.__file__).read_text().splitlines()) < 180
+
+
+def test_it_tells_the_two_kinds_of_jets_apart(run: clew.Run) -> None:
+    assert clew.evaluate(run).tallies["auc"].value > 0.9
+    report = write_report(run).read_text()
+    assert "ROC, auc" in report and "Signal efficiency against jet pT" in report and "jet with score" in report
+
+
+def test_it_predicts_jets_without_labels(run: clew.Run, tmp_path: Path) -> None:
+    jets = tagger.generate_jets(50, np.random.default_rng(5), tagger.JetSample()).drop("signal")
+    jets.save(tmp_path / "jets.h5")
+    clew.predict(run, input=[str(tmp_path / "jets.h5")], output=tmp_path / "scores.h5")
+    assert clew.Table.load(tmp_path / "scores.h5").fixed("score").shape == (50,)
+
+
+def test_the_same_seed_gives_the_same_jets_whole_or_in_parts(tmp_path: Path) -> None:
+    recipe = tagger.JetTagger()
+    at_once = [path for path, _ in recipe.generate(2500, 3, tmp_path / "a")]
+    parts = [path for first, n in ((0, 1000), (1000, 1500)) for path, _ in recipe.generate(n, 3, tmp_path / "b", first)]
+    assert [path.name for path in at_once] == [path.name for path in parts]
+    tables = [concat([clew.Table.load(path) for path in paths]) for paths in (at_once, parts)]
+    assert len(tables[0]) == 2500
+    np.testing.assert_array_equal(tables[0].ragged("part_pt").values, tables[1].ragged("part_pt").values)
