@@ -21,46 +21,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew import Ragged, Table, concat
-from clew.recipes.particleflow import events, pool
-from clew.recipes.particleflow.events import EVENTS_A_FILE, Generator
-from clew.recipes.particleflow.truth import Particles
+from clew.recipes.particleflow import generator, pileup
+from clew.recipes.particleflow.generator import EVENTS_PER_FILE, ParticleFlowGeneratorConfig
+from clew.recipes.particleflow.targets import VisibleParticles
 
 BITS = 12
 
 
 def pack(path: Path, count: int, seed: int) -> None:
     """Write so many pairs of tops and the pool of minimum-bias collisions."""
-    config = Generator()
-    firsts = range(0, count, EVENTS_A_FILE)
-    parts = [events._hard(min(EVENTS_A_FILE, count - f), seed, f // EVENTS_A_FILE, config) for f in firsts]
-    hard, soft = concat(parts), pool.opened(config.pool, config.energy)
+    config = ParticleFlowGeneratorConfig()
+    firsts = range(0, count, EVENTS_PER_FILE)
+    parts = [
+        generator._hard_collisions(min(EVENTS_PER_FILE, count - f), seed, f // EVENTS_PER_FILE, config) for f in firsts
+    ]
+    hard, soft = concat(parts), pileup.load_pool(config.pool, config.energy)
     arrays: dict[str, Any] = {
         "gen_met": hard.fixed("gen_met"),
         "hard": hard.ragged("pt").lengths,
         "soft": np.diff(soft.offsets),
     }
-    for name, own in (("hard", pool.particles(hard)), ("soft", soft.particles)):
+    for name, own in (("hard", pileup.particles_from_table(hard)), ("soft", soft.particles)):
         arrays |= {f"{name}_{key}": _halves(values) for key, values in own._asdict().items()}
     held = io.BytesIO()
     np.savez(held, **arrays)
     path.write_bytes(lzma.compress(held.getvalue(), preset=6))
 
 
-def unpack(path: Path) -> tuple[Table, pool.Pool]:
+def unpack(path: Path) -> tuple[Table, pileup.PileupPool]:
     """The hard collisions, and the pool."""
     with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as arrays:
         hard, soft = (_particles(arrays, name) for name in ("hard", "soft"))
         like = Ragged.from_lengths(hard.pt, arrays["hard"])
         columns = {name: like.share(values) for name, values in hard._asdict().items()}
         offsets = np.concatenate([[0], np.cumsum(arrays["soft"])])
-        return Table({"gen_met": arrays["gen_met"], **columns}), pool.Pool(soft, offsets)
+        return Table({"gen_met": arrays["gen_met"], **columns}), pileup.PileupPool(soft, offsets)
 
 
 def overlaid(path: Path, count: int, seed: int, folder: Path) -> list[str]:
     """Files of events that are made of them, as many at a time as there are cores."""
     folder.mkdir(parents=True, exist_ok=True)
-    files = range(-(-count // EVENTS_A_FILE))
-    jobs = [(path, min(EVENTS_A_FILE, count - f * EVENTS_A_FILE), seed, f, folder) for f in files]
+    files = range(-(-count // EVENTS_PER_FILE))
+    jobs = [(path, min(EVENTS_PER_FILE, count - f * EVENTS_PER_FILE), seed, f, folder) for f in files]
     with ProcessPoolExecutor(min(len(jobs), os.cpu_count() or 1), get_context("spawn")) as workers:
         return list(workers.map(_file, jobs))
 
@@ -68,11 +70,11 @@ def overlaid(path: Path, count: int, seed: int, folder: Path) -> list[str]:
 def _file(job: tuple[Path, int, int, int, Path]) -> str:
     path, count, seed, file, folder = job
     hard, soft = unpack(path)
-    setattr(pool, "opened", lambda settings, energy: soft)  # noqa: B010
-    own, config = hard.slice(file * EVENTS_A_FILE, file * EVENTS_A_FILE + count), Generator()
-    met, seen = zip(*(events._event(own, seed, file, place, config) for place in range(count)), strict=True)
+    setattr(pileup, "opened", lambda settings, energy: soft)  # noqa: B010
+    own, config = hard.slice(file * EVENTS_PER_FILE, file * EVENTS_PER_FILE + count), ParticleFlowGeneratorConfig()
+    met, seen = zip(*(generator._make_event(own, seed, file, place, config) for place in range(count)), strict=True)
     target = folder / f"carried-{file:05d}.h5"
-    events.table(seen, met, file * EVENTS_A_FILE, config.made).save(target)
+    generator.events_table(seen, met, file * EVENTS_PER_FILE, config.process_name).save(target)
     return str(target)
 
 
@@ -86,9 +88,9 @@ def _halves(values: NDArray[Any]) -> NDArray[Any]:
     return np.stack([(whole >> 8 * place & 255).astype(np.uint8) for place in range(3)])
 
 
-def _particles(arrays: Mapping[str, NDArray[Any]], name: str) -> Particles:
-    found = {key: arrays[f"{name}_{key}"] for key in Particles._fields}
-    return Particles(**{key: _joined(values) if values.ndim == 2 else values for key, values in found.items()})
+def _particles(arrays: Mapping[str, NDArray[Any]], name: str) -> VisibleParticles:
+    found = {key: arrays[f"{name}_{key}"] for key in VisibleParticles._fields}
+    return VisibleParticles(**{key: _joined(values) if values.ndim == 2 else values for key, values in found.items()})
 
 
 def _joined(bytes_: NDArray[np.uint8]) -> NDArray[np.float32]:

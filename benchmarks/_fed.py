@@ -13,7 +13,7 @@ from _loading import rate as learned
 import clew
 from clew import Dataset, Ragged, Table
 from clew.recipes.lartpc.recipe import LArTPC
-from clew.recipes.lartpc.settings import Image, Settings
+from clew.recipes.lartpc.settings import ImageConfig, LArTPCConfig
 
 
 def prepared(folder: Path, pixels: Pixels, recipe: LArTPC, events: int) -> Dataset:
@@ -32,7 +32,7 @@ def prepared(folder: Path, pixels: Pixels, recipe: LArTPC, events: int) -> Datas
 def fed(sheet: Sheet, folder: Path, pixels: Pixels, side: int, *, batch: int, epochs: int, rate: float) -> None:
     """Images/s of `clew train` from compressed memory, decompression, transfer and optimiser included, against `rate`,
     that of the bare step with its batch in place."""
-    recipe = LArTPC(Settings(image=Image(rows=side, columns=side)))
+    recipe = LArTPC(LArTPCConfig(image=ImageConfig(rows=side, columns=side)))
     dataset = prepared(folder, pixels, recipe, events=16 * batch)
     run = clew.train(recipe, dataset, output=folder / "run", batch_size=batch, epochs=epochs, precision="bf16")
     found = learned(run, skip=2)

@@ -21,7 +21,7 @@ from _lartpc import Pixels, tracks
 from torch import Tensor
 from torch.nn import functional as f
 
-from clew.recipes.lartpc.network import ParticleNet, images
+from clew.recipes.lartpc.network import ParticleNet, dense_images
 
 SHARES = {"tracks": 0.014, "particle": 0.0003}
 """Of pixels that are not zero."""
@@ -55,7 +55,7 @@ def contest(sheet: Sheet, kind: str, side: int, batch: int, rounds: int) -> None
     torch.manual_seed(1)
     ours, plain = (ParticleNet(side, side) for _ in range(2))
     plain.load_state_dict(ours.state_dict())
-    dense = images(*pixels, side, side)
+    dense = dense_images(*pixels, side, side)
     logit, gradient = difference(copy.deepcopy(ours), pixels, dense, label)
     sheet.bar(f"{kind}: logits differ by", logit, 1e-4, "", lower=True)
     sheet.bar(f"{kind}: gradients differ by (arg-max flips included)", gradient, 2e-2, "of their norm", lower=True)

@@ -23,9 +23,9 @@ from _contest import Sheet, main, options
 import clew
 from clew import Dataset, Table
 from clew.data.dataset.sample_store import open_store
-from clew.recipes.lartpc import images, reading
+from clew.recipes.lartpc import event_files, images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, INDEX, LABEL, SIZE
-from clew.recipes.lartpc.generate.config import Generator
+from clew.recipes.lartpc.generate.config import LArTPCGeneratorConfig
 from clew.recipes.lartpc.generate.events import VERSION, simulate
 
 COSMICS = 40
@@ -41,8 +41,8 @@ def generating(sheet: Sheet, quick: bool) -> dict[str, Table]:
     found = {}
     simulate(1, 1)
     for name, config, many in (
-        ("single", Generator(), 80 if quick else 320),
-        ("overlaid", Generator(cosmics=COSMICS), 16 if quick else 48),
+        ("single", LArTPCGeneratorConfig(), 80 if quick else 320),
+        ("overlaid", LArTPCGeneratorConfig(cosmics=COSMICS), 16 if quick else 48),
     ):
         begun = time.process_time()
         found[name] = simulate(many, 1, config=config)
@@ -56,7 +56,7 @@ def generating(sheet: Sheet, quick: bool) -> dict[str, Table]:
 
 def tiles(events: Table, by: int, size: tuple[int, int]) -> float:
     """The share of squares of so many pixels that are not empty, in percent."""
-    small = images.shrunk(events, size, by)
+    small = images.shrink_images(events, size, by)
     return float(100 * small.ragged(INDEX).lengths.mean() / (-(-size[0] // by) * -(-size[1] // by)))
 
 
@@ -69,7 +69,10 @@ def emptiness(sheet: Sheet, events: Mapping[str, Table]) -> None:
     frame = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / FRAME
     everything = {name: (table, SIZE) for name, table in events.items()}
     if frame.is_file():
-        everything["ProtoDUNE-HD frame"] = clew.concat(list(reading.read(str(frame), (2560, 5999)))), (2560, 5999)
+        everything["ProtoDUNE-HD frame"] = (
+            clew.concat(list(event_files.read_events(str(frame), (2560, 5999)))),
+            (2560, 5999),
+        )
     for name, (table, size) in everything.items():
         for by in (1, 5, 25):
             sheet.state(f"{by} x {by} that are not zero, {name}", tiles(table, by, size), "%")
@@ -98,7 +101,7 @@ def storing(sheet: Sheet, folder: Path, name: str, events: Table, quick: bool) -
     store = open_store(made, "train", keep="compressed", columns=columns, block=16)
     held, raw = store.facts["bytes"] / many, store.facts["raw_bytes"] / many
     reads = rate(lambda: store.read(np.arange(16)), least) * 16
-    image = images.dense(events.ragged(INDEX)[2], events.ragged(CHARGE)[2], SIZE)
+    image = images.dense_image(events.ragged(INDEX)[2], events.ragged(CHARGE)[2], SIZE)
     packed = blosc2.compress2(image, typesize=4, codec=blosc2.Codec.LZ4, nthreads=1)
     target = np.empty_like(image)
     dense = rate(lambda: blosc2.decompress2(packed, dst=target, nthreads=1), least)

@@ -26,7 +26,7 @@ from torch.nn import functional as f
 
 from clew.recipes.lartpc import ops
 from clew.recipes.lartpc.kernels import portable
-from clew.recipes.lartpc.network import ParticleNet, images
+from clew.recipes.lartpc.network import ParticleNet, dense_images
 
 SHARE = 0.014
 BARS = {1: 1700, 16: 6500, 64: 7500}
@@ -50,9 +50,9 @@ def full(events: int, side: int) -> Pixels:
 def frames(path: str, side: int) -> Pixels:
     """Real frames, cut or filled up to the size of the image."""
     from clew import concat
-    from clew.recipes.lartpc import reading
+    from clew.recipes.lartpc import event_files
 
-    found = concat(list(reading.read(path, (side, side))))
+    found = concat(list(event_files.read_events(path, (side, side))))
     index = found.ragged("index")
     parts = (index.values, found.ragged("charge").values, index.offsets)
     return tuple(torch.from_numpy(each) for each in parts)  # type: ignore[return-value]
@@ -90,7 +90,7 @@ def captured(learn: Step) -> Step:
 
 def plain(network: ParticleNet, pixels: Pixels, label: Tensor) -> Step:
     """What PyTorch does best; without a device, as it is."""
-    image = images(*pixels, network.height, network.width)
+    image = dense_images(*pixels, network.height, network.width)
     if label.device.type != "cuda":
         return learner(network, lambda: network.dense(image), label)
     image = image.to(memory_format=torch.channels_last)
@@ -149,12 +149,12 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         before, fill = fill, ops.background(fill, weight, bias)
         if x is None:
             y, winner, found, _ = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
-            exact = portable.image(index, charge.double(), offsets, side, side)
-        elif ops.listed(x, weight):
+            exact = portable.dense_images(index, charge.double(), offsets, side, side)
+        elif ops.uses_cell_lists(x, weight):
             y, winner, found = ops.cells(x, active, before, fill, weight, bias)
             exact = x.double()
         else:
-            (y, winner), exact = ops.whole(x, weight, bias), x.double()
+            (y, winner), exact = ops.dense_block(x, weight, bias), x.double()
             found = torch.ones(y.shape[:3], dtype=torch.bool, device=y.device)
         z = f.conv2d(exact.permute(0, 3, 1, 2), weight.double(), bias.double(), padding=2)
         best, place = f.max_pool2d(z, 5, return_indices=True)
@@ -172,7 +172,7 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     label = torch.arange(len(pixels[2]) - 1, device=device) % 5
     torch.manual_seed(1)
     network = ParticleNet(side, side).to(device)
-    image, wanted = images(*pixels, side, side), tuple(network.parameters())
+    image, wanted = dense_images(*pixels, side, side), tuple(network.parameters())
     exact = ParticleNet(side, side).to(device).double()
     exact.load_state_dict(network.state_dict())
     truth = torch.autograd.grad(f.cross_entropy(exact.dense(image.double()), label), tuple(exact.parameters()))

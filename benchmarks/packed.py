@@ -77,8 +77,8 @@ def study(path: Path, given: settings.Settings, way: Way) -> tuple[float, float]
     begun, cpu = time.perf_counter(), time.process_time()
     done = tune(given, path, executor=lambda opened: way(given, opened))
     seconds, own = time.perf_counter() - begun, time.process_time() - cpu
-    assert done.count()["complete"] == done.wanted, done.count()
-    return seconds, own + sum(each.cpu for each in done.outcomes())
+    assert done.count()["complete"] == done.total_trials, done.count()
+    return seconds, own + sum(each.cpu for each in done.trials())
 
 
 def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mapping[str, Any]:

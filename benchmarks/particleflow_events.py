@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from clew import Table, concat
-from clew.recipes.particleflow import collisions, events, pool
+from clew.recipes.particleflow import generator, pileup, pythia
 from clew.recipes.particleflow.columns import CLASSES, TRACK
-from clew.recipes.particleflow.events import Generator
-from clew.recipes.particleflow.pool import PoolSettings
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
+from clew.recipes.particleflow.pileup import PileupPoolConfig
 from clew.runs.environment import capture
 
 SPEED = 20.0
@@ -31,17 +31,17 @@ RANGES = {"charged hadron": (1800, 3600), "neutral hadron": (735, 1075)}
 """Published, of single events."""
 
 
-def pool_cost(config: Generator, part: int) -> float:
+def pool_cost(config: ParticleFlowGeneratorConfig, part: int) -> float:
     """CPU seconds of the whole pool, from one part of it made anew."""
     begun = time.process_time()
-    collisions.Started("minimum bias", 1, energy=config.energy).collisions(part)
+    pythia.PythiaGenerator("minimum bias", 1, energy=config.energy).collisions(part)
     return (time.process_time() - begun) * config.pool.size / part
 
 
-def sample(config: Generator, count: int) -> tuple[Table, float]:
+def sample(config: ParticleFlowGeneratorConfig, count: int) -> tuple[Table, float]:
     """Events, and how many a CPU-second."""
     begun = time.process_time()
-    made = [events.make(min(100, count - first), 1, first // 100, config) for first in range(0, count, 100)]
+    made = [generator.make_events(min(100, count - first), 1, first // 100, config) for first in range(0, count, 100)]
     return concat(made), count / (time.process_time() - begun)
 
 
@@ -141,11 +141,11 @@ def main() -> int:
     asked = options.parse_args()
     count, size = (100, 2500) if asked.quick else (600, 10_000)
     configs = {
-        "ttbar": Generator(pool=PoolSettings(size=size)),
-        "qcd": Generator(process="qcd", pool=PoolSettings(size=size)),
-        "parametric": Generator(kind="parametric"),
+        "ttbar": ParticleFlowGeneratorConfig(pool=PileupPoolConfig(size=size)),
+        "qcd": ParticleFlowGeneratorConfig(process="qcd", pool=PileupPoolConfig(size=size)),
+        "parametric": ParticleFlowGeneratorConfig(kind="parametric"),
     }
-    pool.opened(configs["ttbar"].pool, configs["ttbar"].energy)
+    pileup.load_pool(configs["ttbar"].pool, configs["ttbar"].energy)
     samples, rates = {}, {}
     for name, config in configs.items():
         samples[name], rates[name] = sample(config, count)
@@ -154,7 +154,7 @@ def main() -> int:
     ]
     for name in ELEMENTS:
         bars += compared(samples[name], name, classes=name == "ttbar")
-    cost = pool_cost(configs["ttbar"], 500 if asked.quick else pool.PART)
+    cost = pool_cost(configs["ttbar"], 500 if asked.quick else pileup.COLLISIONS_PER_PART)
     for each in bars:
         verdict = "ok" if each["ok"] else "MISSED"
         print(f"{each['name']:<48} {each['value']:>9.1f}  bar {each['bar']:>4g} {each['unit']:<13} {verdict}")

@@ -1,9 +1,9 @@
 """How fast the published particle-flow network (3.29M parameters) trains on one GPU: clew against plain PyTorch.
 
-Whole steps with Adam on random events of 5,033 elements that lie on the device. The rival is the network as it is
-usually written (`clew.recipes.particleflow.padded`, events padded to 6,400): eager in fp32, tf32 and bf16 autocast,
-compiled, and compiled within a CUDA graph of the whole step. clew's are the Triton kernels on packed events, compiled,
-in a CUDA graph. All start from the same weights and see the same events. Medians of steps, timed by the device.
+Complete steps with Adam on random events of 5,033 elements in the memory of the device. The rival is the network in its
+usual form (`tests.recipes.particleflow.padded_network`, events padded to 6,400): eager in fp32, tf32 and bf16 autocast,
+compiled, and compiled within a CUDA graph of the step. clew uses Triton kernels on packed events, compiled, in a CUDA
+graph. All start from the same weights and process the same events. Reported are medians of steps, timed by the device.
 
 Also: the loss of all after the same steps; errors of outputs and gradients against fp32 with elements in the same bins,
 beside those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
@@ -29,29 +29,33 @@ from _loading import rate as learned
 from _loading import waited
 from torch import Tensor
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import clew
 from clew import Ragged, Table
-from clew.recipes.particleflow import ParticleFlow, Settings
-from clew.recipes.particleflow.binning import Layout
+from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig
+from clew.recipes.particleflow.binning import BinLayout
+from clew.recipes.particleflow.graph_network import GraphFlow
 from clew.recipes.particleflow.loss import class_weights, element_losses
-from clew.recipes.particleflow.metrics import Judging
-from clew.recipes.particleflow.network import GraphFlow
-from clew.recipes.particleflow.padded import padded_forward
-from clew.recipes.particleflow.settings import Losses, Network
+from clew.recipes.particleflow.metrics import ParticleFlowMetricsConfig
+from clew.recipes.particleflow.settings import ParticleFlowLossConfig, ParticleFlowNetworkConfig
+from tests.recipes.particleflow.padded_network import padded_forward
 
 ELEMENTS, PADDED, BATCHES = 5033, 6400, 3
 BARS = {16: 1500.0, 4: 1100.0}
 STEPS_OF_LOSS = 30
-TINY = Network(width=32, distance=16, bin_size=64, identity_width=32, momentum_width=32)
+TINY = ParticleFlowNetworkConfig(width=32, distance=16, bin_size=64, identity_width=32, momentum_width=32)
 
 
 class Data:
     """Batches of random events: as (events, length, .) for the plain network, and as rows of bins for clew's."""
 
-    def __init__(self, events: int, settings: Network, device: torch.device, *, elements: int, padded: int) -> None:
+    def __init__(
+        self, events: int, settings: ParticleFlowNetworkConfig, device: torch.device, *, elements: int, padded: int
+    ) -> None:
         generator = torch.Generator().manual_seed(1)
         self.offsets = torch.arange(events + 1) * elements
-        layout = Layout.of(self.offsets, settings.bin_size)
+        layout = BinLayout.of(self.offsets, settings.bin_size)
         self.plain, self.binned = [], []
         for _ in range(BATCHES):
             x, y = (torch.randn(events, elements, width, generator=generator) for width in (12, 7))
@@ -81,35 +85,37 @@ class Kernels:
     """clew's, in bins; needs Triton and a GPU."""
 
     def __init__(self, data: Data, dtype: torch.dtype = torch.bfloat16) -> None:
-        from clew.recipes.particleflow.kernels import whole
+        from clew.recipes.particleflow.kernels import graph_forward
 
         sizes = int(data.offsets[-1]), data.layout.bins, data.layout.size
-        _, self.fill, self.first = (each.to(data.device) for each in whole.places(data.offsets, *sizes))
-        self.batches, self.dtype, self._whole = data.binned, dtype, whole
+        _, self.fill, self.first = (each.to(data.device) for each in graph_forward.bin_rows(data.offsets, *sizes))
+        self.batches, self.dtype, self._graph_forward = data.binned, dtype, graph_forward
 
     def outputs(self, network: GraphFlow, x: Tensor, orders: list[Tensor] | None = None) -> dict[str, Tensor]:
         """Into `orders` go the places in bins of every layer."""
-        return self._whole.in_bins(network, x, self.fill, self.first, self.dtype, orders)
+        return self._graph_forward.forward_in_bins(network, x, self.fill, self.first, self.dtype, orders)
 
 
 class Training:
     """Steps of one contestant, on inputs that stay where they are: a graph replays with what is copied there."""
 
-    def __init__(self, kind: Plain | Kernels, settings: Network, device: torch.device, *, compiled: bool) -> None:
+    def __init__(
+        self, kind: Plain | Kernels, settings: ParticleFlowNetworkConfig, device: torch.device, *, compiled: bool
+    ) -> None:
         torch.manual_seed(1)
         self.kind, self.device = kind, device
         self.network = GraphFlow(settings).to(device)
         cuda = device.type == "cuda"
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-4, fused=cuda, capturable=cuda)
         self.x, self.y = (each.clone() for each in kind.batches[0])
-        self.weight = torch.tensor(class_weights(Losses().expected), device=device)
+        self.weight = torch.tensor(class_weights(ParticleFlowLossConfig().expected_counts), device=device)
         self.loss = torch.zeros((), device=device)
         self._losses: Callable[[Tensor, Tensor], Tensor] = torch.compile(self._forward) if compiled else self._forward
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _forward(self, x: Tensor, y: Tensor) -> Tensor:
         there = (x[..., 0] != 0).float()
-        each = element_losses(self.kind.outputs(self.network, x), y, Losses(), self.weight)
+        each = element_losses(self.kind.outputs(self.network, x), y, ParticleFlowLossConfig(), self.weight)
         return (each * there).sum() / there.sum()
 
     def _work(self) -> None:
@@ -163,7 +169,7 @@ def rate(training: Training, events: int, steps: int) -> tuple[float, float]:
 
 def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.device) -> dict[str, float]:
     """Events/s of all contestants at one batch size."""
-    settings = TINY if tiny else Network()
+    settings = TINY if tiny else ParticleFlowNetworkConfig()
     data = _data(events, tiny, device)
     plain = [("fp32", False, False, False), ("tf32", True, False, False), ("bf16", True, True, False)]
     plain = [*(plain if events == 16 or tiny else []), ("bf16 compiled", True, True, True)]
@@ -189,7 +195,7 @@ def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.dev
 
 
 def _data(events: int, tiny: bool, device: torch.device) -> Data:
-    settings, elements, padded = (TINY, 150, 256) if tiny else (Network(), ELEMENTS, PADDED)
+    settings, elements, padded = (TINY, 150, 256) if tiny else (ParticleFlowNetworkConfig(), ELEMENTS, PADDED)
     return Data(events, settings, device, elements=elements, padded=padded)
 
 
@@ -209,7 +215,7 @@ def _told(sheet: Sheet, name: str, training: Training, events: int, steps: int) 
 
 def losses(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, float]:
     """Of each after the same steps on the same events, from the same weights."""
-    settings, data = TINY if tiny else Network(), _data(4, tiny, device)
+    settings, data = TINY if tiny else ParticleFlowNetworkConfig(), _data(4, tiny, device)
     torch.backends.cuda.matmul.allow_tf32 = False
     kinds: dict[str, Plain | Kernels] = {"plain fp32": Plain(data, half=False), "plain bf16": Plain(data, half=True)}
     if device.type == "cuda":
@@ -226,7 +232,7 @@ def losses(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, float]:
 
 def errors(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, tuple[float, float]]:
     """Relative errors of outputs and of all gradients against fp32, with elements in the same bins for all."""
-    settings, data = TINY if tiny else Network(), _data(2, tiny, device)
+    settings, data = TINY if tiny else ParticleFlowNetworkConfig(), _data(2, tiny, device)
     torch.backends.cuda.matmul.allow_tf32 = False
     orders: list[Tensor] | None = None
     runs: dict[str, tuple[Tensor, Tensor]] = {}
@@ -245,19 +251,19 @@ def errors(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, tuple[fl
 
 
 def _outputs_and_gradients(
-    kind: Plain | Kernels, settings: Network, data: Data, orders: list[Tensor] | None
+    kind: Plain | Kernels, settings: ParticleFlowNetworkConfig, data: Data, orders: list[Tensor] | None
 ) -> tuple[Tensor, Tensor]:
     training = Training(kind, settings, data.device, compiled=False)
     x, y = kind.batches[0]
     there = x[..., 0] != 0
     made = kind.outputs(training.network, x, orders)
-    (element_losses(made, y, Losses(), training.weight) * there).sum().backward()  # type: ignore[no-untyped-call]
+    (element_losses(made, y, ParticleFlowLossConfig(), training.weight) * there).sum().backward()  # type: ignore[no-untyped-call]
     outputs = torch.cat([made[name][there].float().flatten() for name in ("class", "charge", "momentum")])
     gradients = [p.grad.float().flatten() for p in training.network.parameters() if p.grad is not None]
     return outputs.detach(), torch.cat(gradients)
 
 
-def _by_kernels(data: Data, settings: Network) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
+def _by_kernels(data: Data, settings: ParticleFlowNetworkConfig) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
     """Outputs and gradients, and the orders that the kernels filled bins in, for the padded network."""
     kept: list[Tensor] = []
     found = _outputs_and_gradients(Kernels(data), settings, data, kept)
@@ -277,7 +283,11 @@ def data_wait(sheet: Sheet, folder: Path, tiny: bool) -> None:
     column = Ragged.from_lengths(elements, lengths)
     folder.mkdir()
     Table({"event": np.arange(events), "elements": column, "targets": column.share(targets)}).save(folder / "a.h5")
-    recipe = ParticleFlow(Settings(model=TINY if tiny else Network(), judging=Judging(jets=False)))
+    recipe = ParticleFlow(
+        ParticleFlowConfig(
+            model=TINY if tiny else ParticleFlowNetworkConfig(), metrics=ParticleFlowMetricsConfig(jets=False)
+        )
+    )
     data = clew.prepare(recipe, input=[str(folder / "a.h5")], output=str(folder / "data"), workers=1)
     run = {"epochs": 1 if tiny else 6, "precision": "bf16", "batch_size": 16}
     done = waited(sheet, "clew train particleflow", recipe, data, folder / "run", bar=not tiny, **run)
@@ -297,7 +307,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     data_wait(sheet, folder / "wait", arguments.tiny)
     if device.type == "cuda" and not arguments.tiny:
         _bars(sheet, wrong, last, rates)
-    size = sum(each.numel() for each in GraphFlow(Network()).parameters())
+    size = sum(each.numel() for each in GraphFlow(ParticleFlowNetworkConfig()).parameters())
     name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     return {"device": name, "steps": steps, "parameters": size, "elements": ELEMENTS, "rates": rates}
 

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from clew import Table
-from clew.recipes.particleflow import events
+from clew.recipes.particleflow import generator
 from clew.recipes.particleflow.columns import TRACK
-from clew.recipes.particleflow.detector import FIRST, _cell
-from clew.recipes.particleflow.events import EVENTS_A_FILE, Generator
+from clew.recipes.particleflow.detector import FIRST_TOWER, tower_index
+from clew.recipes.particleflow.generator import EVENTS_PER_FILE, ParticleFlowGeneratorConfig
 
 OWN = 5
 """Features of the tower itself: the first."""
@@ -40,10 +40,10 @@ def towers(made: Table) -> tuple[Array, Array, int]:
 def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
     track = x[:, 0] == TRACK
     tower, other = x[~track], x[track]
-    here = _cell(tower[:, 2], np.arctan2(tower[:, 3], tower[:, 4]))
-    there = _cell(other[:, 6], np.arctan2(other[:, 7], other[:, 8]))
+    here = tower_index(tower[:, 2], np.arctan2(tower[:, 3], tower[:, 4]))
+    there = tower_index(other[:, 6], np.arctan2(other[:, 7], other[:, 8]))
     many, momentum, electrons = (
-        np.bincount(there, weight, minlength=FIRST[-1])[here]
+        np.bincount(there, weight, minlength=FIRST_TOWER[-1])[here]
         for weight in (np.ones(len(other)), other[:, 5], other[:, 5] * other[:, 11])
     )
     left = (tower[:, 5] - momentum, tower[:, 6] - electrons, tower[:, 7] - momentum + electrons)
@@ -56,7 +56,7 @@ def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     files = 2 if arguments.quick else 4
-    made = [events.make(EVENTS_A_FILE, 1, file, Generator()) for file in range(files + 1)]
+    made = [generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)]
     learned = [towers(each) for each in made[:-1]]
     x, y = (np.concatenate([each[place] for each in learned]) for place in (0, 1))
     asked, true, tracks = towers(made[-1])
@@ -69,7 +69,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         sheet.state(f"{name}: of towers", 100 * right / len(true), "%")
     alone, more = found.values()
     sheet.state("gain by neighbours", 100 * (more - alone), "%")
-    return {"events": {"learned": files * EVENTS_A_FILE, "asked": EVENTS_A_FILE}, "accuracy": found}
+    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": found}
 
 
 if __name__ == "__main__":

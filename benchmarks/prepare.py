@@ -28,7 +28,7 @@ from _contest import Sheet, alternate, main, options, quartile, seconds
 import clew
 from clew import readers
 from clew.recipe import Recipe, find
-from clew.recipes.tracking.simulate import simulate, write_text
+from clew.recipes.tracking.simulate_bes3 import simulate, write_text
 
 SAMPLE = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / "tracking/ariadne/cgem_50_events.txt"
 ARIADNE = 19.0

@@ -38,8 +38,8 @@ KINDS = ("graph", "element")
 SEEDS = (1, 2, 3)
 WORKERS = min(4, os.cpu_count() or 1)
 SMALL = ["model.width=64", "model.distance=32", "model.bin_size=160", "model.identity_width=64"]
-SMALL += ["model.momentum_width=64", "judging.jets=false", "train.threads=2"]
-FULL = ["train.batch_size=16", "judging.jets=false"]
+SMALL += ["model.momentum_width=64", "metrics.jets=false", "train.threads=2"]
+FULL = ["train.batch_size=16", "metrics.jets=false"]
 MORE = {"train.optimizer.lr_rule": "none", "train.trace": "false", "train.keep_checkpoints": "1"}
 
 

@@ -26,9 +26,9 @@ from _contest import Sheet, main, options
 import clew
 from clew import Table
 from clew.data.dataset.batch import to_batch
-from clew.recipes.tracking import Tracking, trackml, tracks, yardstick
-from clew.recipes.tracking.base import sigmoid
-from clew.recipes.tracking.gun import KINDS
+from clew.recipes.tracking import Tracking, acts_baseline, trackml, tracks
+from clew.recipes.tracking.particle_gun import KINDS
+from clew.recipes.tracking.track_finder import sigmoid
 from clew.runs import Run
 from clew.runs.summary import summarize
 from clew.settings import load_settings
@@ -70,8 +70,8 @@ class PlainCut(Tracking):
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         scores = sigmoid(outputs["output"])
-        found = tracks.in_event(samples.ragged("x"), tracks.find(samples, scores, 0.5, "components"))
-        return Table({"found": found, "score": samples.ragged("edge").share(scores)})
+        found = tracks.number_in_events(samples.ragged("x"), tracks.from_edges(samples, scores, 0.5, "components"))
+        return Table({"found_track": found, "score": samples.ragged("edge").share(scores)})
 
 
 def train(name: str, folder: Path, seed: int, settings: list[str], *, events: int = 0, input: str = "") -> Run:
@@ -138,7 +138,7 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
     network = figures(clew.evaluate(run, input=files, name="unseen"))
     network["events/s, hits to tracks"] = speed(run, recipe, events)
     network["events/s while training"] = summarize(run).samples_per_second or math.nan
-    found = yardstick.measure(events, barrel=True)
+    found = acts_baseline.measure_filter(events, barrel=True)
     filtered = {name: found[name] for name in SHOWN if name in found}
     filtered["events/s, hits to tracks"] = found["events_per_second"]
     return {(f"hit graph, ACTS {kind}", "unseen"): network, (f"Kalman filter, ACTS {kind}", "unseen"): filtered}
@@ -146,7 +146,7 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
 
 def speed(run: Run, recipe: Any, events: Table) -> float:
     """Events a second of CPU time, one thread: hits to graphs, the network, tracks; an event at a time."""
-    hits, model = trackml.barrel(events), recipe.model()
+    hits, model = trackml.barrel_hits(events), recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     model.eval()
     begun = time.process_time()

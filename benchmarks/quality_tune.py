@@ -14,6 +14,7 @@ import json
 import statistics
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import clew
 from clew import Dataset, settings
 from clew.recipes.tracking import Tracking
 from clew.runs.environment import capture
-from clew.tuning.api import tune
+from clew.tuning.api import local_executor, tune
 from clew.tuning.report import write_report
 from clew.tuning.study_cost import study_cost
 
@@ -59,8 +60,8 @@ def measure(scratch: Path, output: Path | None, *, quick: bool) -> dict[str, Any
     dataset = clew.prepare("tracking", input=[str(train)], output=str(scratch / "dataset"), split=split, workers=1)
     plain = _template(dataset, epochs, trials)
     begun = time.perf_counter()
-    study = tune(plain, output or scratch / "study", oversubscribe=True)
-    seconds, spent = time.perf_counter() - begun, study_cost(study)
+    study = tune(plain, output or scratch / "study", executor=partial(local_executor, plain, oversubscribe=True))
+    seconds, spent = time.perf_counter() - begun, study_cost(study.snapshot())
     (best,) = study.best()
     print(f"{study.count()} in {seconds:.0f} s; best {best.values[0]:.4f} with {best.settings}")
     print(f"page: {write_report(study)}")

@@ -28,7 +28,7 @@ from clew import Batch, Ragged, Table, settings
 from clew.data.dataset.batch import to_batch
 from clew.recipe import Recipe
 from clew.recipes.tracking.network import GraphNet, edge_loss
-from clew.recipes.tracking.simulate import simulate
+from clew.recipes.tracking.simulate_bes3 import simulate
 
 CHUNK = 500
 KINDS = ("ragged", "dense", "sorted")

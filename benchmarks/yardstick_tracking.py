@@ -19,21 +19,21 @@ import numpy as np
 from _contest import Sheet, main, options
 
 from clew import Table
-from clew.recipes.tracking import yardstick
+from clew.recipes.tracking import acts_baseline
 from clew.recipes.tracking.acts import simulate_acts
-from clew.recipes.tracking.gun import KINDS, Gun
+from clew.recipes.tracking.particle_gun import KINDS, ParticleGun
 
 SEEDS = (4, 5, 6)  # seed 1 was used to set the filter
 BAR = 0.95  # efficiency above 1 GeV, of the filter as of the networks
 
 
-def one(gun: Gun, seed: int, events: int) -> dict[str, float]:
+def one(gun: ParticleGun, seed: int, events: int) -> dict[str, float]:
     """Figures of one sample: its size, the speed of making it, and those of the filter."""
     simulate_acts(1, seed, gun=gun)  # the detector is built once
     begun = time.process_time()
     sample = simulate_acts(events, seed, gun=gun)
     rate = events / (time.process_time() - begun)
-    return {"events_per_second_made": rate, **_size(sample), **yardstick.measure(sample)}
+    return {"events_per_second_made": rate, **_size(sample), **acts_baseline.measure_filter(sample)}
 
 
 def _size(sample: Table) -> dict[str, float]:
@@ -53,7 +53,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         print("skipped: pyacts is not installed: pip install 'clew[hep]'")
         return {}
     for kind in sorted(KINDS):
-        found = [one(Gun.model_validate({"particles": kind}), seed, events) for seed in seeds]
+        found = [one(ParticleGun.model_validate({"particles": kind}), seed, events) for seed in seeds]
         for name in (name for name in found[0] if not name.endswith("_error")):
             values = [figures[name] for figures in found]
             sheet.state(f"{kind}: {name}", float(np.mean(values)), "")

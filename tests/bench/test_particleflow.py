@@ -13,11 +13,11 @@ from clew import Dataset, Run
 from clew.bench.workload import inference_speed
 from clew.bench.workload.config import FIXED, WorkloadConfig
 from clew.bench.workload.event_data import EventData, make_event_data
-from clew.recipes.particleflow import events
-from clew.recipes.particleflow.events import Generator
+from clew.recipes.particleflow import generator
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.settings import load_settings
 from tests.cli import clew as shell
-from tests.recipes.particleflow.test_reading import write_delphes
+from tests.recipes.particleflow.test_event_files import write_delphes
 from tests.training import losses
 
 pytestmark = pytest.mark.timeout(120)
@@ -73,7 +73,10 @@ def test_padding_is_what_bins_have_left(made: EventData) -> None:
 
 def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
-    tables = [events.make(count, 1, place, Generator(kind="parametric", pileup=4)) for place, count in ((0, 6), (1, 8))]
+    tables = [
+        generator.make_events(count, 1, place, ParticleFlowGeneratorConfig(kind="parametric", pileup=4))
+        for place, count in ((0, 6), (1, 8))
+    ]
     for name, table in zip(("a.pkl", "b.pkl.bz2"), tables, strict=True):
         write_delphes(tmp_path / name, table)
     settings = [word for one in SMALL for word in ("--set", one)]

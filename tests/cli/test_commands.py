@@ -74,7 +74,7 @@ def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers
     told = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
     events = Dataset("data").splits["test"]
     assert told.startswith(f"{output}: {events} events (")
-    assert parquet.read_schema(output).names == ["event", "track", "found", "score"]
+    assert parquet.read_schema(output).names == ["event", "track", "found_track", "score"]
     assert "--replace" in clew("predict", "runs/a", "--output", output).err
 
 

@@ -65,7 +65,7 @@ def test_prepare_train_and_evaluate_accept_the_new_recipe(folder: Path, events: 
     done("prepare", "my_recipe.py", "--input", events, "--output", "dataset", "--workers", "2")
     assert "hits" in Dataset("dataset").schema
     done("train", "my_recipe.py", "--dataset", "dataset", "--epochs", "1")
-    assert "true edges kept" in done("evaluate", "runs/my_recipe-001")
+    assert "true edges accepted" in done("evaluate", "runs/my_recipe-001")
     assert Run.open("runs/my_recipe-001").state == "finished"
 
 

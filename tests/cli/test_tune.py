@@ -62,9 +62,9 @@ def test_from_outside(mine: Path) -> None:
         "train.optimizer.lr",
         "model.hidden",
     }
-    assert done("tune", "report", "s", "0", "--step", "1", "--value", "0.5", "--lease", first["lease"]) == "go on\n"
+    assert done("tune", "report", "s", "0", "--step", "1", "--value", "0.5", "--lease", first["lease"]) == "continue\n"
     assert done("tune", "tell", "s", "0", "--value", "0.75") == ""
-    assert "told before" in done("tune", "tell", "s", "0", "--value", "0.9")
+    assert "ended before" in done("tune", "tell", "s", "0", "--value", "0.9")
     refused = clew("tune", "tell", "s", "1", "--value", "0.9", "--lease", first["lease"])
     assert refused.code == 2 and "is gone" in refused.err
     done("tune", "tell", "s", "1", "--failed", "out of memory", "--lease", second["lease"])
@@ -89,9 +89,9 @@ def test_from_outside(mine: Path) -> None:
             "the dataset was prepared",
         ),
         (("run", "--resume", "nothing"), "nothing/config.yaml"),
-        (("show", "nothing"), "no study there"),
-        (("best", "nothing"), "no study there"),
-        (("tell", "nothing", "3"), "give one of --value, --pruned and --failed"),
+        (("show", "nothing"), "no study"),
+        (("best", "nothing"), "no study"),
+        (("tell", "nothing", "3"), "one of --value, --pruned and --failed"),
         (("steer", "--in", "no.json", "--out", "o.json", "--n", "1", "--max", "1"), "no.json: cannot be read as JSON"),
     ],
 )

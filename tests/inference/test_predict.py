@@ -217,8 +217,8 @@ def test_pieces_of_raw_events_are_shared_among_ranks(run: Run, events: Path) -> 
     alone, shared = (clew.predict(run, input=[str(events)], workers=workers) for workers in (1, 2))
     assert isinstance(alone, Table) and isinstance(shared, Table)
     assert alone.fixed("event").tolist() == shared.fixed("event").tolist() == list(range(300))
-    found = alone.ragged("found")
-    np.testing.assert_array_equal(found.values, shared.ragged("found").values)
+    found = alone.ragged("found_track")
+    np.testing.assert_array_equal(found.values, shared.ragged("found_track").values)
     lowest = [each[each >= 0].min() for each in found if (each >= 0).any()]
     assert set(lowest) == {0}, "tracks are counted in each event"
 
@@ -294,7 +294,7 @@ def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no raw output has one row an event: output"):
         clew.predict(run_copy, raw=True)
     with pytest.raises(ConfigError, match="column 'found' is reconstructed"):
-        clew.predict(run_copy, columns=["found"])
+        clew.predict(run_copy, columns=["found_track"])
 
 
 def test_memory_does_not_grow_with_the_split(whole: Run, expected: tuple[dict[str, Any], Table]) -> None:

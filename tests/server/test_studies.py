@@ -139,7 +139,7 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
     number = ada.studies.push(tmp_path / "study")
     assert ada.studies.push(tmp_path / "study") == number, "bringing it in twice is bringing it in once"
     told = list(ada.studies.trials(number))
-    assert [each.values for each in told] == [each.values for each in done.outcomes()]
+    assert [each.values for each in told] == [each.values for each in done.trials()]
     assert ada.studies.best(number)[0].number == done.best()[0].number
     with pytest.raises(ServerError, match="goes on elsewhere"):
         ada.studies.ask(number)

@@ -27,7 +27,7 @@ def study(site: Cluster, flat: Dataset, tmp_path: Path) -> Path:
 
 
 def complete(path: str) -> list[str]:
-    return [each.state for each in Study.open(path).outcomes()]
+    return [each.state for each in Study.open(path).trials()]
 
 
 def test_every_trial_is_a_job(site: Cluster, study: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 import clew
 from clew import Dataset, Run
 from clew.recipe import find
-from clew.recipes.tracking import Settings
+from clew.recipes.tracking import TrackingConfig
 from tests.training import leaving, losses, recipe, validations, weights
 
 pytestmark = pytest.mark.timeout(120)
@@ -26,7 +26,7 @@ def trained(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Train
 
     @cache
     def train(workers: int) -> Run:
-        tracking = find("tracking")(Settings.model_validate({"model": {"hidden": 8}}))
+        tracking = find("tracking")(TrackingConfig.model_validate({"model": {"hidden": 8}}))
         size = leaving(dataset.splits["train"], 1)
         output = tmp_path_factory.mktemp("run") / str(workers)
         return clew.train(

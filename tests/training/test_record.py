@@ -18,10 +18,10 @@ from clew import Dataset, Ragged, Recipe, Table
 from clew.data.dataset.batch import Batch, to_batch
 from clew.errors import RecipeError
 from clew.recipes.lartpc import LArTPC
-from clew.recipes.lartpc.settings import Image, Settings
+from clew.recipes.lartpc.settings import ImageConfig, LArTPCConfig
 from clew.recipes.particleflow import ParticleFlow
-from clew.recipes.particleflow.binning import owners
-from clew.recipes.particleflow.settings import Network
+from clew.recipes.particleflow.binning import event_of_items
+from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.step_recorder import StepRecorder, can_record
@@ -64,7 +64,7 @@ def test_a_batch_in_room_is_itself_and_zeros() -> None:
 
 @given(some.lists(some.integers(0, 5), min_size=1, max_size=9), some.integers(0, 7))
 def test_items_behind_the_last_offset_belong_to_no_event(lengths: list[int], more: int) -> None:
-    found = owners(torch.tensor([0, *np.cumsum(lengths)]), sum(lengths) + more)
+    found = event_of_items(torch.tensor([0, *np.cumsum(lengths)]), sum(lengths) + more)
     assert found.tolist() == [*np.repeat(np.arange(len(lengths)), lengths), *[len(lengths)] * more]
 
 
@@ -144,12 +144,12 @@ def _fixed(folder: Path) -> tuple[Recipe, Table]:
 
 
 def _flow(folder: Path) -> tuple[Recipe, Table]:
-    small = Network(width=32, distance=16, bin_size=64, codes=6, identity_width=32, momentum_width=32)
+    small = ParticleFlowNetworkConfig(width=32, distance=16, bin_size=64, codes=6, identity_width=32, momentum_width=32)
     return ParticleFlow(ParticleFlow.Config(model=small)), flow_events(120)
 
 
 def _images(folder: Path) -> tuple[Recipe, Table]:
-    return LArTPC(Settings(image=Image(rows=SIDE, columns=SIDE))), particles(120)
+    return LArTPC(LArTPCConfig(image=ImageConfig(rows=SIDE, columns=SIDE))), particles(120)
 
 
 @on_gpu

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from clew import Dataset, settings
 from clew.core.config import Document, to_data
+from clew.tuning.api import local_executor, tune
 from clew.tuning.config import TuneConfig
 from clew.tuning.study import Study
 
@@ -27,6 +29,11 @@ def template(
         "tune": {"space": LR, "trials": 3, "parallel": 2, "sampler": {"name": "random", "seed": 1}, **tune},
     }
     return settings.settings_from_document(Document(data))
+
+
+def tune_here(template: settings.Settings, path: Path, **options: Any) -> Study:
+    """Run a study on this machine, with more trials at a time than cores if requested."""
+    return tune(template, path, executor=partial(local_executor, template, oversubscribe=True), **options)
 
 
 def study(path: Path, **tune: Any) -> Study:

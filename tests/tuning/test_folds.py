@@ -13,9 +13,8 @@ from clew import Dataset, Run
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import DataError
 from clew.tuning import folds
-from clew.tuning.api import tune
 from clew.tuning.config import FoldsConfig
-from tests.tuning import RECIPE, template
+from tests.tuning import RECIPE, template, tune_here
 
 
 def rows(dataset: Dataset, split: str) -> set[float]:
@@ -51,16 +50,16 @@ def test_by_file_no_file_is_on_both_sides(flat: Dataset, tmp_path: Path, split_b
 
 
 def test_what_cannot_be_dealt_is_told(flat: Dataset) -> None:
-    with pytest.raises(DataError, match="3 files in train and val cannot be dealt into 4 folds"):
+    with pytest.raises(DataError, match="3 files in train and val cannot be divided into 4 folds"):
         folds.check_folds(flat, FoldsConfig(count=4, by="file"), PrepareConfig())
-    with pytest.raises(DataError, match="need `prepare` as it was"):
+    with pytest.raises(DataError, match="need the section `prepare`"):
         folds.check_folds(flat, FoldsConfig(count=3, by="file"), PrepareConfig(seed=7))
 
 
 @pytest.mark.timeout(120)
 def test_the_objective_is_the_mean_and_its_spread_is_kept(flat: Dataset, tmp_path: Path) -> None:
-    study = tune(template(flat, tune={"trials": 2, "folds": 3}), tmp_path / "s", oversubscribe=True)
-    for each in study.outcomes():
+    study = tune_here(template(flat, tune={"trials": 2, "folds": 3}), tmp_path / "s")
+    for each in study.trials():
         runs = [Run.open(study.folder.trials / f"{each.name}-fold-{fold}") for fold in range(3)]
         best = [min(r["metrics"]["loss"] for r in run.records(kind="validation")) for run in runs]
         assert list(each.values) == pytest.approx([statistics.fmean(best)])
@@ -73,8 +72,8 @@ def test_a_hopeless_trial_stops_after_its_first_fold(flat: Dataset, tmp_path: Pa
     names = {"train.optimizer.lr": {"choice": [0.05, 1e-7]}, "wide": {"choice": [3, 4]}}
     tuned = {"space": names, "trials": 4, "folds": 3, "parallel": 1, "sampler": "grid"}
     given = template(flat, tune={**tuned, "pruner": {"name": "median", "startup": 1, "warmup": 0}})
-    study = tune(given, tmp_path / "s", oversubscribe=True)
-    pruned = [each for each in study.outcomes() if each.state == "pruned"]
+    study = tune_here(given, tmp_path / "s")
+    pruned = [each for each in study.trials() if each.state == "pruned"]
     assert pruned and all(each.reason.endswith("in fold 0") for each in pruned)
     for each in pruned:
         assert [path.name for path in study.folder.trials.glob(f"{each.name}*")] == [f"{each.name}-fold-0"]

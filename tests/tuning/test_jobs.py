@@ -23,21 +23,21 @@ from clew import Dataset, Run
 from clew.core.config import to_yaml
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
-from clew.tuning.api import tune
 from clew.tuning.resource_slots import trial_slots
-from clew.tuning.study import Study, TrialSummary
-from tests.tuning import LR, template
+from clew.tuning.snapshot import TrialSummary
+from clew.tuning.study import Study
+from tests.tuning import LR, template, tune_here
 
 CLEW = str(Path(sys.executable).parent / "clew")
 pytestmark = pytest.mark.timeout(180)
 
 
 def run(given: Settings, path: Path) -> Study:
-    return tune(given, path, oversubscribe=True)
+    return tune_here(given, path)
 
 
 def only(study: Study) -> TrialSummary:
-    (found,) = study.outcomes()
+    (found,) = study.trials()
     return found
 
 
@@ -49,7 +49,7 @@ def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None
     names = {"train.optimizer.lr": {"log": [1e-3, 1e-1]}, "wide": {"choice": [3, 5]}}
     study = run(template(flat, tune={"space": names, "objective": "val/near", "direction": "maximize"}), tmp_path / "s")
     assert study.count()["complete"] == 3
-    for each in study.outcomes():
+    for each in study.trials():
         trained = Run.open(study.folder.trials / each.name)
         data = trained.config().data
         assert (data["train"]["optimizer"]["lr"], data["wide"]) == tuple(each.settings.values())
@@ -59,14 +59,14 @@ def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None
         assert each.reports == dict(enumerate(judged, start=1))
         assert each.seconds > 0 and each.cpu > 0
         assert "tune" not in data
-    for leftover in (study.folder.leases, study.folder.handed, study.folder.coordinators):
+    for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
 
 
 def test_a_combination_that_cannot_be_fails_its_trial_alone(flat: Dataset, tmp_path: Path) -> None:
     names = {"wide": {"choice": [3, 4]}, "after": {"choice": [98, 99]}, "fault": {"choice": ["none", "impossible"]}}
     study = run(template(flat, tune={"space": names, "trials": 8, "sampler": "grid"}), tmp_path / "s")
-    told = {json.dumps(each.settings): each.reason for each in study.outcomes() if each.state == "failed"}
+    told = {json.dumps(each.settings): each.reason for each in study.trials() if each.state == "failed"}
     assert len(told) == 5 and study.count()["complete"] == 3
     assert sum("wide 3 and after 99 do not go together" in reason for reason in told.values()) == 2
     assert sum("there can be no such model" in reason for reason in told.values()) == 3
@@ -122,7 +122,7 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
         "pruner": {"name": "median", "startup": 1},
     }
     study = run(template(flat, tune=tuned, train={"epochs": 40}), tmp_path / "s")
-    pruned = [each for each in study.outcomes() if each.state == "pruned"]
+    pruned = [each for each in study.trials() if each.state == "pruned"]
     assert pruned
     for each in pruned:
         trained = Run(study.folder.trials / each.name)
@@ -202,11 +202,11 @@ def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: D
     study = Study.open(path)
     assert study.count() == {"waiting": 0, "running": 0, "complete": 16, "pruned": 0, "failed": 0}
     assert len(list(study.folder.trials.glob("trial-*"))) == 16
-    for each in study.outcomes():
+    for each in study.trials():
         trained = Run(study.folder.trials / each.name)
         epochs = [record["epoch"] for record in trained.history() if record["kind"] == "validation"]
         assert trained.state == "finished" and epochs == [0, 1, 2]
-    assert not list(study.folder.handed.iterdir())
+    assert not list(study.folder.owners.iterdir())
 
 
 def test_a_second_coordinator_says_so_or_helps(flat: Dataset, tmp_path: Path) -> None:

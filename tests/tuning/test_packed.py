@@ -21,7 +21,7 @@ from clew.errors import ConfigError
 from clew.training.api import resume
 from clew.tuning.api import tune
 from clew.tuning.study import Study
-from tests.tuning import SMALL
+from tests.tuning import SMALL, tune_here
 
 CLEW = str(Path(sys.executable).parent / "clew")
 BEND = str(Path(__file__).parent / "recipes" / "bend.py")
@@ -60,10 +60,10 @@ def notes(study: Study) -> list[str]:
 
 
 def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, tmp_path: Path) -> None:
-    study = tune(template(flat), tmp_path / "s", oversubscribe=True)
+    study = tune_here(template(flat), tmp_path / "s")
     assert study.count()["complete"] == 6
     assert packs(study) == 2 and sizes(study) == [3] * 6 and not notes(study)
-    for each in study.outcomes()[:2]:
+    for each in study.trials()[:2]:
         run = Run.open(study.folder.trials / each.name)
         assert (run.state, run.config().data["part"]) == ("finished", each.settings["part"])
         again = settings.load_settings(str(run.path))
@@ -72,7 +72,7 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
         assert clew.evaluate(run, split="val").tallies["loss"].value == pytest.approx(each.values[0], rel=1e-4)
         assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
-    for leftover in (study.folder.leases, study.folder.handed, study.folder.coordinators):
+    for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
 
 
@@ -82,10 +82,9 @@ def test_other_shapes_are_packed_apart_and_what_cannot_be_is_trained_alone(flat:
         "train.optimizer.name": {"choice": ["adam", "rmsprop"]},
         "dropout": {"choice": [0.0, 0.2]},
     }
-    study = tune(
+    study = tune_here(
         template(flat, tuned={"space": names, "trials": 8, "sampler": "grid", "packed": 8}),
         tmp_path / "s",
-        oversubscribe=True,
     )
     assert study.count()["complete"] == 8
     assert sorted(sizes(study)) == [0, 0, 0, 0, 2, 2, 2, 2]
@@ -99,17 +98,17 @@ def test_one_that_goes_astray_fails_alone(flat: Dataset, tmp_path: Path) -> None
         template(flat, train=train, tuned={"space": names, "trials": 4, "sampler": "grid", "parallel": 1}),
         tmp_path / "s",
     )
-    bad = [each for each in study.outcomes() if each.state == "failed"]
+    bad = [each for each in study.trials() if each.state == "failed"]
     assert [each.settings["train.optimizer.lr"] for each in bad] == [1e30] and study.count()["complete"] == 3
     assert "lower train.optimizer.lr" in bad[0].reason
-    assert all(0 < each.values[0] < 10 for each in study.outcomes() if each.state == "complete")
+    assert all(0 < each.values[0] < 10 for each in study.trials() if each.state == "complete")
 
 
 def test_a_pruned_one_leaves_its_pack_and_can_be_gone_on_with(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.05, 0.04, 1e-6, 1e-7]}}
     tuned = {"space": names, "trials": 4, "sampler": "grid", "parallel": 1, "pruner": {"name": "asha", "reduction": 2}}
     study = tune(template(flat, train={"epochs": 30}, tuned=tuned, pause=0.01), tmp_path / "s")
-    pruned = [each for each in study.outcomes() if each.state == "pruned"]
+    pruned = [each for each in study.trials() if each.state == "pruned"]
     assert pruned and study.count()["complete"] + len(pruned) == 4
     run = Run(study.folder.trials / pruned[0].name)
     assert run.state == "stopped" and max(pruned[0].reports) < 30
@@ -128,7 +127,7 @@ def until(true: Callable[[], bool]) -> None:
 
 def test_a_pack_that_is_killed_is_begun_again(flat: Dataset, tmp_path: Path) -> None:
     study = tune(template(flat, once=str(tmp_path / "once"), tuned={"parallel": 1, "packed": 8}), tmp_path / "s")
-    assert study.count()["complete"] == 6 and {each.attempts for each in study.outcomes()} == {2}
+    assert study.count()["complete"] == 6 and {each.attempts for each in study.trials()} == {2}
 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
@@ -155,8 +154,8 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
     )
     assert again.returncode == 0, again.stdout + again.stderr
     study = Study.open(path)
-    assert study.count()["complete"] == 8 and len(study.outcomes()) == 8
-    for each in study.outcomes():
+    assert study.count()["complete"] == 8 and len(study.trials()) == 8
+    for each in study.trials():
         run = Run(study.folder.trials / each.name)
         kept = [r["epoch"] for r in run.history() if r["kind"] == "validation"]
         assert kept == list(range(12))
@@ -171,11 +170,11 @@ def test_ranks_do_not_go_with_packs(flat: Dataset) -> None:
 def test_folds_are_packed_and_give_what_separate_ones_give(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.003, 0.01, 0.03]}}
     tuned = {"space": names, "trials": 3, "sampler": "grid", "folds": 3, "parallel": 1}
-    study = tune(template(flat, tuned=tuned), tmp_path / "s", oversubscribe=True)
+    study = tune_here(template(flat, tuned=tuned), tmp_path / "s")
     assert study.count()["complete"] == 3 and not notes(study)
     found = sizes(study)
     assert len(found) == 9 and max(found) == 3 and min(found) > 0, "the first fold of all trials together"
-    for each in study.outcomes():
+    for each in study.trials():
         for fold in range(3):
             run = Run.open(study.folder.trials / f"{each.name}-fold-{fold}")
             alone = settings.load_settings(str(run.path))

@@ -40,7 +40,7 @@ def test_it_shows_the_search_the_parameters_and_the_costs(tmp_path: Path) -> Non
     assert best["y"] == sorted(best["y"], reverse=True)
     curves = [trace for trace in drawn["All trials"]["data"] if trace["name"].startswith(("trial", "best"))]
     assert len(curves) == 30
-    spent = study_cost(made)
+    spent = study_cost(made.snapshot())
     assert spent.saved > 0 and made.count()["pruned"] > 0
     assert "saved by pruning" in made.folder.report_file.read_text()
 

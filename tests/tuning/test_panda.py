@@ -33,7 +33,7 @@ NEVERGRAD = {"A": {"type": "Choice", "params": {"choices": [1, 4]}}, "B": {"type
 
 
 def steer(points: Any, space: Any, number: int = 4, most: int = 100) -> list[Any]:
-    return panda.steer({"points": points, "opt_space": space}, number=number, most=most, seed=1)
+    return panda.steer({"points": points, "opt_space": space}, count=number, limit=most, seed=1)
 
 
 def test_the_first_points_lie_in_the_space() -> None:
@@ -59,7 +59,7 @@ def test_it_learns_from_losses_zero_included_and_leaves_alone_what_is_under_way(
     far = [[{"A": 1, "B": n / 8}, 9.0] for n in range(8)]
     under_way = [[{"A": 4, "B": 3.0}, None]]
     given = {"points": near + far + under_way, "opt_space": NEVERGRAD}
-    found = [panda.steer(given, number=1, most=100, seed=seed)[0] for seed in range(12)]
+    found = [panda.steer(given, count=1, limit=100, seed=seed)[0] for seed in range(12)]
     assert sum(point["A"] == 4 for point in found) >= 9
     assert all(point != {"A": 4, "B": 3.0} for point in found)
 
@@ -90,7 +90,7 @@ def test_a_grid_is_gone_through_and_never_empty() -> None:
 def test_a_space_that_is_not_understood_is_told(given: Any, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         steer([], given)
-    with pytest.raises(ConfigError, match="is no point of this space"):
+    with pytest.raises(ConfigError, match="is not a point of this space"):
         steer([[1, 2, 3]], NEVERGRAD)
 
 

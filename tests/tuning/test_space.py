@@ -30,15 +30,15 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"space": {"a": {}}}, "give one of uniform, log, choice"),
+        ({"space": {"a": {}}}, "one of uniform, log, choice"),
         ({"space": {"a": {"log": [0, 1]}}}, "above 0"),
         ({"space": {"a": {"uniform": [2, 1]}}}, "below the highest"),
         ({"space": {"a": {"uniform": [0.5, 3], "integer": True}}}, "whole numbers"),
-        ({"space": {"a": {"choice": [1], "step": 2}}}, "do not go with choice"),
+        ({"space": {"a": {"choice": [1], "step": 2}}}, "choice takes neither"),
         ({"space": {"a": {"choice": [1], "when": {"b": 1}}}}, "'b' is not in the space"),
         ({"objective": "loss"}, "write val/METRIC"),
         ({"objective": "run/size"}, "choose from parameters"),
-        ({"objective": "run/seconds", "pruner": "median"}, "known while a trial runs"),
+        ({"objective": "run/seconds", "pruner": "median"}, "needs a val/ objective"),
         ({"objective": [{"metric": "val/a"}, {"metric": "val/b"}], "pruner": "asha"}, "pruning needs one objective"),
         ({"sampler": "grid", "space": {"a": {"log": [1, 2]}}}, "a grid needs choices"),
         ({"sampler": "tpee"}, "sampler"),
@@ -56,7 +56,7 @@ def test_conditions_come_before_what_depends_on_them() -> None:
         "deep": Parameter(choice=(True, False)),
     }
     assert space.dependency_order(names) == ["deep", "name", "momentum"]
-    with pytest.raises(ConfigError, match="circle"):
+    with pytest.raises(ConfigError, match="cycle"):
         space.dependency_order({**names, "deep": Parameter(choice=(True,), when={"momentum": 0})})
 
 

@@ -44,9 +44,9 @@ def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
         assert asked is not None and asked.number == number
         assert made.tell(number, asked.values["x"], seconds=2.0)
     again = Study.open(made.folder.path)
-    assert [each.values for each in again.outcomes()] == [each.values for each in made.outcomes()]
-    assert again.outcomes()[2].seconds == 2.0
-    assert again.best()[0].values[0] == min(each.values[0] for each in made.outcomes())
+    assert [each.values for each in again.trials()] == [each.values for each in made.trials()]
+    assert again.trials()[2].seconds == 2.0
+    assert again.best()[0].values[0] == min(each.values[0] for each in made.trials())
     assert again.count() == {"waiting": 9, "running": 0, "complete": 3, "pruned": 0, "failed": 0}
 
 
@@ -67,13 +67,13 @@ def test_telling_twice_changes_nothing(made: Study) -> None:
     made.ask("me")
     assert made.tell(0, 1.0)
     assert not made.tell(0, 2.0)
-    assert made.outcomes()[0].values == (1.0,)
+    assert made.trials()[0].values == (1.0,)
 
 
 def test_a_value_that_is_no_number_is_a_failure(made: Study) -> None:
     made.ask("me")
     made.tell(0, math.nan)
-    assert (made.outcomes()[0].state, made.outcomes()[0].reason) == ("failed", "its objective is nan")
+    assert (made.trials()[0].state, made.trials()[0].reason) == ("failed", "its objective is nan")
 
 
 def test_reports_are_kept_once(made: Study) -> None:
@@ -81,7 +81,7 @@ def test_reports_are_kept_once(made: Study) -> None:
     for value in (3.0, 4.0):
         assert not made.report(0, 1, value)
     made.tell(0, state="pruned", reason="hopeless")
-    (found,) = made.outcomes()
+    (found,) = made.trials()
     assert (found.state, found.reports, found.reason) == ("pruned", {1: 3.0}, "hopeless")
     with pytest.raises(RunError, match="has ended"):
         made.report(0, 2, 1.0)
@@ -99,20 +99,20 @@ def test_one_whose_asker_was_killed_half_way_is_asked_for_again(made: Study) -> 
     (found,) = made.take_over("heir", lambda owner: True)
     assert set(found.values) == {"x", "n"}
     assert made.tell(0, found.values["x"])
-    assert made.outcomes()[0].settings == found.values
+    assert made.trials()[0].settings == found.values
 
 
 def test_from_outside_a_late_trial_goes_to_the_next_who_asks(made: Study) -> None:
-    first = made.ask("outside-1", within=0.01)
+    first = made.ask("external-1", within=0.01)
     time.sleep(0.02)
-    assert made.ask("outside-2", within=60) == first
-    with pytest.raises(RunError, match="the lease outside-1 is gone"):
-        made.check_lease(0, "outside-1")
-    made.check_lease(0, "outside-2")
+    assert made.ask("external-2", within=60) == first
+    with pytest.raises(RunError, match="the lease external-1 is gone"):
+        made.check_lease(0, "external-1")
+    made.check_lease(0, "external-2")
 
 
 def test_wrong_numbers_are_told(made: Study) -> None:
-    with pytest.raises(RunError, match="no trial 3; 0 were asked for"):
+    with pytest.raises(RunError, match="no trial 3; it has 0 trials"):
         made.tell(3, 1.0)
     made.ask("me")
     with pytest.raises(RunError, match="2 values for 1 objectives"):
@@ -125,14 +125,14 @@ def test_every_sampler_searches(tmp_path: Path, name: str) -> None:
     made = study(tmp_path / "study", sampler={"name": name, "seed": 1, "startup": 4}, space=names, trials=14)
     tune(made.config, made, function=lambda values: (values["x"] - 0.25) ** 2 + values["n"])
     assert made.count()["complete"] == 14
-    assert len({json.dumps(each.settings) for each in made.outcomes()}) > 5
+    assert len({json.dumps(each.settings) for each in made.trials()}) > 5
 
 
 def test_a_grid_ends_with_its_last_point(tmp_path: Path) -> None:
     names = {"x": {"uniform": [0, 1], "step": 0.5}, "n": {"choice": [1, 2]}}
     made = study(tmp_path / "study", sampler="grid", space=names, trials=100)
     tune(made.config, made, function=lambda values: values["x"])
-    assert len(made.outcomes()) == 6
+    assert len(made.trials()) == 6
 
 
 @pytest.mark.parametrize("name", [each for each in PRUNERS if each != "none"])
@@ -155,7 +155,7 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
     tune(made.config, made, function=lambda values: [values["x"] + 10 * values["n"], values["x"] - 10 * values["n"]])
     front = made.best()
     assert {each.settings["n"] for each in front} == {1}
-    assert all(each.settings["n"] > 1 for each in made.outcomes() if each not in front)
+    assert all(each.settings["n"] > 1 for each in made.trials() if each not in front)
 
 
 def test_a_function_that_fails_fails_its_trial(tmp_path: Path) -> None:
@@ -165,14 +165,14 @@ def test_a_function_that_fails_fails_its_trial(tmp_path: Path) -> None:
         return float(1 / (values["n"] - 2))
 
     tune(made.config, made, function=sometimes)
-    failed = [each for each in made.outcomes() if each.state == "failed"]
+    failed = [each for each in made.trials() if each.state == "failed"]
     assert {each.settings["n"] for each in failed} == {2}
     assert "ZeroDivisionError" in failed[0].reason
 
 
 def test_one_failure_after_the_other_ends_the_study(tmp_path: Path) -> None:
     made = study(tmp_path / "study", failures=3)
-    with pytest.raises(RunError, match="3 trials failed one after the other; the last: KeyError"):
+    with pytest.raises(RunError, match="3 trials failed in a row; the last one: KeyError"):
         tune(made.config, made, function=lambda values: values["y"])
     assert made.count()["failed"] == 3
 
@@ -183,7 +183,7 @@ def test_a_study_goes_on_with_more_trials_and_refuses_another_space(tmp_path: Pa
     tune(config, tmp_path / "study", function=lambda values: values["x"])
     assert Study.open(tmp_path / "study").count()["complete"] == 5
     other = TuneConfig.model_validate({**to_data(config), "space": {"x": {"uniform": [0, 2]}}})
-    with pytest.raises(ConfigError, match=r"tune\.space is not what it was"):
+    with pytest.raises(ConfigError, match=r"tune\.space differs"):
         open_or_create(other, tmp_path / "study")
 
 
@@ -197,8 +197,8 @@ def test_importances_find_what_matters(tmp_path: Path) -> None:
 def test_who_coordinated_on_a_host_that_is_gone_is_not_waited_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clew.tuning.heartbeat._BEAT", 0.1)
-    monkeypatch.setattr("clew.tuning.coordinator._LOOK", 0.1)
+    monkeypatch.setattr("clew.tuning.heartbeat._INTERVAL", 0.1)
+    monkeypatch.setattr("clew.tuning.coordinator._TAKE_OVER_SECONDS", 0.1)
     made = study(tmp_path / "study", trials=2)
     (made.folder.coordinators / "gone").write_text(json.dumps({"process": "elsewhere 12 1.0", "since": 1.0}))
     assert made.ask("gone") is not None

@@ -83,7 +83,7 @@ class Studies:
         study = Study.open(folder)
         tune = study.config.model_dump(mode="json")
         made = self.make(StudyFolder(Path(folder)).name, tune, elsewhere=True)
-        found = iter(study.outcomes())
+        found = iter(study.trials())
         while page := list(islice(found, _PAGE)):
             sent = [{**_plain(vars(each)), "run": each.name} for each in page]
             self._link.call("PUT", f"/studies/{made.id}/trials", body={"trials": sent})
@@ -91,7 +91,7 @@ class Studies:
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = ("number", "state", "settings", "values", "reports", "seconds", "attempts", "begun")
-    told = {name: facts[name] for name in known}
+    known = ("number", "state", "settings", "values", "reports", "seconds", "attempts")
+    told = {**{name: facts[name] for name in known}, "begun": facts["started"]}
     reports = {step: value if math.isfinite(value) else None for step, value in facts["reports"].items()}
     return {**told, "values": list(facts["values"]), "reports": reports, "reason": facts["reason"][:2000]}

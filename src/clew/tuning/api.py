@@ -1,4 +1,4 @@
-"""`clew.tune`: settings and a space to a study."""
+"""`clew.tune`: from settings and a search space to a finished study."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +32,10 @@ from clew.tuning.space import Template
 from clew.tuning.study import Study
 
 STUDIES = Path("studies")
+"""The folder of studies whose path is not given."""
+_FIXED = ("space", "objective", "direction", "folds", "storage")
+"""Settings that cannot change after a study was created."""
+_EXAMPLE = "tune: {space: {train.optimizer.lr: {log: [1e-5, 1e-1]}}, objective: val/loss}"
 
 
 def tune(
@@ -40,59 +45,84 @@ def tune(
     function: Callable[[Mapping[str, Any]], Any] | None = None,
     executor: Callable[[Study], Executor] | None = None,
     join: bool = False,
-    oversubscribe: bool = False,
-    shown: Callable[[Study], None] | None = None,
+    on_progress: Callable[[Study], None] | None = None,
 ) -> Study:
-    """Search until as many trials as are wanted have ended, and return the study.
+    """Run trials until the requested number has ended, and return the study.
 
-    `template` is what `clew.settings.load_settings` gives, with a section `tune`; every trial is a run, a job on this
-    machine (or, with `executor`, as that does it). With `function` it is a `TuneConfig`, and a trial is a call of the
-    function with the values by key: it returns the objective, a list of them, or yields it after each step.
+    Args:
+        template: Settings with a section `tune`, as returned by `clew.settings.load_settings`: every trial is a run.
+            With `function`, a `TuneConfig`.
+        study: A study, or the folder of one. A folder that holds a study is resumed. Default: the next free name in
+            `studies/`.
+        function: Called once per trial with the values by key. It returns the objective, a list of objectives, or
+            yields the objective after every step, so that the trial can be pruned.
+        executor: Builds what executes the trials. Default: jobs on this machine (see `local_executor`).
+        join: Also run trials if another process coordinates this study.
+        on_progress: Called with the study about twice per second.
 
-    `study` is its folder (default: the next free one under `studies/`); one that exists is gone on with. `shown` is
-    called with the study now and then. `join` helps another process with a study it is at.
+    Returns:
+        The study, with all its trials.
 
     Raises:
-        ConfigError, DataError: the space, the settings or the data do not fit; nothing was begun, or, where the
-            objective is no metric of the recipe's, the first trial alone.
-        RunError: another process is at this study, or too many trials failed one after the other.
-        StoppedError: a signal stopped it; calling again goes on.
+        ConfigError, DataError: The space, the settings or the data are not valid. No trial was started, or only the
+            first one if the objective is not a metric of the recipe.
+        RunError: Another process coordinates this study, or too many trials failed in a row.
+        StoppedError: A signal stopped the study. Call again to resume it.
+
+    Example:
+        >>> import clew, tempfile
+        >>> from clew.tuning.config import TuneConfig
+        >>> config = TuneConfig(space={"x": {"uniform": [0, 1]}}, trials=5)
+        >>> study = clew.tune(config, tempfile.mkdtemp() + "/study", function=lambda values: values["x"] ** 2)
+        >>> len(study.trials())
+        5
     """
     opened = study if isinstance(study, Study) else open_or_create(template, study)
-    there = active_coordinators(opened.folder)
-    if there and not join:
-        told = f"{opened.folder.path}: {' and '.join(there)} is at this study"
-        raise RunError(f"{told}; wait for it, or help with --join")
-    if executor is not None:
-        doing = executor(opened)
-    elif function is not None:
-        doing = FunctionExecutor(function)
-    else:
-        assert not isinstance(template, TuneConfig), "a study of runs needs settings to run with"
-        rooms = trial_slots(opened.config.parallel, opened.config.ranks, oversubscribe=oversubscribe)
-        warm.prepare_server(template.recipe.location)
-        doing = (
-            PackExecutor(opened.folder, template, rooms)
-            if opened.config.packed
-            else JobExecutor(opened.folder, template, rooms)
+    coordinators = active_coordinators(opened.folder)
+    if coordinators and not join:
+        raise RunError(
+            f"{opened.folder.path}: {' and '.join(coordinators)} coordinates this study; wait for it, or use --join"
         )
-    coordinator = StudyCoordinator(opened, doing, shown=None if shown is None else lambda: shown(opened))
+    if executor is None and function is not None:
+        trial_executor: Executor = FunctionExecutor(function)
+    else:
+        trial_executor = (executor or partial(local_executor, template))(opened)
+    coordinator = StudyCoordinator(
+        opened, trial_executor, on_progress=None if on_progress is None else partial(on_progress, opened)
+    )
     try:
-        with _stoppable(coordinator), pushed(root=opened.folder.trials):
+        with _stop_on_signals(coordinator), pushed(root=opened.folder.trials):
             coordinator.run()
     finally:
         warm.release_idle_processes()
     return opened
 
 
-def open_or_create(template: Template | TuneConfig, path: str | Path | None = None) -> Study:
-    """A study ready to be asked: made, or opened where it is there.
+def local_executor(template: Template | TuneConfig, study: Study, *, oversubscribe: bool = False) -> Executor:
+    """Return an executor that runs the trials of a study as jobs on this machine.
+
+    Args:
+        template: The settings of the study.
+        study: The study.
+        oversubscribe: Allow more trials at a time than there are cores or devices.
 
     Raises:
-        ConfigError, DataError: the space, the settings or the data do not fit.
+        ConfigError: More trials at a time are requested than fit on this machine.
+    """
+    assert not isinstance(template, TuneConfig), "a study of runs needs settings"
+    slots = trial_slots(study.config.parallel, study.config.ranks, oversubscribe=oversubscribe)
+    warm.prepare_server(template.recipe.location)
+    return (PackExecutor if study.config.packed else JobExecutor)(study.folder, template, slots)
+
+
+def open_or_create(template: Template | TuneConfig, path: str | Path | None = None) -> Study:
+    """Open the study at `path`, or create it if there is none.
+
+    Raises:
+        ConfigError, DataError: The space, the settings or the data are not valid.
     """
     if path is not None and (Path(path) / "config.yaml").exists():
-        return _opened(template, path)
+        return _open(template, path)
     if isinstance(template, TuneConfig):
         data, name = {"tune": template.model_dump(mode="json")}, "study"
         config = template
@@ -105,33 +135,29 @@ def open_or_create(template: Template | TuneConfig, path: str | Path | None = No
     return study
 
 
-_FIXED = ("space", "objective", "direction", "folds", "storage")
-"""What a study cannot change once it was begun."""
-
-
-def _opened(template: Template | TuneConfig, path: str | Path) -> Study:
-    """A study that is there, with what may differ (how many trials, how they are run) as it is wanted now."""
+def _open(template: Template | TuneConfig, path: str | Path) -> Study:
+    """Open a study. Settings that may change (number of trials, how they are executed) are taken from `template`."""
     folder = StudyFolder.open(path)
     before, now = folder.config(), template if isinstance(template, TuneConfig) else template.tune
     if now is None or now == before:
         return Study(folder, before)
     for name in _FIXED:
         if getattr(before, name) != getattr(now, name):
-            raise ConfigError(f"{path}: tune.{name} is not what it was when the study began; begin another study")
+            raise ConfigError(f"{path}: tune.{name} differs from the one the study was created with; use a new study")
     write_text(folder.config_file, to_yaml({**folder.document().data, "tune": to_data(now)}))
     return Study(folder, now)
 
 
 def check_settings(template: Template) -> TuneConfig:
-    """The settings of a study, after everything about them was checked that can be before the first trial.
+    """Check everything about a study that can be checked before the first trial, and return its settings.
 
     Raises:
-        ConfigError, DataError: something does not fit.
+        ConfigError, DataError: A setting, the space or the data is not valid.
     """
     if template.tune is None:
-        raise ConfigError(f"no section `tune`: say what is searched, and for what (see {_EXAMPLE})")
+        raise ConfigError(f"no section `tune`: name the space and the objective (for example {_EXAMPLE})")
     if template.train.replicas is not None or "train.replicas" in template.tune.space:
-        raise ConfigError("a trial trains one model: leave train.replicas out (train.seed can be searched)")
+        raise ConfigError("a trial trains one model: remove train.replicas (train.seed can be searched)")
     data = Dataset(template.train.dataset)
     space.check_space(template, template.tune, data.manifest.settings)
     if template.tune.folds is not None:
@@ -139,12 +165,9 @@ def check_settings(template: Template) -> TuneConfig:
     return template.tune
 
 
-_EXAMPLE = "tune: {space: {train.optimizer.lr: {log: [1e-5, 1e-1]}}, objective: val/loss}"
-
-
 @contextlib.contextmanager
-def _stoppable(coordinator: StudyCoordinator) -> Iterator[None]:
-    """SIGTERM, SIGUSR1 and Ctrl-C stop everything, ready to be gone on with; a second Ctrl-C leaves at once."""
+def _stop_on_signals(coordinator: StudyCoordinator) -> Iterator[None]:
+    """Stop the study, resumable, on SIGTERM, SIGUSR1 and Ctrl-C; a second Ctrl-C interrupts at once."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,9 +177,9 @@ def _stoppable(coordinator: StudyCoordinator) -> Iterator[None]:
             raise KeyboardInterrupt
         coordinator.stopping = True
 
-    before = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)}
+    previous = {n: signal.signal(n, stop) for n in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Settings of tune. No torch and no Optuna here: the command line shows and checks them without."""
+"""The settings of a study. This module imports neither torch nor Optuna, so that the command line stays fast."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Count = Annotated[int, Field(ge=1)]
 Number = int | float
 Scalar = bool | int | float | str | None
 FORMS = ("uniform", "log", "choice")
-_ONE_OF = f"give one of {', '.join(FORMS)}, as {{log: [1e-5, 1e-1]}} or {{choice: [64, 128]}}"
+_ONE_OF = f"choose one of {', '.join(FORMS)}, as {{log: [1e-5, 1e-1]}} or {{choice: [64, 128]}}"
 SAMPLERS = ("tpe", "cmaes", "gp", "nsga2", "random", "grid", "qmc")
 PRUNERS = ("none", "asha", "hyperband", "median", "wilcoxon")
 FACTS = ("parameters", "seconds", "cpu_seconds", "samples_per_second")
-"""What `run/NAME` may be in an objective."""
+"""The names that `run/NAME` may have in an objective."""
 
 
-_POWER = re.compile(r"[+-]?\d+[eE][+-]?\d+")
+_SCIENTIFIC = re.compile(r"[+-]?\d+[eE][+-]?\d+")
 
 
-def _numbers(given: Any) -> Any:
-    """YAML takes 1e-3 for text."""
-    if not isinstance(given, (list, tuple)):
-        return given
-    return tuple(float(each) if isinstance(each, str) and _POWER.fullmatch(each) else each for each in given)
+def _numbers(values: Any) -> Any:
+    """Convert numbers such as 1e-3, which YAML reads as text."""
+    if not isinstance(values, (list, tuple)):
+        return values
+    return tuple(float(item) if isinstance(item, str) and _SCIENTIFIC.fullmatch(item) else item for item in values)
 
 
 Pair = Annotated[tuple[Number, Number], BeforeValidator(_numbers)]
@@ -38,78 +38,79 @@ Choices = Annotated[tuple[Any, ...], Field(min_length=1), BeforeValidator(_numbe
 
 
 class Parameter(Section):
-    """What values a setting may take: one of `uniform`, `log` (both: lowest and highest) and `choice`."""
+    """The values of one setting: one of `uniform`, `log` (both: lowest and highest value) and `choice`."""
 
     uniform: Pair | None = None
     log: Pair | None = None
     choice: Choices | None = None
     step: Annotated[Number, Field(gt=0)] | None = None
-    """Between two values of `uniform`, counted from the lowest."""
+    """Distance between two values of `uniform`, counted from the lowest value."""
     integer: bool = False
     """Whole numbers only."""
     when: dict[str, Any] = {}
-    """Only where other parameters of the space have these values (one each, or a list of them)."""
+    """Conditions: the values of other parameters (one value or a list each) under which this one is used."""
 
     @model_validator(mode="before")
     @classmethod
-    def _a_form(cls, given: Any) -> Any:
-        if not isinstance(given, (Mapping, cls)):
+    def _is_mapping(cls, value: Any) -> Any:
+        if not isinstance(value, (Mapping, cls)):
             raise ValueError(_ONE_OF)
-        return given
+        return value
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        given = [name for name in FORMS if getattr(self, name) is not None]
-        if len(given) != 1:
+        forms = [name for name in FORMS if getattr(self, name) is not None]
+        if len(forms) != 1:
             raise ValueError(_ONE_OF)
         bounds = self.bounds
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the lowest value must be below the highest: {list(bounds)}")
         if self.log is not None and (self.log[0] <= 0 or self.step is not None):
-            raise ValueError("log needs values above 0, and no step")
+            raise ValueError("log needs values above 0 and takes no step")
         if self.choice is not None and (self.integer or self.step is not None):
-            raise ValueError("integer and step do not go with choice")
-        if self.integer and any(float(each) != int(each) for each in (*(bounds or ()), self.step or 1)):
-            raise ValueError("with integer, bounds and step are whole numbers")
+            raise ValueError("choice takes neither integer nor step")
+        if self.integer and any(float(number) != int(number) for number in (*(bounds or ()), self.step or 1)):
+            raise ValueError("with integer, bounds and step must be whole numbers")
         return self
 
     @property
     def bounds(self) -> tuple[Number, Number] | None:
-        """Lowest and highest, where it is a number."""
+        """Lowest and highest value; None for `choice`."""
         return self.uniform if self.uniform is not None else self.log
 
-    def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is asked for, given the values of the parameters it depends on."""
-        for name, wanted in self.when.items():
-            allowed = wanted if isinstance(wanted, list) else [wanted]
+    def is_active(self, values: Mapping[str, Any]) -> bool:
+        """Return whether its conditions hold for these values of the other parameters."""
+        for name, condition in self.when.items():
+            allowed = condition if isinstance(condition, list) else [condition]
             if name not in values or values[name] not in allowed:
                 return False
         return True
 
     def labels(self) -> list[Scalar]:
-        """The choices as Optuna keeps them: what is no scalar as JSON."""
-        return [each if isinstance(each, Scalar) else json.dumps(each) for each in self.choice or ()]
+        """Return the choices as Optuna stores them: values that are not scalars as JSON."""
+        return [self.label(value) for value in self.choice or ()]
 
     def value(self, label: Any) -> Any:
-        """What a label of Optuna's stands for."""
+        """Return the value of a label."""
         if self.choice is None:
             return label
         return self.choice[self.labels().index(label)]
 
     def label(self, value: Any) -> Any:
-        """The label of a value."""
+        """Return the value as Optuna stores it."""
         return value if self.choice is None or isinstance(value, Scalar) else json.dumps(value)
 
 
 class Objective(Section):
-    """What is searched for."""
+    """One objective of a study."""
 
     metric: str
-    """`val/NAME`: a metric of validation; `run/NAME`: parameters, seconds, cpu_seconds or samples_per_second."""
+    """`val/NAME` for a metric of the validation; `run/NAME` for parameters, seconds, cpu_seconds or
+    samples_per_second."""
     direction: Direction = "minimize"
 
     @model_validator(mode="after")
-    def _known(self) -> Self:
+    def _check_metric(self) -> Self:
         kind, slash, name = self.metric.partition("/")
         if not slash or not name or kind not in ("val", "run"):
             raise ValueError(f"write val/METRIC or run/{{{','.join(FACTS)}}}, not '{self.metric}'")
@@ -119,39 +120,39 @@ class Objective(Section):
 
     @property
     def validated(self) -> str | None:
-        """The name among metrics of validation, where it is one."""
+        """The name of the validation metric; None for `run/NAME`."""
         kind, _, name = self.metric.partition("/")
         return name if kind == "val" else None
 
 
 class SamplerConfig(Section):
-    """Who proposes what to try next."""
+    """The algorithm that proposes the values of trials."""
 
     name: Literal["tpe", "cmaes", "gp", "nsga2", "random", "grid", "qmc"] = "tpe"
     seed: int | None = None
     startup: Count | None = None
-    """Trials at random before it begins to learn (tpe, cmaes, gp)."""
+    """Random trials before it uses the results of earlier ones (tpe, cmaes, gp)."""
     population: Count | None = None
-    """Of nsga2 and cmaes."""
+    """Population size of nsga2 and cmaes."""
 
 
 class PrunerConfig(Section):
-    """Who stops hopeless trials. A step is an epoch, or a fold where there are folds."""
+    """The algorithm that stops poor trials early. A step is an epoch, or a fold if there are folds."""
 
     name: Literal["none", "asha", "hyperband", "median", "wilcoxon"] = "none"
-    """asha: successive halving, asynchronous."""
+    """asha is asynchronous successive halving."""
     startup: Annotated[int, Field(ge=0)] = 5
-    """Trials that end before median prunes."""
+    """Trials that must end before median prunes."""
     warmup: Annotated[int, Field(ge=0)] = 1
-    """Steps of every trial in which nothing is pruned."""
+    """First steps of every trial in which nothing is pruned."""
     reduction: Annotated[int, Field(ge=2)] = 3
-    """asha and hyperband go on with one in so many."""
+    """asha and hyperband continue one of this many trials."""
     threshold: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    """p-value of wilcoxon."""
+    """p-value threshold of wilcoxon."""
 
 
 class FoldsConfig(Section):
-    """Each trial is trained on several splits of train and val together, and judged by the mean."""
+    """Cross-validation: each trial is trained on several splits of train and val; the objective is the mean."""
 
     count: Annotated[int, Field(ge=2)]
     by: Literal["event", "file"] = "event"
@@ -159,55 +160,55 @@ class FoldsConfig(Section):
 
 
 class TuneConfig(Section):
-    """A study: which settings are searched, for what, how."""
+    """A study: the settings to search, the objectives, and how trials are executed."""
 
     space: dict[str, Parameter] = {}
-    """By key of the settings: `train.optimizer.lr: {log: [1e-5, 1e-1]}`."""
+    """Parameters by key of the settings, for example `train.optimizer.lr: {log: [1e-5, 1e-1]}`."""
     objective: str | tuple[Objective, ...] = "val/loss"
-    """One, with `direction`; or a list of {metric, direction} for a Pareto front."""
+    """One metric, with `direction`; or a list of {metric, direction} for a Pareto front."""
     direction: Direction = "minimize"
     trials: Count = 20
     sampler: SamplerConfig = SamplerConfig()
     pruner: PrunerConfig = PrunerConfig()
     folds: FoldsConfig | None = None
     storage: str = "journal"
-    """journal: a file in the study's folder; sqlite: a database there; or a URL, as postgresql://user@host/name."""
+    """journal: a file in the study's folder; sqlite: a database in it; or a URL such as postgresql://user@host/name."""
     parallel: Count | None = None
-    """Trials at a time; default: as many as fit."""
+    """Trials at a time. Default: as many as fit on the machine."""
     ranks: Count = 1
-    """Processes that train one trial together."""
+    """Processes per trial."""
     packed: Count | Literal["auto"] | None = None
-    """Small models trained at once in one process, at most so many; auto: 16 on a processor, 256 on an accelerator.
-    Trials that cannot share a pack are runs of their own."""
+    """Largest number of small models that one process trains together; auto: 16 on a processor, 256 on an accelerator.
+    Trials that cannot share a pack are trained alone."""
     lease_seconds: Annotated[float, Field(gt=0)] = 300.0
-    """Without a sign of life for so long a trial is stale, and handed out again."""
+    """Seconds without a heartbeat after which a trial is assigned again."""
     retries: Annotated[int, Field(ge=0)] = 3
-    """How often a trial whose processes died or went silent is taken up again."""
+    """How often a trial is restarted after its processes died or stopped responding."""
     failures: Count = 10
-    """Trials that fail one after the other end the study."""
+    """Number of failed trials in a row that ends the study."""
 
     @model_validator(mode="before")
     @classmethod
-    def _short_forms(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
-            return given
-        data = dict(given)
+    def _expand_short_forms(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        data = dict(value)
         for name, key in (("sampler", "name"), ("pruner", "name"), ("folds", "count")):
             if isinstance(data.get(name), (str, int)) and not isinstance(data[name], bool):
                 data[name] = {key: data[name]}
         return data
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
-        goals = self.objectives  # checks them
+    def _check(self) -> Self:
+        goals = self.objectives  # validates them
         if len(goals) > 1 and self.pruner.name != "none":
-            raise ValueError("pruning needs one objective: with several no trial is the worse one")
+            raise ValueError("pruning needs one objective; remove the pruner or the other objectives")
         if self.pruner.name != "none" and goals[0].validated is None:
             raise ValueError(
-                f"pruning needs a val/ objective, which is known while a trial runs, not {goals[0].metric}"
+                f"pruning needs a val/ objective, which is measured during training, not {goals[0].metric}"
             )
         if self.packed is not None and self.ranks > 1:
-            raise ValueError(f"packed trials have one process for many models: ranks cannot be {self.ranks}")
+            raise ValueError(f"packed trials share one process: ranks cannot be {self.ranks}")
         for key, parameter in self.space.items():
             for name in parameter.when:
                 if name not in self.space:
@@ -215,14 +216,14 @@ class TuneConfig(Section):
         if self.sampler.name == "grid":
             for key, parameter in self.space.items():
                 if parameter.choice is None and parameter.step is None and not parameter.integer:
-                    raise ValueError(f"a grid needs choices, steps or integers: space.{key} has none")
+                    raise ValueError(f"a grid needs choices, steps or integers; space.{key} has none of them")
                 if parameter.when:
-                    raise ValueError(f"a grid has no conditions: space.{key}.when")
+                    raise ValueError(f"a grid takes no conditions: remove space.{key}.when")
         return self
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """What is searched for, as a list of one or more."""
+        """The objectives as a tuple."""
         if isinstance(self.objective, str):
             return (Objective(metric=self.objective, direction=self.direction),)
         return self.objective

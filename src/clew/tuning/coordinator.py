@@ -1,4 +1,4 @@
-"""The study loop: ask, hand out, listen, prune, tell. Any number of coordinators may share a study."""
+"""The loop of a study: ask, execute, report, prune, tell. Several coordinators can share a study."""
 
 from __future__ import annotations
 
@@ -16,213 +16,218 @@ from clew.tuning.executor import Executor, TaskEnd, TaskReport, TrialTask
 from clew.tuning.heartbeat import heartbeat, is_alive
 from clew.tuning.study import EXTERNAL, ProposedTrial, Study
 
-_PAUSE = 0.05
-"""Seconds between two looks at trials where nothing happens."""
-_BRIEF = 10.0
-"""Seconds below which a trial is brief: the next is then asked for before there is room for it."""
-_SHOW = 0.5
-"""Seconds between two times at which those who watch are told."""
-_LOOK = 2.0
-"""Seconds between two looks for trials that lost their coordinator."""
+_POLL_SECONDS = 0.05
+"""Time between two polls while nothing happens."""
+_SHORT_TRIAL_SECONDS = 10.0
+"""Below this duration the next trial is asked for before a slot is free."""
+_PROGRESS_SECONDS = 0.5
+"""Time between two calls of `on_progress`."""
+_TAKE_OVER_SECONDS = 2.0
+"""Time between two searches for trials whose coordinator died."""
 
 
 @dataclass
-class _Under:
-    """A trial under way: the pieces it has, and how some ended."""
+class _RunningTrial:
+    """A trial in progress: its tasks, and the ends of those that ended."""
 
-    asked: ProposedTrial
-    pieces: list[TrialTask]
+    proposal: ProposedTrial
+    tasks: list[TrialTask]
     ends: dict[int, TaskEnd] = field(default_factory=dict)
-    """By place in `pieces`."""
+    """By index in `tasks`."""
 
 
 class StudyCoordinator:
-    """Hands trials of a study to an executor until as many as were wanted have ended."""
+    """Assigns trials of a study to an executor until the requested number has ended."""
 
-    def __init__(self, study: Study, executor: Executor, *, shown: Callable[[], None] | None = None) -> None:
+    def __init__(self, study: Study, executor: Executor, *, on_progress: Callable[[], None] | None = None) -> None:
         self.study, self.executor = study, executor
-        self.me = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
         self.stopping = False
-        """Set it (from a signal handler, say) to have everything stop, ready to be gone on with."""
-        self._shown = shown or (lambda: None)
-        self._under: dict[int, _Under] = {}
+        """Set it (for example in a signal handler) to stop all trials so that they can be resumed."""
+        self._on_progress = on_progress or (lambda: None)
+        self._running: dict[int, _RunningTrial] = {}
         self._queue: list[TrialTask] = []
-        self._failed, self._halted, self._brief = 0, False, False
-        self._others: dict[str, tuple[float, float]] = {}
-        self._looked = self._told = 0.0
+        self._failures, self._halted, self._short_trials = 0, False, False
+        self._last_heartbeats: dict[str, tuple[float, float]] = {}
+        self._next_take_over = self._last_progress = 0.0
 
     def run(self) -> None:
-        """Until the last trial is told.
+        """Run until the last trial has ended.
 
         Raises:
-            StoppedError: it was told to stop; what was under way can be gone on with.
-            RunError: too many trials failed one after the other.
-            ConfigError: the first has shown that all would.
+            StoppedError: It was asked to stop. Running trials can be resumed.
+            RunError: Too many trials failed in a row.
+            ConfigError: The first trial failed for a reason that all others share.
         """
         try:
-            with heartbeat(self.study.folder.coordinators / self.me):
-                while not self._over():
-                    self._look_round()
-                    busy = self._hand_out()
+            with heartbeat(self.study.folder.coordinators / self.name):
+                while not self._is_done():
+                    self._stop_or_take_over()
+                    busy = self._start_tasks()
                     for event in self.executor.poll():
                         busy = True
-                        self._begin_queued()  # before anything is made of what ended
-                        self._heard(event)
-                    self._show()
+                        self._start_queued()  # before the event is handled, to keep slots busy
+                        self._handle(event)
+                    self._report_progress()
                     if not busy and not self._ask_ahead():
-                        self.executor.rest(_PAUSE)
+                        self.executor.wait(_POLL_SECONDS)
         finally:
             self.executor.close()
-        self._show(now=True)
+        self._report_progress(now=True)
         if self.stopping:
-            raise StoppedError(f"stopped; go on with: clew tune run --resume {self.study.folder.path}")
+            raise StoppedError(f"stopped; resume with: clew tune run --resume {self.study.folder.path}")
 
-    def _show(self, *, now: bool = False) -> None:
-        if now or time.monotonic() - self._told > _SHOW:
-            self._told = time.monotonic()
-            self._shown()
+    def _report_progress(self, *, now: bool = False) -> None:
+        if now or time.monotonic() - self._last_progress > _PROGRESS_SECONDS:
+            self._last_progress = time.monotonic()
+            self._on_progress()
 
-    def _over(self) -> bool:
-        if self._under:
+    def _is_done(self) -> bool:
+        if self._running:
             return False
         if self.stopping:
             return True
         counts = self.study.count()
         if counts["waiting"]:
             return False
-        return not counts["running"] or self.study.all_outside()
+        return not counts["running"] or self.study.only_external_owners()
 
-    def _hand_out(self) -> bool:
-        """Begin as many pieces as there is room for; whether there were any."""
+    def _start_tasks(self) -> bool:
+        """Start as many tasks as the executor has capacity for. Return whether any was started."""
         busy = False
-        while not self.stopping and self.executor.room() > 0:
+        while not self.stopping and self.executor.capacity() > 0:
             if not self._queue:
-                asked = self.study.ask(self.me)
-                if asked is None:
+                proposal = self.study.ask(self.name)
+                if proposal is None:
                     break
-                self._begin(asked)
-            busy = self._begin_queued()
+                self._enqueue(proposal)
+            busy = self._start_queued()
         return busy
 
-    def _begin_queued(self) -> bool:
-        """Begin pieces that are asked for already, as long as there is room; whether there were any."""
+    def _start_queued(self) -> bool:
+        """Start queued tasks as long as the executor has capacity. Return whether any was started."""
         before = len(self._queue)
-        while self._queue and not self.stopping and self.executor.room() > 0:
+        while self._queue and not self.stopping and self.executor.capacity() > 0:
             self.executor.start(self._queue.pop(0))
         return len(self._queue) < before
 
     def _ask_ahead(self) -> bool:
-        """Where trials are brief, have one ready for the next slot that is free; whether one was asked for now."""
-        if not self._brief or self._queue or self.stopping:
+        """If trials are short, ask for one before a slot is free. Return whether one was asked for."""
+        if not self._short_trials or self._queue or self.stopping:
             return False
-        asked = self.study.ask(self.me)
-        self._brief = asked is not None
-        if asked is not None:
-            self._begin(asked)
-        return asked is not None
+        proposal = self.study.ask(self.name)
+        self._short_trials = proposal is not None
+        if proposal is not None:
+            self._enqueue(proposal)
+        return proposal is not None
 
-    def _begin(self, asked: ProposedTrial) -> None:
+    def _enqueue(self, proposal: ProposedTrial) -> None:
         folds = self.study.config.folds
-        places = [None] if folds is None else list(range(folds.count))
-        pieces = [TrialTask(asked.number, asked.values, fold) for fold in places]
-        self._under[asked.number] = _Under(asked, pieces)
-        self._queue.append(pieces[0])  # the others only if the first is not hopeless
+        numbers = [None] if folds is None else list(range(folds.count))
+        tasks = [TrialTask(proposal.number, proposal.values, fold) for fold in numbers]
+        self._running[proposal.number] = _RunningTrial(proposal, tasks)
+        self._queue.append(tasks[0])  # the other folds follow only if the first is not pruned
 
-    def _heard(self, event: TaskReport | TaskEnd) -> None:
-        trial = self._under.get(event.piece.trial)
+    def _handle(self, event: TaskReport | TaskEnd) -> None:
+        trial = self._running.get(event.task.trial)
         if trial is None:
             return
-        if self.study.owner(event.piece.trial) != self.me:
+        if self.study.owner(event.task.trial) != self.name:
             self._leave(trial)
         elif isinstance(event, TaskEnd):
-            self._ended(trial, event)
-        elif self._watches and len(trial.pieces) == 1 and self.study.report(event.piece.trial, event.step, event.value):
-            self.executor.prune(event.piece, f"pruned: {event.value:.6g} after step {event.step}")
+            self._handle_end(trial, event)
+        elif (
+            self._has_validated_objective
+            and len(trial.tasks) == 1
+            and self.study.report(event.task.trial, event.step, event.value)
+        ):
+            self.executor.prune(event.task, f"pruned: {event.value:.6g} after step {event.step}")
 
     @property
-    def _watches(self) -> bool:
+    def _has_validated_objective(self) -> bool:
         return self.study.config.objectives[0].validated is not None
 
-    def _ended(self, trial: _Under, end: TaskEnd) -> None:
+    def _handle_end(self, trial: _RunningTrial, end: TaskEnd) -> None:
         if end.state == "stopped":
-            self._leave(trial, keep=True)
+            self._leave(trial, keep_tasks=True)
             return
-        self._brief = end.seconds < _BRIEF
-        place = trial.pieces.index(end.piece)
-        trial.ends[place] = end
-        folds = len(trial.pieces) > 1
-        hopeless = folds and end.state == "complete" and self._hopeless(trial, place, end)
-        if end.state != "complete" or hopeless or len(trial.ends) == len(trial.pieces):
-            self._tell(trial, end, hopeless=hopeless)
+        self._short_trials = end.seconds < _SHORT_TRIAL_SECONDS
+        index = trial.tasks.index(end.task)
+        trial.ends[index] = end
+        has_folds = len(trial.tasks) > 1
+        prune = has_folds and end.state == "complete" and self._should_prune(trial, index, end)
+        if end.state != "complete" or prune or len(trial.ends) == len(trial.tasks):
+            self._tell(trial, end, prune=prune)
         elif len(trial.ends) == 1:
-            self._queue += trial.pieces[1:]
+            self._queue += trial.tasks[1:]
 
-    def _hopeless(self, trial: _Under, place: int, end: TaskEnd) -> bool:
-        return self._watches and self.study.report(trial.asked.number, place + 1, end.values[0])
+    def _should_prune(self, trial: _RunningTrial, index: int, end: TaskEnd) -> bool:
+        return self._has_validated_objective and self.study.report(trial.proposal.number, index + 1, end.values[0])
 
-    def _tell(self, trial: _Under, last: TaskEnd, *, hopeless: bool) -> None:
+    def _tell(self, trial: _RunningTrial, last: TaskEnd, *, prune: bool) -> None:
         self._leave(trial)
         ends = list(trial.ends.values())
         facts: dict[str, Any] = {
-            "seconds": round(sum(each.seconds for each in ends), 3),
-            "cpu": round(sum(each.cpu for each in ends), 3),
-            "attempts": max(each.attempts for each in ends),
-            "begun": min(each.begun for each in ends),
+            "seconds": round(sum(end.seconds for end in ends), 3),
+            "cpu": round(sum(end.cpu for end in ends), 3),
+            "attempts": max(end.attempts for end in ends),
+            "started": min(end.started for end in ends),
         }
-        number, whole = trial.asked.number, len(ends) == len(trial.pieces)
-        if last.state == "complete" and (whole or not hopeless):
-            columns = list(zip(*(each.values for each in ends), strict=True))
-            spread = [statistics.stdev(each) for each in columns] if len(ends) > 1 else []
-            self.study.tell(number, [statistics.fmean(each) for each in columns], spread=spread, **facts)
-            self._failed = 0
+        number, all_folds = trial.proposal.number, len(ends) == len(trial.tasks)
+        if last.state == "complete" and (all_folds or not prune):
+            columns = list(zip(*(end.values for end in ends), strict=True))
+            spread = [statistics.stdev(column) for column in columns] if len(ends) > 1 else []
+            self.study.tell(number, [statistics.fmean(column) for column in columns], spread=spread, **facts)
+            self._failures = 0
         elif last.state == "failed":
             self.study.tell(number, state="failed", reason=last.reason, **facts)
             self._count_failure(last)
         else:
-            reason = last.reason or f"pruned: {last.values[0]:.6g} in fold {last.piece.fold}"
+            reason = last.reason or f"pruned: {last.values[0]:.6g} in fold {last.task.fold}"
             self.study.tell(number, state="pruned", reason=reason, **facts)
-            self._failed = 0
+            self._failures = 0
 
-    def _count_failure(self, last: TaskEnd) -> None:
-        self._failed += 1
-        if last.always and not self.study.count()["complete"]:
+    def _count_failure(self, end: TaskEnd) -> None:
+        self._failures += 1
+        if end.systematic and not self.study.count()["complete"]:
             self.halt()
-            raise ConfigError(last.reason)
-        if self._failed >= self.study.config.failures:
+            raise ConfigError(end.reason)
+        if self._failures >= self.study.config.failures:
             self.halt()
-            raise RunError(f"{self._failed} trials failed one after the other; the last: {last.reason}")
+            raise RunError(f"{self._failures} trials failed in a row; the last one: {end.reason}")
 
     def halt(self) -> None:
-        """Have everything stop, ready to be gone on with."""
+        """Stop all trials so that they can be resumed."""
         self.stopping = self._halted = True
-        for piece in self._queue:
-            self._under.pop(piece.trial, None)
+        for task in self._queue:
+            self._running.pop(task.trial, None)
         self._queue.clear()
         self.executor.stop()
 
-    def _leave(self, trial: _Under, *, keep: bool = False) -> None:
-        """What is left of a trial is not ours any more."""
-        del self._under[trial.asked.number]
-        self._queue = [each for each in self._queue if each.trial != trial.asked.number]
-        for place, piece in enumerate(trial.pieces):
-            if place not in trial.ends and not keep:
-                self.executor.drop(piece)
+    def _leave(self, trial: _RunningTrial, *, keep_tasks: bool = False) -> None:
+        """Forget a trial that ended or has another owner."""
+        del self._running[trial.proposal.number]
+        self._queue = [task for task in self._queue if task.trial != trial.proposal.number]
+        for index, task in enumerate(trial.tasks):
+            if index not in trial.ends and not keep_tasks:
+                self.executor.drop(task)
 
-    def _look_round(self) -> None:
-        """Every now and then: take over what dead coordinators had. At once: stop where that is wanted."""
+    def _stop_or_take_over(self) -> None:
+        """Stop if requested. From time to time, take over the trials of coordinators that died."""
         if self.stopping:
             if not self._halted:
                 self.halt()
             return
-        if time.monotonic() < self._looked:
+        if time.monotonic() < self._next_take_over:
             return
-        self._looked = time.monotonic() + _LOOK
-        for asked in self.study.take_over(self.me, self._lives):
-            if asked.number not in self._under:
-                self._begin(asked)
+        self._next_take_over = time.monotonic() + _TAKE_OVER_SECONDS
+        for proposal in self.study.take_over(self.name, self._is_owner_alive):
+            if proposal.number not in self._running:
+                self._enqueue(proposal)
 
-    def _lives(self, owner: str) -> bool:
-        """Whether a coordinator gives signs of life; whoever asks from outside is waited for."""
-        if owner == self.me or owner.startswith(EXTERNAL):
+    def _is_owner_alive(self, owner: str) -> bool:
+        """Return whether an owner is alive. External programs count as alive: their time limit decides."""
+        if owner == self.name or owner.startswith(EXTERNAL):
             return True
-        return is_alive(self.study.folder.coordinators / owner, self._others, self.study.config.lease_seconds)
+        file = self.study.folder.coordinators / owner
+        return is_alive(file, self._last_heartbeats, self.study.config.lease_seconds)

@@ -1,7 +1,7 @@
-"""The contract of an executor: something that does the trials a coordinator hands to it.
+"""The contract of an executor: the part that executes the trials which a coordinator assigns to it.
 
-`job_executor.Jobs` starts one job per piece; `function_executor.Inline` calls a function. One that trains a
-pack of trials in one process collects what `start` gives it and begins at the next `poll`.
+`job_executor.JobExecutor` starts one job per task, `pack_executor.PackExecutor` trains many tasks in one process, and
+`function_executor.FunctionExecutor` calls a function.
 """
 
 from __future__ import annotations
@@ -15,68 +15,70 @@ from clew.tuning.folder import run_name
 
 @dataclass(frozen=True)
 class TrialTask:
-    """One run to be done: a trial, or a fold of it."""
+    """One run to be executed: a trial, or one fold of a trial."""
 
     trial: int
     values: Mapping[str, Any]
-    """By key of the settings."""
+    """Values by key of the settings."""
     fold: int | None = None
 
     @property
     def name(self) -> str:
-        """What its run is called."""
+        """The name of its run."""
         return run_name(self.trial, self.fold)
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """The first objective of a piece after a step, counted from 1."""
+    """The first objective of a task after a step, counted from 1."""
 
-    piece: TrialTask
+    task: TrialTask
     step: int
     value: float
 
 
 @dataclass(frozen=True)
 class TaskEnd:
-    """How a piece ended; `stopped` can be gone on with, by whoever takes it over."""
+    """How a task ended. A `stopped` task can be resumed by the next owner of its trial."""
 
-    piece: TrialTask
+    task: TrialTask
     state: Literal["complete", "pruned", "failed", "stopped"]
     values: tuple[float, ...] = ()
     reason: str = ""
     seconds: float = 0.0
+    """Elapsed time."""
     cpu: float = 0.0
+    """Processor time, in seconds."""
     attempts: int = 1
-    begun: float = 0.0
-    """Seconds since 1970; 0 where that is not known."""
-    always: bool = False
-    """Whether every other piece would fail likewise, as far as can be seen."""
+    started: float = 0.0
+    """Time of the start, in seconds since 1970; 0 if unknown."""
+    systematic: bool = False
+    """Whether every other task is expected to fail for the same reason."""
 
 
 class Executor(Protocol):
-    """Does pieces and tells how they fare. It decides nothing: what is pruned, and what counts, the study says."""
+    """Executes tasks and reports their progress. The study decides what is pruned and what counts."""
 
-    def room(self) -> int:
-        """How many more pieces it would begin now."""
+    def capacity(self) -> int:
+        """Return how many more tasks it can start now."""
 
-    def start(self, piece: TrialTask) -> None:
-        """Take a piece on. One that was begun before, here or elsewhere, is gone on with. Never waits for it."""
+    def start(self, task: TrialTask) -> None:
+        """Start a task without waiting for it. A task that was started before, on any host, is resumed."""
 
     def poll(self) -> Iterable[TaskReport | TaskEnd]:
-        """What has happened since the last time. Every piece taken on ends once, unless it is dropped."""
+        """Return what happened since the last call. Every started task ends exactly once, unless it is dropped."""
 
-    def rest(self, seconds: float) -> None:
-        """Wait until a piece may have ended, at most so long."""
+    def wait(self, seconds: float) -> None:
+        """Wait until a task may have ended, at most this long."""
 
-    def prune(self, piece: TrialTask, why: str) -> None:
-        """Stop a piece on all its ranks at the same step; its end comes with a later `poll`."""
+    def prune(self, task: TrialTask, reason: str) -> None:
+        """Stop a task on all its ranks at the same step. A later `poll` returns its end."""
 
-    def drop(self, piece: TrialTask) -> None:
-        """Forget a piece that another took over."""
+    def drop(self, task: TrialTask) -> None:
+        """Forget a task that has another owner."""
 
     def stop(self) -> None:
-        """Have everything stop, ready to be gone on with; the ends come with later calls of `poll`."""
+        """Stop all tasks so that they can be resumed. Later calls of `poll` return their ends."""
 
     def close(self) -> None:
-        """Let go of what was held for future pieces. What still runs goes on running."""
+        """Release what is reserved for future tasks. Running tasks continue."""

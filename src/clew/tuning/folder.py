@@ -1,4 +1,4 @@
-"""The study's folder. This object owns every file name in it."""
+"""The folder of a study. `StudyFolder` defines every file name in it."""
 
 from __future__ import annotations
 
@@ -18,118 +18,120 @@ from clew.tuning.config import TuneConfig
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """A study on disk: settings, what was proposed and found, a run folder a trial."""
+    """A study on disk: settings, the state of its trials, and one run folder per trial."""
 
     path: Path
 
     @classmethod
     def create(cls, path: Path, data: Mapping[str, Any]) -> StudyFolder:
-        """Claim a folder that does not exist yet, with the settings of the study.
+        """Create the folder and write the settings of the study.
 
         Raises:
-            RunError: the folder is taken.
+            RunError: The folder exists.
         """
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise RunError(
-                f"{path} exists already; go on with it (clew tune --resume {path}), or name another"
+                f"{path} exists already; resume it (clew tune run --resume {path}), or choose another folder"
             ) from None
         folder = cls(path)
-        for each in (folder.trials, folder.leases, folder.jobs, folder.handed, folder.coordinators):
-            each.mkdir()
+        for subfolder in (folder.trials, folder.leases, folder.jobs, folder.owners, folder.coordinators):
+            subfolder.mkdir()
         write_text(folder.name_file, json.dumps({"name": f"{path.resolve().name}-{secrets.token_hex(4)}"}))
         write_text(folder.config_file, to_yaml(data))
         return folder
 
     @classmethod
     def open(cls, path: Path | str) -> StudyFolder:
-        """One that was created before.
+        """Open the folder of a study that was created before.
 
         Raises:
-            RunError: there is none.
+            RunError: The folder holds no study.
         """
         folder = cls(Path(path))
         if not folder.config_file.is_file() or not folder.name_file.is_file():
-            raise RunError(f"{path}: no study there (no config.yaml and study.json); `clew tune run` makes one")
+            raise RunError(
+                f"{path}: no study (config.yaml and study.json are missing); create one with `clew tune run`"
+            )
         return folder
 
     @property
     def config_file(self) -> Path:
-        """The resolved settings, `tune` among them; written last, so its presence means the folder is whole."""
+        """All settings, including `tune`. Written last: if it exists, the folder is complete."""
         return self.path / "config.yaml"
 
     @property
     def name_file(self) -> Path:
-        """What Optuna calls the study."""
+        """The file with the name of the study in Optuna."""
         return self.path / "study.json"
 
     @property
     def trials(self) -> Path:
-        """The run folders."""
+        """The run folders of the trials."""
         return self.path / "trials"
 
     @property
     def leases(self) -> Path:
-        """A file for every trial that somebody trains."""
+        """One lease file per running attempt of a trial."""
         return self.path / "leases"
 
     @property
     def jobs(self) -> Path:
-        """Log and exit code of every attempt at a trial."""
+        """Log and exit code of every attempt of a trial."""
         return self.path / "jobs"
 
     @property
-    def handed(self) -> Path:
-        """A file for every trial that was asked for and not told: who has it."""
-        return self.path / "handed"
+    def owners(self) -> Path:
+        """One file per running trial, with the name of its owner."""
+        return self.path / "owners"
 
     @property
     def coordinators(self) -> Path:
-        """A file for everybody who hands out trials."""
+        """One heartbeat file per coordinator."""
         return self.path / "coordinators"
 
     @property
     def folds(self) -> Path:
-        """The datasets of folds."""
+        """The datasets of the folds."""
         return self.path / "folds"
 
     @property
     def ask_lock(self) -> Path:
-        """Held while a trial is asked for or changes hands."""
+        """The lock that is held while a trial is asked for or changes its owner."""
         return self.path / "ask.lock"
 
     @property
     def report_file(self) -> Path:
-        """The page for people."""
+        """The HTML report."""
         return self.path / "report.html"
 
     @property
     def name(self) -> str:
-        """What Optuna calls the study."""
+        """The name of the study in Optuna."""
         return str(json.loads(self.name_file.read_text())["name"])
 
     def run(self, name: str) -> Run:
-        """The run of a trial, or of a fold of it; it may not be there yet."""
+        """Return the run of a trial or fold. It may not exist yet."""
         return Run(self.trials / name)
 
     def document(self) -> Document:
-        """The settings, as read."""
+        """Return all settings."""
         return read_document(self.config_file)
 
     def config(self) -> TuneConfig:
-        """Those of the study.
+        """Return the section `tune`.
 
         Raises:
-            ConfigError: there are none, or they do not fit.
+            ConfigError: The section is missing or not valid.
         """
         document = self.document()
         if not isinstance(document.data.get("tune"), dict):
             raise ConfigError(f"{self.config_file}: no section `tune`")
-        places = {key[1:]: place for key, place in document.places.items() if key[0] == "tune"}
-        return validate(TuneConfig, Document(document.data["tune"], places, document.source))
+        lines = {key[1:]: line for key, line in document.places.items() if key[0] == "tune"}
+        return validate(TuneConfig, Document(document.data["tune"], lines, document.source))
 
 
 def run_name(trial: int, fold: int | None = None) -> str:
-    """What a trial's run is called."""
+    """Return the name of the run of a trial or fold."""
     return f"trial-{trial:04d}" + ("" if fold is None else f"-fold-{fold}")

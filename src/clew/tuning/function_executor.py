@@ -1,4 +1,4 @@
-"""Trials as calls of a function in this process: for objectives that are quick, or that are no runs of clew's."""
+"""Trials as calls of a function in this process: for fast objectives, or objectives that are not runs of clew."""
 
 from __future__ import annotations
 
@@ -10,70 +10,74 @@ from clew.tuning.executor import TaskEnd, TaskReport, TrialTask
 
 
 class FunctionExecutor:
-    """Calls `function(values)` for one piece after the other. It returns the objective, or a list of them, or yields
-    it after every step: then the trial can be pruned between two.
+    """Calls `function(values)` for one task after the other.
+
+    Args:
+        function: Returns the objective, a list of objectives, or yields the objective after every step. A trial whose
+            function yields can be pruned between two steps.
     """
 
     def __init__(self, function: Callable[[Mapping[str, Any]], Any]) -> None:
         self._function = function
-        self._piece: TrialTask | None = None
+        self._task: TrialTask | None = None
         self._steps: Iterator[float] | None = None
-        self._last, self._done, self._why, self._begun = 0.0, 0, "", (0.0, 0.0)
+        self._last_value, self._steps_done, self._prune_reason = 0.0, 0, ""
+        self._start_times = (0.0, 0.0)
 
-    def room(self) -> int:
-        return 1 if self._piece is None else 0
+    def capacity(self) -> int:
+        return 1 if self._task is None else 0
 
-    def start(self, piece: TrialTask) -> None:
-        self._piece, self._steps, self._done, self._why = piece, None, 0, ""
-        self._begun = time.perf_counter(), time.process_time()
+    def start(self, task: TrialTask) -> None:
+        self._task, self._steps, self._steps_done, self._prune_reason = task, None, 0, ""
+        self._start_times = time.perf_counter(), time.process_time()
 
     def poll(self) -> Iterator[TaskReport | TaskEnd]:
-        piece = self._piece
-        if piece is None:
+        task = self._task
+        if task is None:
             return
         try:
-            found = self._step(piece)
-        except Exception as error:  # a trial of somebody's own that fails must not end the study
-            self._piece = None
-            yield self._end(piece, "failed", (), f"{type(error).__name__}: {error}")
+            values = self._advance(task)
+        except Exception as error:  # a user's function that fails must not end the study
+            self._task = None
+            yield self._end(task, "failed", (), f"{type(error).__name__}: {error}")
             return
-        if found is None:
-            yield TaskReport(piece, self._done, self._last)
+        if values is None:
+            yield TaskReport(task, self._steps_done, self._last_value)
             return
-        self._piece = None
-        yield self._end(piece, "pruned" if self._why else "complete", found, self._why)
+        self._task = None
+        yield self._end(task, "pruned" if self._prune_reason else "complete", values, self._prune_reason)
 
-    def rest(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def prune(self, piece: TrialTask, why: str) -> None:
-        self._why = why
+    def prune(self, task: TrialTask, reason: str) -> None:
+        self._prune_reason = reason
 
-    def drop(self, piece: TrialTask) -> None:
-        self._piece = None
+    def drop(self, task: TrialTask) -> None:
+        self._task = None
 
     def stop(self) -> None:
-        self._piece = None
+        self._task = None
 
     def close(self) -> None:
         pass
 
-    def _step(self, piece: TrialTask) -> tuple[float, ...] | None:
-        """The values once they are there; None after a step on the way to them."""
-        if self._why:
-            return (self._last,)
+    def _advance(self, task: TrialTask) -> tuple[float, ...] | None:
+        """Run the next step. Return the final values, or None if the function yielded an intermediate one."""
+        if self._prune_reason:
+            return (self._last_value,)
         if self._steps is None:
-            found = self._function(piece.values)
-            if not isinstance(found, Iterator):
-                return tuple(found) if isinstance(found, Sequence) else (float(found),)
-            self._steps = found
+            result = self._function(task.values)
+            if not isinstance(result, Iterator):
+                return tuple(result) if isinstance(result, Sequence) else (float(result),)
+            self._steps = result
         try:
-            self._last = float(next(self._steps))
+            self._last_value = float(next(self._steps))
         except StopIteration:
-            return (self._last,)
-        self._done += 1
+            return (self._last_value,)
+        self._steps_done += 1
         return None
 
-    def _end(self, piece: TrialTask, state: Any, values: tuple[float, ...], reason: str) -> TaskEnd:
-        wall, cpu = self._begun
-        return TaskEnd(piece, state, values, reason, time.perf_counter() - wall, time.process_time() - cpu)
+    def _end(self, task: TrialTask, state: Any, values: tuple[float, ...], reason: str) -> TaskEnd:
+        wall, cpu = self._start_times
+        return TaskEnd(task, state, values, reason, time.perf_counter() - wall, time.process_time() - cpu)

@@ -1,4 +1,4 @@
-"""Who coordinates a study now: a file each, touched as long as its owner lives."""
+"""Which processes coordinate a study now: one file per coordinator, touched while the coordinator is alive."""
 
 from __future__ import annotations
 
@@ -17,56 +17,65 @@ from clew.core.files import write_text
 from clew.core.process import is_identity_running, process_identity
 from clew.tuning.folder import StudyFolder
 
-_BEAT = 2.0
-"""Seconds between two signs of life."""
+_INTERVAL = 2.0
+"""Seconds between two heartbeats."""
 
 
 @contextlib.contextmanager
 def heartbeat(file: Path) -> Iterator[None]:
-    """Be seen by others while the block runs."""
+    """Create a file and touch it every two seconds until the block ends; then remove it."""
     write_text(file, json.dumps({"process": process_identity(), "since": time.time()}))
 
-    def beat() -> None:
+    def touch() -> None:
         with contextlib.suppress(OSError):
             os.utime(file)
 
     try:
-        with repeated(beat, every=_BEAT, name="sign of life"):
+        with repeated(touch, every=_INTERVAL, name="heartbeat"):
             yield
     finally:
         file.unlink(missing_ok=True)
 
 
-def is_alive(file: Path, seen: dict[str, tuple[float, float]], patience: float) -> bool:
-    """Whether the coordinator behind a file gives signs of life; `seen` remembers when which was last noticed."""
+def is_alive(file: Path, last_changes: dict[str, tuple[float, float]], timeout: float) -> bool:
+    """Return whether the coordinator of a heartbeat file is alive.
+
+    Args:
+        file: The heartbeat file.
+        last_changes: By file name: the last modification time, and when this process noticed it. Updated here.
+        timeout: Seconds without a heartbeat after which a coordinator on another host counts as dead.
+    """
     try:
-        told, stamp = json.loads(file.read_text()), file.stat().st_mtime
+        content, modified = json.loads(file.read_text()), file.stat().st_mtime
     except FileNotFoundError:
         return False
-    if not is_identity_running(told["process"]):
+    if not is_identity_running(content["process"]):
         return False
-    if seen.get(file.name, (None,))[0] != stamp:
-        seen[file.name] = (stamp, time.monotonic())
-    return time.monotonic() - seen[file.name][1] < patience or told["process"].split()[0] == socket.gethostname()
+    if last_changes.get(file.name, (None,))[0] != modified:
+        last_changes[file.name] = (modified, time.monotonic())
+    recent = time.monotonic() - last_changes[file.name][1] < timeout
+    return recent or content["process"].split()[0] == socket.gethostname()
 
 
 def active_coordinators(folder: StudyFolder) -> list[str]:
-    """Processes that coordinate a study now, as `pid N on HOST`. For those of other hosts a sign of life is waited for:
-    whoever was taken for dead in error is only helped."""
-    found = []
+    """Return the processes that coordinate a study now, as `pid N on HOST`, and remove files of dead ones.
+
+    For a coordinator on another host this waits for a heartbeat, up to six seconds.
+    """
+    active = []
     for file in sorted(folder.coordinators.iterdir()):
         with contextlib.suppress(FileNotFoundError, psutil.Error):
             host, pid, _ = json.loads(file.read_text())["process"].split()
             if is_alive(file, {}, 0.0) or (host != socket.gethostname() and _is_touched(file)):
-                found.append(f"pid {pid} on {host}")
+                active.append(f"pid {pid} on {host}")
             else:
                 file.unlink(missing_ok=True)
-    return found
+    return active
 
 
 def _is_touched(file: Path) -> bool:
-    """Whether a file is touched within three beats."""
-    before, end = file.stat().st_mtime, time.monotonic() + 3 * _BEAT
+    """Wait up to three intervals, and return whether the file was touched."""
+    before, end = file.stat().st_mtime, time.monotonic() + 3 * _INTERVAL
     while time.monotonic() < end:
         if file.stat().st_mtime != before:
             return True

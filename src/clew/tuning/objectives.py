@@ -1,4 +1,4 @@
-"""What a run was worth: the objectives of a study, and its costs, from the run's records alone."""
+"""The objectives and the cost of a run, computed from its records."""
 
 from __future__ import annotations
 
@@ -16,92 +16,103 @@ from clew.tuning.config import Objective
 
 
 class MissingMetricError(Exception):
-    """A run has no such metric."""
+    """A run does not have a metric that the study needs."""
 
 
 @dataclass(frozen=True)
 class RunCost:
-    """Of a run, over all attempts: seconds on the clock and on the processors of all its ranks."""
+    """The cost of a run over all its attempts."""
 
     seconds: float
+    """Elapsed time."""
     cpu: float
-    begun: float = 0.0
-    """When that was, in seconds since 1970."""
+    """Processor time of all ranks, in seconds."""
+    started: float = 0.0
+    """Time of the first start, in seconds since 1970."""
 
 
 def objective_values(run: Run, objectives: Sequence[Objective]) -> tuple[float, ...]:
-    """The objectives at the validation that is best by the first of them that is validated.
+    """Return the objectives at the best validation. The first `val/` objective decides which one is the best.
 
     Raises:
-        MissingMetricError: there is none, or it lacks a metric.
+        MissingMetricError: The run was not validated, or its validations lack a metric.
     """
     history = run.history(run.main_stream)
-    best = _best([each for each in history if each["kind"] == "validation"], objectives)
-    return tuple(_value(run, best, each) for each in objectives)
+    best = _best_validation([record for record in history if record["kind"] == "validation"], objectives)
+    return tuple(_objective_value(run, best, objective) for objective in objectives)
 
 
-def _best(validations: list[Record], objectives: Sequence[Objective]) -> Record:
-    lead = next((each for each in objectives if each.validated), None)
-    if lead is None or not validations:
+def _best_validation(validations: list[Record], objectives: Sequence[Objective]) -> Record:
+    first = next((objective for objective in objectives if objective.validated), None)
+    if first is None or not validations:
         return validations[-1] if validations else {"metrics": {}}
-    name, sign = str(lead.validated), 1 if lead.direction == "minimize" else -1
-    known = [each for each in validations if each["metrics"].get(name) is not None]
-    return min(known, key=lambda each: sign * each["metrics"][name]) if known else validations[-1]
+    name, sign = str(first.validated), 1 if first.direction == "minimize" else -1
+    with_metric = [record for record in validations if record["metrics"].get(name) is not None]
+    if not with_metric:
+        return validations[-1]
+    return min(with_metric, key=lambda record: sign * record["metrics"][name])
 
 
-def _value(run: Run, best: Record, objective: Objective) -> float:
+def _objective_value(run: Run, best: Record, objective: Objective) -> float:
     if objective.validated is not None:
         if objective.validated not in best["metrics"]:
-            raise MissingMetricError(_missing(objective, list(best["metrics"])))
-        found = best["metrics"][objective.validated]
-        return math.nan if found is None else float(found)
+            raise MissingMetricError(_missing_metric(objective, list(best["metrics"])))
+        value = best["metrics"][objective.validated]
+        return math.nan if value is None else float(value)
     name = objective.metric.partition("/")[2]
     if name in ("seconds", "cpu_seconds"):
-        spent = run_cost(run)
-        return spent.seconds if name == "seconds" else spent.cpu
+        cost = run_cost(run)
+        return cost.seconds if name == "seconds" else cost.cpu
     return float(getattr(summarize(run), name))
 
 
-def missing_metric_message(told: str, objectives: Sequence[Objective]) -> str:
-    """What a study says where a run's last words are that it has no such metric; '' where they are others."""
-    found = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", told)
-    lead = next((each for each in objectives if found is not None and each.validated == found[1]), None)
-    return "" if found is None or lead is None else _missing(lead, found[2].split(", "))
+def missing_metric_message(error: str, objectives: Sequence[Objective]) -> str:
+    """Return the study's message if a run failed because an objective is not a metric; else an empty string.
+
+    Args:
+        error: The message with which the run failed.
+        objectives: The objectives of the study.
+    """
+    match = re.match(r"train\.best\.metric '(.+)' is not among ([^;]*)", error)
+    if match is None:
+        return ""
+    objective = next((objective for objective in objectives if objective.validated == match[1]), None)
+    return "" if objective is None else _missing_metric(objective, match[2].split(", "))
 
 
-def _missing(objective: Objective, known: Sequence[str]) -> str:
-    names = [f"val/{name}" for name in known]
-    told = nearest(objective.metric, names) if names else ": it was never validated"
-    return f"tune.objective '{objective.metric}' is no metric of these trainings{told}"
+def _missing_metric(objective: Objective, metrics: Sequence[str]) -> str:
+    names = [f"val/{name}" for name in metrics]
+    hint = nearest(objective.metric, names) if names else ": it was never validated"
+    return f"tune.objective '{objective.metric}' is not a metric of these runs{hint}"
 
 
 def run_cost(run: Run) -> RunCost:
-    """What it took so far. An attempt that was killed counts on the clock up to its last record."""
-    seconds = cpu = first = 0.0
+    """Return the cost of a run so far. The elapsed time of a killed attempt ends with its last record."""
+    seconds = cpu = first_start = 0.0
     for stream in run.streams():
-        begun = last = None
+        start = last = None
         for record in run.records(stream):
             if record["kind"] == "start":
-                seconds += last - begun if stream == run.main_stream and begun is not None and last is not None else 0.0
-                begun = record["time"]
-                first = first or begun
+                seconds += last - start if stream == run.main_stream and start is not None and last is not None else 0.0
+                start = record["time"]
+                first_start = first_start or start
             last = record["time"]
             cpu += record.get("cpu", 0.0) if record["kind"] == "end" else 0.0
-        if stream == run.main_stream and begun is not None and last is not None:
-            seconds += last - begun
-    return RunCost(seconds, cpu, first)
+        if stream == run.main_stream and start is not None and last is not None:
+            seconds += last - start
+    return RunCost(seconds, cpu, first_start)
 
 
 class ValidationReader:
-    """The validations of a run, as they come in."""
+    """Reads the validations of a run as they are recorded."""
 
     def __init__(self, run: Run) -> None:
         self._path: Path = run.records_folder / "rank-0.jsonl"
         self._size = 0
-        self._seq = -1
+        self._sequence = -1
 
     def new(self) -> Iterator[tuple[int, dict[str, float | None]]]:
-        """Those since the last time: the number of epochs done, and the metrics."""
+        """Yield the validations since the last call: the number of epochs done, and the metrics."""
         try:
             size = self._path.stat().st_size
         except FileNotFoundError:
@@ -109,7 +120,7 @@ class ValidationReader:
         if size == self._size:
             return
         self._size = size
-        for record in read(self._path, after=self._seq):
-            self._seq = record["seq"]
+        for record in read(self._path, after=self._sequence):
+            self._sequence = record["seq"]
             if record["kind"] == "validation":
                 yield int(record["epoch"]) + 1, record["metrics"]

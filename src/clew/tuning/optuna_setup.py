@@ -1,4 +1,4 @@
-"""Optuna, made from settings: where trials are kept, who proposes them, who prunes them."""
+"""Create the storage, the sampler and the pruner of Optuna from the settings of a study."""
 
 from __future__ import annotations
 
@@ -23,60 +23,66 @@ from clew.tuning import space
 from clew.tuning.config import PrunerConfig, TuneConfig
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-_SYNC = 1.0
+_SYNC_SECONDS = 1.0
+"""Shortest time between two forced writes of the journal to disk."""
 _NEEDS = {"cmaes": ("cmaes",), "gp": ("scipy", "torch"), "qmc": ("scipy",), "wilcoxon": ("scipy",)}
-"""Packages that Optuna loads for some."""
+"""Packages that some samplers and pruners of Optuna need."""
 
 
-def create_storage(where: str, folder: Path) -> BaseStorage:
-    """Where trials are kept: `journal`, `sqlite`, `memory` or a URL.
+def create_storage(name: str, folder: Path) -> BaseStorage:
+    """Return the storage of trials.
+
+    Args:
+        name: `journal`, `sqlite`, `memory` or the URL of a database.
+        folder: The folder of the study.
 
     Raises:
-        ConfigError: a database cannot be reached.
+        ConfigError: The name is not valid, or the database cannot be reached.
     """
-    if where == "memory":
+    if name == "memory":
         return InMemoryStorage()
-    if where == "journal":
+    if name == "journal":
         path = folder / "journal.log"
         lock = FileLock(folder / "journal.lock")
-        _mend(path, lock)
+        _repair(path, lock)
         return JournalStorage(_Journal(path, lock))
-    url = f"sqlite:///{(folder / 'study.db').absolute()}" if where == "sqlite" else where
+    url = f"sqlite:///{(folder / 'study.db').absolute()}" if name == "sqlite" else name
     if "://" not in url:
-        raise ConfigError(f"tune.storage '{where}': choose journal, sqlite or a URL, as postgresql://user@host/name")
+        raise ConfigError(f"tune.storage '{name}': choose journal, sqlite or a URL such as postgresql://user@host/name")
     try:
         return RDBStorage(url.replace("postgresql://", "postgresql+psycopg://", 1))
-    except Exception as error:  # of SQLAlchemy and of whatever driver it found
+    except Exception as error:  # SQLAlchemy and its drivers raise many kinds
         raise ConfigError(f"tune.storage {url}: {str(error).splitlines()[0]}") from error
 
 
 class _Journal(JournalFileBackend):
-    """Optuna's, which forces every line to the disk before it goes on; here only ends of trials are, at most once a
-    second. A process that is killed loses nothing either way. A machine that loses power loses what the last second
-    told; a trial that is a run is then told again from its records."""
+    """The journal of Optuna with fewer forced writes: only ends of trials are, at most once per second.
+
+    A killed process loses nothing. If the machine loses power, the last second is lost; a trial that is a run is then
+    told again from its records."""
 
     def __init__(self, path: Path, lock: FileLock) -> None:
         super().__init__(str(path))
-        self._path, self._held, self._synced = path, lock, 0.0
+        self._path, self._journal_lock, self._synced = path, lock, 0.0
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in logs)
-        with self._held.held(), self._path.open("ab", buffering=0) as file:
+        lines = "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in logs)
+        with self._journal_lock.held(), self._path.open("ab", buffering=0) as file:
             size = file.tell()
             try:
                 if file.write(lines.encode()) < len(lines.encode()):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
             except OSError:
-                file.truncate(size)  # half a line would spoil those behind it
+                file.truncate(size)  # an incomplete line would make the later ones unreadable
                 raise
-            ends = any(each["op_code"] == JournalOperation.SET_TRIAL_STATE_VALUES for each in logs)
-            if ends and time.monotonic() - self._synced > _SYNC:
+            ends = any(entry["op_code"] == JournalOperation.SET_TRIAL_STATE_VALUES for entry in logs)
+            if ends and time.monotonic() - self._synced > _SYNC_SECONDS:
                 os.fsync(file.fileno())
                 self._synced = time.monotonic()
 
 
-def _mend(path: Path, lock: FileLock) -> None:
-    """Remove a line that a full disk or a kill cut short: Optuna would stumble over what comes behind it."""
+def _repair(path: Path, lock: FileLock) -> None:
+    """Remove an incomplete last line, which a full disk or a kill left and which Optuna cannot read."""
     if not path.exists():
         return
     with lock.held(), path.open("rb+") as file:
@@ -87,25 +93,30 @@ def _mend(path: Path, lock: FileLock) -> None:
 
 
 def create_sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.BaseSampler:
-    """Who proposes values. One that begins `after` so many trials of another must not propose the same again.
+    """Return the sampler of a study.
+
+    Args:
+        config: The settings of the study.
+        after: Number of trials that exist already. It changes the seed, so that a new process does not propose the
+            same values again.
 
     Raises:
-        ConfigError: it does not fit the objectives, or needs a package that is not there.
+        ConfigError: The sampler does not support the objectives, or needs a package that is not installed.
     """
     chosen, several = config.sampler, len(config.objectives) > 1
-    _check(chosen.name, "tune.sampler")
+    _check_packages(chosen.name, "tune.sampler")
     if several and chosen.name == "cmaes":
-        raise ConfigError("tune.sampler: cmaes takes one objective; for several choose tpe, gp or nsga2")
+        raise ConfigError("tune.sampler: cmaes supports one objective only; for several choose tpe, gp or nsga2")
     seed, kinds = chosen.seed, optuna.samplers
-    if seed is not None and after and chosen.name not in ("grid", "qmc"):  # those go on from what the study says
+    if seed is not None and after and chosen.name not in ("grid", "qmc"):  # those continue from the trials of the study
         seed = zlib.crc32(f"{seed} {after}".encode())
     startup: dict[str, Any] = {} if chosen.startup is None else {"n_startup_trials": chosen.startup}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         match chosen.name:
             case "tpe":
-                # one joint fit: with 10,000 trials a quarter of the time of one fit a parameter
-                conditions = any(each.when for each in config.space.values())
+                # one joint fit: with 10,000 trials it takes a quarter of the time of one fit per parameter
+                conditions = any(parameter.when for parameter in config.space.values())
                 return kinds.TPESampler(
                     seed=seed, multivariate=True, group=conditions, warn_independent_sampling=False, **startup
                 )
@@ -126,15 +137,15 @@ def create_sampler(config: TuneConfig, *, after: int = 0) -> optuna.samplers.Bas
 
 
 class _Grid(optuna.samplers.GridSampler):
-    """Optuna's, which stops a loop of Optuna's when it has been everywhere; ours counts by itself."""
+    """The grid sampler of Optuna without its stop of Optuna's own loop: the study counts its trials itself."""
 
     def after_trial(self, *_: Any) -> None:
         pass
 
 
 def create_pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner:
-    """Who stops trials; `steps` is how many a whole one has."""
-    _check(config.name, "tune.pruner")
+    """Return the pruner of a study; `steps` is the number of steps of a complete trial."""
+    _check_packages(config.name, "tune.pruner")
     kinds = optuna.pruners
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -154,7 +165,7 @@ def create_pruner(config: PrunerConfig, steps: int) -> optuna.pruners.BasePruner
     return kinds.NopPruner()
 
 
-def _check(name: str, setting: str) -> None:
+def _check_packages(name: str, setting: str) -> None:
     for package in _NEEDS.get(name, ()):
         if importlib.util.find_spec(package) is None:
             raise ConfigError(f"{setting}: {name} needs the package {package}: pip install {package}")

@@ -1,4 +1,4 @@
-"""Trials in packs: many small models trained at once in one process, each of them a run with a lease of its own."""
+"""Trials in packs: one process trains many small models together. Each model is a run with its own lease."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from clew.tuning.job_executor import JobExecutor
 from clew.tuning.space import Template
 
 _ON_PROCESSOR, _ON_DEVICE = 16, 256
-"""Models of a pack, where nobody says how many."""
-_VARY = (
+"""Default number of models per pack."""
+_MAY_DIFFER = (
     *(f"train.optimizer.{name}" for name in ("lr", "weight_decay", "parameters", "lr_batch", "lr_rule")),
     *(f"train.{name}" for name in ("schedule", "clip", "seed", "best", "early_stopping", "target")),
 )
-"""Settings of train that may differ within a pack."""
+"""Settings of `train` that may differ between the models of a pack."""
 
 
 class PackExecutor(JobExecutor):
-    """As `JobExecutor`, but pieces are gathered and begun together, a pack a room. A room takes new ones when the last
-    model of its pack has ended: a pack gets smaller as trials are pruned, and so faster."""
+    """A `JobExecutor` that collects tasks and starts them together, one pack per slot.
+
+    A slot takes new tasks when the last model of its pack has ended. A pack becomes smaller, and so faster, as trials
+    are pruned.
+    """
 
     def __init__(
-        self, folder: StudyFolder, template: Template, rooms: Sequence[Slot], launcher: Launcher | None = None
+        self, folder: StudyFolder, template: Template, slots: Sequence[Slot], launcher: Launcher | None = None
     ) -> None:
         assert template.tune is not None and template.tune.packed is not None, "a study of packs"
-        device = any(room.devices for room in rooms)
-        wanted = template.tune.packed
-        self._size = (_ON_DEVICE if device else _ON_PROCESSOR) if wanted == "auto" else wanted
-        self._packs = PackLauncher(rooms, self._size, launcher or find_launcher("warm"), self._key)
-        super().__init__(folder, template, [room for room in rooms for _ in range(self._size)], self._packs)
+        device = any(slot.devices for slot in slots)
+        size = template.tune.packed
+        self._size = (_ON_DEVICE if device else _ON_PROCESSOR) if size == "auto" else size
+        self._packs = PackLauncher(slots, self._size, launcher or find_launcher("warm"), self._key)
+        super().__init__(folder, template, [slot for slot in slots for _ in range(self._size)], self._packs)
 
-    def room(self) -> int:
+    def capacity(self) -> int:
         idle = len(self._packs.slots) - len(self._busy())
         return max(0, min(len(self._free), self._size * idle - len(self._packs.collected)))
 
@@ -48,28 +51,28 @@ class PackExecutor(JobExecutor):
             self._packs.start_packs(self._busy())
         yield from super().poll()
 
-    def _key(self, task: TrainTask) -> str:
-        """What trials of a pack have alike, as far as their values tell."""
-        resumed = task.resume is not None
-        piece = self._active[Path(task.resume or task.output or "").name].piece
-        alike = {key: value for key, value in piece.values.items() if not _varies(key, value)}
-        return json.dumps([resumed, piece.fold, alike], sort_keys=True, default=str)
+    def _key(self, training: TrainTask) -> str:
+        """Return what the trials of a pack must have in common, as text."""
+        resumed = training.resume is not None
+        task = self._active[Path(training.resume or training.output or "").name].task
+        common = {key: value for key, value in task.values.items() if not _may_differ(key, value)}
+        return json.dumps([resumed, task.fold, common], sort_keys=True, default=str)
 
     def _write(self, file: Path, data: Mapping[str, Any]) -> None:
-        write_text(file, json.dumps(data))  # JSON is YAML, and a pack reads it much sooner
+        write_text(file, json.dumps(data))  # JSON is valid YAML and much faster to read
 
     def _busy(self) -> set[str]:
-        """The folders of packs of which something still runs."""
+        """Return the folders of packs with running models."""
         jobs = [attempt.job for attempt in self._active.values() if attempt.job is not None]
-        found = {self._packs.pack(job) for job in jobs if job.launcher == PackLauncher.name}
-        return {pack.folder for pack in found if pack is not None}
+        packs = {self._packs.pack(job) for job in jobs if job.launcher == PackLauncher.name}
+        return {pack.folder for pack in packs if pack is not None}
 
-    def _of(self, job: LaunchedJob) -> Launcher:
-        return self._packs if job.launcher == PackLauncher.name else super()._of(job)
+    def _launcher_of(self, job: LaunchedJob) -> Launcher:
+        return self._packs if job.launcher == PackLauncher.name else super()._launcher_of(job)
 
 
-def _varies(key: str, value: Any) -> bool:
-    """Whether a value may be another for every model of a pack."""
+def _may_differ(key: str, value: Any) -> bool:
+    """Return whether the models of a pack may have different values of a setting."""
     if key.startswith("train."):
-        return any(key == name or key.startswith(f"{name}.") for name in _VARY)
+        return any(key == name or key.startswith(f"{name}.") for name in _MAY_DIFFER)
     return type(value) is float

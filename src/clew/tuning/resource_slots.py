@@ -1,4 +1,4 @@
-"""The parts of this machine that trials get, so that none takes what is another's."""
+"""The cores and devices of this machine, divided among trials that run at the same time."""
 
 from __future__ import annotations
 
@@ -11,39 +11,46 @@ from clew.runs.environment import allowed_cores
 
 
 def trial_slots(parallel: int | None, ranks: int, *, oversubscribe: bool = False) -> list[Slot]:
-    """A room for each trial that runs at a time, with cores, and devices where there are any, for each of its ranks.
+    """Return one slot per trial that runs at a time, with its own cores and devices.
 
-    `parallel` None: as many as fit.
+    Args:
+        parallel: Number of trials at a time; None: as many as fit.
+        ranks: Processes per trial.
+        oversubscribe: Allow more trials than there are cores or devices.
 
     Raises:
-        ConfigError: more is asked for than there is.
+        ConfigError: More trials are requested than fit.
     """
     cores, devices = available_cores(), device_count()
     fit = min(len(cores) // ranks, devices // ranks if devices else len(cores))
-    wanted = parallel or max(fit, 1)
-    if wanted > max(fit, int(oversubscribe)) and not oversubscribe:
-        there = f"{len(cores)} cores" + (f" and {devices} devices" if devices else "")
-        told = f"{wanted} trials {f'of {ranks} ranks' if ranks > 1 else 'at a time'} do not fit on {there}"
-        raise ConfigError(f"{told}; lower --parallel or --ranks-per-trial, or say --oversubscribe")
-    return [Slot(core_share(cores, place, wanted), _dealt(devices, place, wanted, ranks)) for place in range(wanted)]
+    count = parallel or max(fit, 1)
+    if count > fit and not oversubscribe:
+        machine = f"{len(cores)} cores" + (f" and {devices} devices" if devices else "")
+        trials = f"{count} trials {f'of {ranks} ranks' if ranks > 1 else 'at a time'}"
+        raise ConfigError(
+            f"{trials} do not fit on {machine}; lower --parallel or --ranks-per-trial, or add --oversubscribe"
+        )
+    return [
+        Slot(core_share(cores, index, count), _slot_devices(devices, index, count, ranks)) for index in range(count)
+    ]
 
 
-def _dealt(devices: int, place: int, slots: int, ranks: int) -> tuple[int, ...] | None:
+def _slot_devices(devices: int, index: int, slots: int, ranks: int) -> tuple[int, ...] | None:
     if not devices:
         return None
-    each = max(devices // slots, min(ranks, devices))
-    return tuple((place * each + number) % devices for number in range(each))
+    per_slot = max(devices // slots, min(ranks, devices))
+    return tuple((index * per_slot + number) % devices for number in range(per_slot))
 
 
 def available_cores() -> list[int]:
-    """The numbers of the cores that this process may use."""
+    """Return the numbers of the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(allowed_cores()))
 
 
 def device_count() -> int:
-    """How many accelerators there are; torch, which takes long to load, is only asked where there may be some."""
+    """Return the number of accelerators. torch, which is slow to import, is only imported if there may be some."""
     if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/kfd").exists():
         return 0
     import torch

@@ -1,9 +1,10 @@
-"""The space of a study: in which order its parameters are asked for, and whether the settings can take them."""
+"""The search space of a study: the order of its parameters, their values, and whether the settings accept them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import ConfigError
@@ -11,25 +12,29 @@ from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.tuning.config import Parameter, TuneConfig
 
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
 Space = Mapping[str, Parameter]
 _FIXED = ("recipe", "prepare", "tune")
-"""Sections that a trial cannot change: its data is there already."""
+"""Sections that a trial cannot change, because its data is prepared already."""
+_EXAMPLE = "tune: {space: {train.optimizer.lr: {log: [...]}}}"
 
 
 class Template(Protocol):
-    """The settings that a study varies: what `clew.settings.load_settings` gives."""
+    """The settings that a study varies, as returned by `clew.settings.load_settings`."""
 
     @property
     def recipe(self) -> Recipe:
-        """What is trained."""
+        """The recipe that is trained."""
 
     @property
     def prepare(self) -> PrepareConfig:
-        """How its data was made."""
+        """How the data was prepared."""
 
     @property
     def train(self) -> TrainConfig:
-        """How it is trained."""
+        """How a model is trained."""
 
     @property
     def tune(self) -> TuneConfig | None:
@@ -37,38 +42,38 @@ class Template(Protocol):
 
     @property
     def data(self) -> dict[str, Any]:
-        """All of it as plain YAML types."""
+        """All settings as plain YAML types."""
 
     def changed(self, values: Mapping[str, Any], source: str) -> Template:
-        """The same with other values at dotted keys; raises ConfigError where they do not fit."""
+        """Return a copy with other values at dotted keys. Raises ConfigError if they are not valid."""
 
 
 def dependency_order(space: Space) -> list[str]:
-    """The keys, each behind those it depends on.
+    """Return the keys so that each comes after those that its conditions name.
 
     Raises:
-        ConfigError: conditions go round in a circle.
+        ConfigError: The conditions form a cycle.
     """
-    found: list[str] = []
-    while len(found) < len(space):
-        ready = [key for key, each in space.items() if key not in found and all(name in found for name in each.when)]
+    order: list[str] = []
+    while len(order) < len(space):
+        ready = [key for key, each in space.items() if key not in order and all(name in order for name in each.when)]
         if not ready:
-            circle = ", ".join(key for key in space if key not in found)
-            raise ConfigError(f"tune.space: the conditions of {circle} go round in a circle")
-        found += ready
-    return found
+            cycle = ", ".join(key for key in space if key not in order)
+            raise ConfigError(f"tune.space: the conditions of {cycle} form a cycle")
+        order += ready
+    return order
 
 
 def suggest_values(trial: Any, space: Space) -> dict[str, Any]:
-    """A value for every parameter whose conditions hold, from a trial of Optuna's: values it has already stay."""
+    """Return a value for every parameter whose conditions hold. Values that an Optuna trial already has are kept."""
     values: dict[str, Any] = {}
     for key in dependency_order(space):
-        if space[key].holds(values):
-            values[key] = _suggested(trial, key, space[key])
+        if space[key].is_active(values):
+            values[key] = _suggest(trial, key, space[key])
     return values
 
 
-def _suggested(trial: Any, key: str, parameter: Parameter) -> Any:
+def _suggest(trial: Any, key: str, parameter: Parameter) -> Any:
     bounds = parameter.bounds
     if bounds is None:
         return parameter.value(trial.suggest_categorical(key, parameter.labels()))
@@ -81,65 +86,97 @@ def _suggested(trial: Any, key: str, parameter: Parameter) -> Any:
 
 
 def settings_from_params(params: Mapping[str, Any], space: Space) -> dict[str, Any]:
-    """What Optuna kept of a trial, as settings."""
+    """Return the parameters of an Optuna trial as settings."""
     return {key: space[key].value(params[key]) for key in space if key in params}
 
 
+def frozen_trial(
+    space: Space, settings: Mapping[str, Any], values: Sequence[float] | None, **extra: Any
+) -> FrozenTrial | None:
+    """Return an Optuna trial with these settings and objectives.
+
+    Args:
+        space: The search space.
+        settings: Values by key. Keys that are not in the space are left out.
+        values: The objectives; None for a trial that has not ended.
+        extra: More arguments of `optuna.trial.create_trial`.
+
+    Returns:
+        The trial, or None if the settings are not in the space.
+    """
+    import optuna
+
+    labels = {key: space[key].label(value) for key, value in settings.items() if key in space}
+    fixed = optuna.trial.FixedTrial(labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            suggest_values(fixed, space)
+            objectives: dict[str, Any] = {} if values is None else {"values": list(values)}
+            return optuna.trial.create_trial(
+                params=fixed.params, distributions=fixed.distributions, **objectives, **extra
+            )
+        except ValueError:
+            return None
+
+
 def grid_values(space: Space) -> dict[str, list[Any]]:
-    """All values of every parameter, as Optuna keeps them."""
-    found: dict[str, list[Any]] = {}
+    """Return all values of every parameter in the form that Optuna stores."""
+    grid: dict[str, list[Any]] = {}
     for key, parameter in space.items():
         bounds = parameter.bounds
         if bounds is None:
-            found[key] = parameter.labels()
+            grid[key] = parameter.labels()
             continue
         step = parameter.step or 1
         count = int((bounds[1] - bounds[0]) / step + 1e-9) + 1
-        each = [bounds[0] + place * step for place in range(count)]
-        found[key] = [int(value) if parameter.integer else float(value) for value in each]
-    return found
+        points = [bounds[0] + index * step for index in range(count)]
+        grid[key] = [int(value) if parameter.integer else float(value) for value in points]
+    return grid
 
 
 def check_space(template: Template, config: TuneConfig, prepared: Mapping[str, Any]) -> None:
-    """Try every end of every range and every choice on the settings, before the first trial.
+    """Try the bounds of every range and every choice on the settings, before the first trial.
 
-    `prepared` are the settings that the dataset depends on: they cannot be searched without preparing anew.
+    Args:
+        template: The settings of the study.
+        config: The section `tune`.
+        prepared: The settings that the dataset depends on. They cannot be searched without preparing again.
 
     Raises:
-        ConfigError: a key is unknown, cannot be searched, or does not take a value.
+        ConfigError: A key is unknown, cannot be searched, or does not accept a value.
     """
     if not config.space:
-        raise ConfigError(
-            "tune.space is empty; say what is searched: tune: {space: {train.optimizer.lr: {log: [...]}}}"
-        )
+        raise ConfigError(f"tune.space is empty; name the settings to search: {_EXAMPLE}")
     dependency_order(config.space)
     for key, parameter in config.space.items():
         section = key.partition(".")[0]
         if section in _FIXED:
             raise ConfigError(f"tune.space: {key} cannot be searched; a trial only trains")
         if section in prepared:
-            told = "the dataset was prepared with it; make a dataset for each value and search train.dataset"
-            raise ConfigError(f"tune.space: {key} cannot be searched: {told}")
-        given = _conditions(config.space, key)
+            reason = "the dataset was prepared with it; prepare one dataset per value and search train.dataset"
+            raise ConfigError(f"tune.space: {key} cannot be searched: {reason}")
+        conditions = _conditions(config.space, key)
         for value in _samples(parameter):
-            _try(template, {**given, key: value}, key, parameter)
+            _try_values(template, {**conditions, key: value}, key, parameter)
 
 
-def _try(template: Template, values: Mapping[str, Any], key: str, parameter: Parameter) -> None:
+def _try_values(template: Template, values: Mapping[str, Any], key: str, parameter: Parameter) -> None:
     try:
         template.changed(values, f"tune.space.{key}")
     except ConfigError as error:
-        whole = parameter.bounds is not None and "valid integer" in str(error)
-        raise ConfigError(f"{error}{'; add `integer: true` or a whole `step`' if whole else ''}") from None
+        needs_integer = parameter.bounds is not None and "valid integer" in str(error)
+        hint = "; add `integer: true` or a whole `step`" if needs_integer else ""
+        raise ConfigError(f"{error}{hint}") from None
 
 
 def _conditions(space: Space, key: str) -> dict[str, Any]:
-    """Values under which a parameter is asked for."""
-    given: dict[str, Any] = {}
-    for name, wanted in space[key].when.items():
-        given |= _conditions(space, name)
-        given[name] = wanted[0] if isinstance(wanted, list) else wanted
-    return given
+    """Return values of other parameters under which a parameter is used."""
+    values: dict[str, Any] = {}
+    for name, allowed in space[key].when.items():
+        values |= _conditions(space, name)
+        values[name] = allowed[0] if isinstance(allowed, list) else allowed
+    return values
 
 
 def _samples(parameter: Parameter) -> Iterator[Any]:
@@ -155,8 +192,8 @@ def _samples(parameter: Parameter) -> Iterator[Any]:
 
 
 def trial_document(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A document with the values of a trial, and without its study."""
+    """Return the settings with the values of a trial, without the section `tune`."""
     from clew.core.config import Document, replaced
 
     changed = replaced(Document(dict(data)), values, "the trial").data
-    return {name: each for name, each in changed.items() if name != "tune"}
+    return {name: section for name, section in changed.items() if name != "tune"}

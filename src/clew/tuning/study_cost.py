@@ -1,10 +1,10 @@
-"""What a study cost, and what pruning saved."""
+"""The cost of a study, and what pruning saved."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from clew.tuning.study import Study
+from clew.tuning.snapshot import StudySnapshot
 
 
 @dataclass(frozen=True)
@@ -12,21 +12,20 @@ class StudyCost:
     """Seconds of all trials together."""
 
     seconds: float
-    """On the clock."""
+    """Elapsed time."""
     cpu: float
+    """Processor time."""
     saved: float
-    """On the clock, by pruning: what the steps that were not done would have taken, at the speed of each trial."""
+    """Elapsed time saved by pruning: the steps that were not done, at the speed of each trial."""
 
 
-def study_cost(study: Study) -> StudyCost:
-    """Added up over the trials that have ended."""
-    found = study.outcomes()
-    full = max((max(each.reports, default=0) for each in found), default=0)
+def study_cost(study: StudySnapshot) -> StudyCost:
+    """Return the cost of all trials of a study."""
+    full = max((max(trial.reports, default=0) for trial in study.trials), default=0)
     if study.config.folds is not None:
         full = study.config.folds.count
     saved = 0.0
-    for each in found:
-        done = max(each.reports, default=0)
-        if each.state == "pruned" and done:
-            saved += each.seconds * max(full - done, 0) / done
-    return StudyCost(sum(each.seconds for each in found), sum(each.cpu for each in found), saved)
+    for trial in study.pruned:
+        done = max(trial.reports)
+        saved += trial.seconds * max(full - done, 0) / done if done else 0.0
+    return StudyCost(sum(trial.seconds for trial in study.trials), sum(trial.cpu for trial in study.trials), saved)

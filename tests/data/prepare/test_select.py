@@ -15,7 +15,7 @@ from clew.data.prepare.api import explain
 from clew.data.transforms import Compute, Select, Standard
 from clew.errors import DataError
 from clew.recipe import find
-from clew.recipes.tracking import Settings, Tracking
+from clew.recipes.tracking import Tracking, TrackingConfig
 
 RECIPE = str(Path(__file__).parent / "recipes" / "cut.py")
 
@@ -125,6 +125,6 @@ def test_changed_cuts_are_explained(low: Path, tmp_path: Path) -> None:
 
 def test_the_tracking_recipe_takes_cuts(events: Path, tmp_path: Path) -> None:
     cut = Select(where="event % 2 == 0 & len(x) > 0")
-    recipe = Tracking(Settings(transforms=(cut, *Settings().transforms)))
+    recipe = Tracking(TrackingConfig(transforms=(cut, *TrackingConfig().transforms)))
     made = clew.prepare(recipe, input=[str(events)], output=str(tmp_path / "d"), workers=2)
     assert _values(made, "event") == list(range(0, 300, 2))

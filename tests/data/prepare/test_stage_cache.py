@@ -15,8 +15,8 @@ from clew.data.prepare.api import Explanation, explain
 from clew.data.transforms import DropShort, Standard
 from clew.errors import DataError
 from clew.recipe import Recipe
-from clew.recipes.tracking import Settings, Tracking
-from clew.recipes.tracking.segments import Segments
+from clew.recipes.tracking import Tracking, TrackingConfig
+from clew.recipes.tracking.segments import SegmentCuts
 from tests.data.prepare.conftest import fingerprint, slow
 
 CACHED = (0, 0)
@@ -63,7 +63,7 @@ def test_touching_renaming_and_copying_change_nothing(numbers: Path, cache: Path
 
 
 def test_the_order_of_files_does_not_change_fitted_numbers_nor_the_dataset(events: Path, tmp_path: Path) -> None:
-    recipe = Tracking(Settings(transforms=(Standard(columns=("z",)),)))
+    recipe = Tracking(TrackingConfig(transforms=(Standard(columns=("z",)),)))
     files = sorted(map(str, events.iterdir()))
     one = clew.prepare(recipe, input=files, output=str(tmp_path / "one"), workers=1)
     two = clew.prepare(recipe, input=files[::-1], output=str(tmp_path / "two"), workers=2)
@@ -73,7 +73,7 @@ def test_the_order_of_files_does_not_change_fitted_numbers_nor_the_dataset(event
 
 def test_a_changed_cut_recomputes_the_graphs_and_nothing_else(events: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(Tracking(), events, tmp_path / "first")
-    tighter = Tracking(Settings(segments=Segments(z_cut=80)))
+    tighter = Tracking(TrackingConfig(segments=SegmentCuts(z_cut=80)))
     found = _explain(tighter, events, tmp_path / "first")
     assert _missing(found) == {"read": 0, "transforms": 0, "prepare": 2}
     assert any("z_cut" in line for line in found.reasons["prepare"])
@@ -81,15 +81,15 @@ def test_a_changed_cut_recomputes_the_graphs_and_nothing_else(events: Path, cach
 
 def test_a_changed_transform_recomputes_what_comes_after_reading(events: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(Tracking(), events, tmp_path / "first")
-    other = Tracking(Settings(transforms=(DropShort(stations=2),)))
+    other = Tracking(TrackingConfig(transforms=(DropShort(stations=2),)))
     found = _explain(other, events, tmp_path / "first")
     assert _missing(found) == {"read": 0, "transforms": 2, "prepare": 2}
 
 
 def test_the_network_and_track_building_do_not_count(events: Path, tmp_path: Path) -> None:
     first = _prepare(Tracking(), events, tmp_path / "dataset")
-    data = {**Settings().model_dump(), "model": {"hidden": 7}, "tracks": {"threshold": 0.9}}
-    again = _prepare(Tracking(Settings.model_validate(data)), events, tmp_path / "dataset")
+    data = {**TrackingConfig().model_dump(), "model": {"hidden": 7}, "tracks": {"threshold": 0.9}}
+    again = _prepare(Tracking(TrackingConfig.model_validate(data)), events, tmp_path / "dataset")
     assert again.manifest.key == first.manifest.key
 
 

@@ -21,7 +21,7 @@ from clew.errors import ConfigError
 from clew.jobs.launchers import panda
 from clew.jobs.sites import BatchRequest, Site
 from clew.tuning.config import Parameter
-from clew.tuning.panda import dialect, parameter
+from clew.tuning.panda import from_panda, to_panda
 from tests.cli import clew, done
 from tests.tuning import template
 from tests.tuning.conftest import flat
@@ -95,7 +95,7 @@ def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset)
     request = made["hpoRequestData"]
     assert request["max_points"] == 7 and request["sandbox"] == IMAGE.removeprefix("docker://")
     assert "clew tune steer --in %IN --out %OUT" in request["arguments"]
-    known = {key: parameter(key, each) for key, each in request["opt_space"].items()}
+    known = {key: from_panda(key, each) for key, each in request["opt_space"].items()}
     assert known == {"train.optimizer.lr": Parameter(log=(1e-3, 1e-1))}
     (work / "in.json").write_text(json.dumps({"points": [], "opt_space": request["opt_space"]}))
     filled = {"%IN": "in.json", "%OUT": "input.json", "%NUM_POINTS": "1", "%MAX_POINTS": "7"}
@@ -120,13 +120,13 @@ def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset)
         Parameter(uniform=(0, 1), step=0.25),
     ],
 )
-def test_a_space_comes_back_from_pandas_dialect(given: Parameter) -> None:
-    assert parameter("x", json.loads(json.dumps(dialect(given)))) == given
+def test_a_space_comes_back_from_pandas_to_panda(given: Parameter) -> None:
+    assert from_panda("x", json.loads(json.dumps(to_panda(given)))) == given
 
 
 def test_what_panda_cannot_do_is_told(work: Path) -> None:
-    with pytest.raises(ConfigError, match="knows no conditions"):
-        dialect(Parameter(uniform=(0, 1), when={"a": 1}))
+    with pytest.raises(ConfigError, match="does not support conditions"):
+        to_panda(Parameter(uniform=(0, 1), when={"a": 1}))
     with pytest.raises(ConfigError, match=r"panda\.out"):
         panda.training_arguments(Site(scheduler="panda", container=IMAGE), BatchRequest(), "tracking", [], [])
     assert "takes tasks, not jobs" in clew("prepare", "my.yaml", "--on", "panda").err

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from clew.recipes.lartpc.generate.particles import Stack
-from clew.recipes.lartpc.generate.passage import Deposits
+from clew.recipes.lartpc.generate.charged_transport import Deposits
+from clew.recipes.lartpc.generate.particles import ParticleStack
 from clew.recipes.lartpc.generate.transport import Transport, World
 
 DATA = (
@@ -18,10 +18,10 @@ DATA = (
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"no public LArTPC data in {DATA}")
 
 
-def beam(kind: int, energy: float, size: int) -> Stack:
+def beam(kind: int, energy: float, size: int) -> ParticleStack:
     """Particles of one kind and kinetic energy (MeV), each an event of its own, from the origin along z."""
     along = np.tile([0.0, 0.0, 1.0], (size, 1))
-    return Stack(np.arange(size), np.full(size, kind), np.full(size, energy), np.zeros((size, 3)), along)
+    return ParticleStack(np.arange(size), np.full(size, kind), np.full(size, energy), np.zeros((size, 3)), along)
 
 
 def shoot(kind: int, energy: float, size: int, seed: int = 1) -> tuple[Deposits, Transport]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from clew.recipes.lartpc.kernels import compiled
+from clew.recipes.lartpc.kernels import nvrtc
 
 
 @cache
 def _library(file: str) -> ctypes.CDLL:
-    text = f'#include "{Path(__file__).with_name("emulated.h")}"\n' + compiled.source(file, ("cells.cuh",))
+    text = f'#include "{Path(__file__).with_name("emulated.h")}"\n' + nvrtc.read_source(file, ("cells.cuh",))
     for name, arguments in re.findall(r"(\w+)\(([^()]*)\) \{", text[text.index('extern "C"') :]):
         if f"{name}(const u16*" not in text:
             continue

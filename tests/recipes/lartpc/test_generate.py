@@ -15,8 +15,8 @@ from clew.errors import ConfigError
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, ENERGY, INDEX, LABEL, SHAPE, SIZE
 from clew.recipes.lartpc.generate import events
-from clew.recipes.lartpc.generate.config import Generator
-from clew.recipes.lartpc.readout import QUANTUM, Readout
+from clew.recipes.lartpc.generate.config import LArTPCGeneratorConfig
+from clew.recipes.lartpc.readout import CHARGE_STEP, Readout
 
 GOLDEN = "f8f4558df42fb5c0db7f3719566911e7"
 """Of generator version 2. It may change with the version only: networks are compared on frozen events."""
@@ -49,13 +49,13 @@ def test_other_seeds_are_other_events(sample: Table) -> None:
 
 
 def test_images_are_whole(sample: Table) -> None:
-    assert images.checked(sample, SIZE) is sample
+    assert images.check_images(sample, SIZE) is sample
     charge = sample.ragged(CHARGE).values
     assert sample.ragged(INDEX).values.dtype == np.int32 and charge.dtype == np.float32
-    assert np.array_equal(np.round(charge / QUANTUM), charge / QUANTUM)
+    assert np.array_equal(np.round(charge / CHARGE_STEP), charge / CHARGE_STEP)
     assert sample.fixed(LABEL).tolist() == [n % 5 for n in range(40)]
     assert (sample.fixed(SHAPE) == SIZE).all()
-    low, high = Generator().energy
+    low, high = LArTPCGeneratorConfig().energy
     assert ((sample.fixed(ENERGY) >= low) & (sample.fixed(ENERGY) <= high)).all()
 
 
@@ -73,8 +73,8 @@ def test_charge_follows_the_energy_that_is_seen(sample: Table) -> None:
 
 
 def test_files_are_labelled_and_say_what_made_them(tmp_path: Path) -> None:
-    config = Generator(classes=("mu", "pi"), energy=(0.1, 0.2))
-    (path, count), *others = events.write(6, 3, tmp_path, config=config, size=(200, 300))
+    config = LArTPCGeneratorConfig(classes=("mu", "pi"), energy=(0.1, 0.2))
+    (path, count), *others = events.write_events(6, 3, tmp_path, config=config, size=(200, 300))
     table = Table.load(path)
     assert (count, others, len(table)) == (6, [], 6)
     assert path.name.startswith("synthetic-lartpc-v2-0.1to0.2GeV-mu-pi-200x300-seed3-")
@@ -83,9 +83,9 @@ def test_files_are_labelled_and_say_what_made_them(tmp_path: Path) -> None:
 
 
 def test_cosmic_muons_fill_the_image() -> None:
-    config = Generator(cosmics=6, energy=(0.1, 0.2))
+    config = LArTPCGeneratorConfig(cosmics=6, energy=(0.1, 0.2))
     found = events.simulate(3, 1, config=config, size=(900, 900))
-    bare = events.simulate(3, 1, config=Generator(energy=(0.1, 0.2)), size=(900, 900))
+    bare = events.simulate(3, 1, config=LArTPCGeneratorConfig(energy=(0.1, 0.2)), size=(900, 900))
     assert found.ragged(INDEX).lengths.sum() > 3 * bare.ragged(INDEX).lengths.sum()
     assert (found.fixed("cosmics") > 0).any() and not bare.fixed("cosmics").any()
     assert "cosmics6" in config.label
@@ -96,12 +96,12 @@ def test_cosmic_muons_fill_the_image() -> None:
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
-        Generator(**settings)
+        LArTPCGeneratorConfig(**settings)
 
 
 def test_a_range_that_begins_inside_a_block(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a multiple of 16, got 5, 1, 3"):
-        list(events.write(5, 1, tmp_path, first=3))
+        list(events.write_events(5, 1, tmp_path, first=3))
 
 
 def test_recombination_takes_more_where_it_is_dense() -> None:

@@ -43,52 +43,52 @@ def table(index: list[list[int]], charge: list[list[float]], **more: Any) -> Tab
 )
 def test_images_that_are_refused(index: list[list[int]], charge: list[list[float]], told: str) -> None:
     with pytest.raises(DataError, match=told):
-        images.checked(table(index, charge), SIZE, most=3)
+        images.check_images(table(index, charge), SIZE, max_pixels=3)
 
 
 def test_a_label_that_is_none() -> None:
     with pytest.raises(DataError, match="event 10: label 5; labels are 0 gamma"):
-        images.checked(table([[1]], [[1]], label=np.array([5])), SIZE)
+        images.check_images(table([[1]], [[1]], label=np.array([5])), SIZE)
 
 
 def test_an_image_of_another_size() -> None:
     events = table([[1]], [[1]], **{SHAPE: np.array([[60, 80]])})
     with pytest.raises(DataError, match="event 10: an image of 60 x 80, and the recipe's are 6 x 8"):
-        images.checked(events, SIZE)
+        images.check_images(events, SIZE)
 
 
 def test_good_images_pass() -> None:
     events = table([[0, 47], [3], [2, 3]], [[1, 2], [3], [4, 5]], **{SHAPE: np.tile(SIZE, (3, 1))})
-    assert images.checked(events, SIZE, most=2) is events
+    assert images.check_images(events, SIZE, max_pixels=2) is events
 
 
 def test_pixels_and_back() -> None:
     image = np.random.default_rng(1).poisson(0.2, SIZE).astype(np.float32)
-    index, charge = images.pixels(image, SIZE)
-    assert np.array_equal(images.dense(index, charge, SIZE), image)
+    index, charge = images.nonzero_pixels(image, SIZE)
+    assert np.array_equal(images.dense_image(index, charge, SIZE), image)
 
 
 def test_frames_are_cut_and_filled() -> None:
     image = np.arange(1, 31, dtype=np.float32).reshape(3, 10)
-    index, charge = images.pixels(image, SIZE, corner=(1, 4))
+    index, charge = images.nonzero_pixels(image, SIZE, corner=(1, 4))
     expected = np.zeros(SIZE, dtype=np.float32)
     expected[:2, :6] = image[1:, 4:]
-    assert np.array_equal(images.dense(index, charge, SIZE), expected)
+    assert np.array_equal(images.dense_image(index, charge, SIZE), expected)
 
 
 @pytest.mark.parametrize("by", [1, 2, 5])
 def test_shrinking_adds_charges_up(by: int) -> None:
     rng = np.random.default_rng(1)
     whole = [rng.poisson(0.3, SIZE).astype(np.float32) + np.eye(*SIZE, dtype=np.float32) for _ in range(3)]
-    pixels = [images.pixels(image, SIZE) for image in whole]
+    pixels = [images.nonzero_pixels(image, SIZE) for image in whole]
     vertex = np.array([[4.0, 2.0]] * 3, dtype=np.float32)
     events = table([each.tolist() for each, _ in pixels], [each.tolist() for _, each in pixels], **{VERTEX: vertex})
-    small = images.shrunk(events, SIZE, by)
+    small = images.shrink_images(events, SIZE, by)
     rows, columns = -(-SIZE[0] // by), -(-SIZE[1] // by)
     for place, image in enumerate(whole):
         padded = np.zeros((rows * by, columns * by), dtype=np.float32)
         padded[: SIZE[0], : SIZE[1]] = image
-        found = images.dense(small.ragged(INDEX)[place], small.ragged(CHARGE)[place], (rows, columns))
+        found = images.dense_image(small.ragged(INDEX)[place], small.ragged(CHARGE)[place], (rows, columns))
         assert np.array_equal(found, padded.reshape(rows, by, columns, by).sum(axis=(1, 3)))
     assert small.fixed(VERTEX)[0].tolist() == pytest.approx([4.0 / by, 2.0 / by])
-    assert images.checked(small, (rows, columns)) is small
+    assert images.check_images(small, (rows, columns)) is small

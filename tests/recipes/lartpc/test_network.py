@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew.data.dataset.batch import to_batch
-from clew.recipes.lartpc.network import ParticleNet, images
+from clew.recipes.lartpc.network import ParticleNet, dense_images
 
 from .events import SIDE, Pixels, particles
 
@@ -29,7 +29,7 @@ def test_it_has_the_parameters_of_the_study() -> None:
 def test_it_computes_what_plain_torch_does() -> None:
     torch.manual_seed(0)
     network, pixels = ParticleNet(SIDE, SIDE).double(), _pixels()
-    found, plain = network(*pixels), network.dense(images(*pixels, SIDE, SIDE))
+    found, plain = network(*pixels), network.dense(dense_images(*pixels, SIDE, SIDE))
     torch.testing.assert_close(found, plain, rtol=1e-10, atol=1e-12)
     pairs = zip(_gradients(network, found), _gradients(network, plain), strict=True)
     for ours, theirs in pairs:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew.recipes.lartpc import ops
-from clew.recipes.lartpc.kernels import portable, processor
+from clew.recipes.lartpc.kernels import cpu, portable
 
 from .events import Pixels, listed
 
@@ -53,10 +53,10 @@ def _seeded() -> None:
     torch.manual_seed(1)
 
 
-@pytest.fixture(params=[portable, processor], ids=["portable", "processor"])
+@pytest.fixture(params=[portable, cpu], ids=["portable", "cpu"])
 def maker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     found: ModuleType = request.param
-    monkeypatch.setattr(ops, "maker", lambda tensor: found)
+    monkeypatch.setattr(ops, "kernel_module", lambda tensor: found)
     return found
 
 
@@ -105,7 +105,7 @@ def test_gradients_reach_the_image_of_any_size(size: tuple[int, int], maker: Mod
 def test_makers_agree_on_winners_and_on_what_is_active() -> None:
     size, weights = (53, 64), [*_weights(3, 1), *_weights(4, 3)]
     pixels, fill = listed(_sparse(*size)), torch.full((3,), 0.25, dtype=torch.float64)
-    first, second = (each.pixels(*pixels, fill, *weights[:2], *size) for each in (portable, processor))
+    first, second = (each.pixels(*pixels, fill, *weights[:2], *size) for each in (portable, cpu))
     assert torch.equal(first[2], second[2]) and 0 < first[2].sum() < first[2].numel()
     listed_cells = first[2].unsqueeze(3)
     assert torch.equal(first[1] * listed_cells, second[1] * listed_cells)

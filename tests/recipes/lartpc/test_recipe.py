@@ -106,7 +106,7 @@ def test_an_empty_event_is_named() -> None:
 
 def test_an_event_with_more_pixels_than_fit_is_named() -> None:
     with pytest.raises(DataError, match=r"event \d: \d,\d+ pixels have charge, more than the 50 that fit"):
-        settings.load_settings("lartpc", [*SMALL, "image.most=50"]).recipe.prepare(particles(2))
+        settings.load_settings("lartpc", [*SMALL, "image.max_pixels=50"]).recipe.prepare(particles(2))
 
 
 def test_shrunk_images_are_seen_by_a_smaller_network() -> None:
@@ -124,7 +124,7 @@ def test_an_image_too_small_for_four_poolings_is_refused() -> None:
 
 def test_images_shrunk_to_less_than_the_network_takes_lie_in_a_corner() -> None:
     recipe = settings.load_settings("lartpc", ["image.rows=1300", "image.columns=1300", "image.shrink=4"]).recipe
-    assert recipe.config.image.seen == (625, 625)
+    assert recipe.config.image.network_size == (625, 625)
     samples = recipe.prepare(particles(2, side=1300))
     row, column = np.divmod(samples.ragged("index").values, 625)
     assert 50 < max(row.max(), column.max()) < 325

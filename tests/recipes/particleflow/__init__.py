@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from clew import Ragged, Table
-from clew.recipes.particleflow.settings import Network
+from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
 
 ROOT = Path(__file__).parents[3]
-SMALL = Network(width=16, distance=8, bin_size=32, codes=6, identity_width=16, momentum_width=16, heads=2)
+SMALL = ParticleFlowNetworkConfig(
+    width=16, distance=8, bin_size=32, codes=6, identity_width=16, momentum_width=16, heads=2
+)
 
 
 def flow_events(count: int, seed: int = 1, mean: int = 60) -> Table:

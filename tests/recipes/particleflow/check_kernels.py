@@ -5,15 +5,17 @@ from __future__ import annotations
 import torch
 
 from clew.data.dataset.batch import Batch, RaggedTensor
-from clew.recipes.particleflow import ParticleFlow, Settings
-from clew.recipes.particleflow.binning import Layout
-from clew.recipes.particleflow.kernels import sorting, whole
+from clew.recipes.particleflow import ParticleFlow, ParticleFlowConfig
+from clew.recipes.particleflow.binning import BinLayout
+from clew.recipes.particleflow.graph_network import GraphFlow
+from clew.recipes.particleflow.kernels import graph_forward, sorting
 from clew.recipes.particleflow.loss import element_losses
-from clew.recipes.particleflow.network import GraphFlow
-from clew.recipes.particleflow.settings import Losses, Network
+from clew.recipes.particleflow.settings import ParticleFlowLossConfig, ParticleFlowNetworkConfig
 from tests.recipes.particleflow import flow_events, tensors
 
-SETTINGS = Network(width=32, distance=16, bin_size=64, codes=6, layers=2, identity_width=24, momentum_width=24)
+SETTINGS = ParticleFlowNetworkConfig(
+    width=32, distance=16, bin_size=64, codes=6, layers=2, identity_width=24, momentum_width=24
+)
 LENGTHS = (101, 3, 64)
 """Of events: two bins, a few elements, one whole bin."""
 
@@ -21,11 +23,11 @@ LENGTHS = (101, 3, 64)
 def sort_is_stable() -> None:
     torch.manual_seed(1)
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
-    layout, spare = Layout.of(offsets, 64), 2
-    _, fill, first = whole.places(offsets, int(offsets[-1]), layout.bins + spare, 64)
+    layout, spare = BinLayout.of(offsets, 64), 2
+    _, fill, first = graph_forward.bin_rows(offsets, int(offsets[-1]), layout.bins + spare, 64)
     there = torch.cat([layout.mask.flatten(), torch.zeros(64 * spare, dtype=torch.bool)])
     x, book = torch.randn(2, len(there), 16), torch.randn(2, 16, 16)
-    index, square = sorting.hashed(x, book, fill, first, 64, 3)
+    index, square = sorting.sort_by_hash(x, book, fill, first, 64, 3)
     along = (x @ book)[..., :3]
     code = torch.cat([along, -along], dim=-1).argmax(-1)
     code = torch.where(there, code, 6)
@@ -38,10 +40,10 @@ def sort_is_stable() -> None:
 def long_events_too() -> None:
     """Of more blocks than are counted together."""
     torch.manual_seed(3)
-    x, book = torch.randn(1, 64 * (2 * sorting.NEAR + 3), 16), torch.randn(1, 16, 16)
+    x, book = torch.randn(1, 64 * (2 * sorting.BLOCKS_PER_EVENT + 3), 16), torch.randn(1, 16, 16)
     bins = x.shape[1] // 64
-    _, fill, first = whole.places(torch.tensor([0, x.shape[1] - 7]), x.shape[1] - 7, bins, 64)
-    index, _ = sorting.hashed(x, book, fill, first, 64, 3)
+    _, fill, first = graph_forward.bin_rows(torch.tensor([0, x.shape[1] - 7]), x.shape[1] - 7, bins, 64)
+    index, _ = sorting.sort_by_hash(x, book, fill, first, 64, 3)
     along = (x @ book)[..., :3]
     code = torch.cat([along, -along], dim=-1).argmax(-1)
     code[0, -7:] = 6
@@ -51,7 +53,7 @@ def long_events_too() -> None:
 def room_changes_nothing() -> None:
     """With more room than elements: the same losses and gradients."""
     torch.manual_seed(4)
-    recipe = ParticleFlow(Settings(model=SETTINGS))
+    recipe = ParticleFlow(ParticleFlowConfig(model=SETTINGS))
     network = GraphFlow(SETTINGS)
     elements, targets, _ = tensors(flow_events(6, mean=40), torch.float32)
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
@@ -68,7 +70,7 @@ def room_changes_nothing() -> None:
     found = []
     for batch in (plain, roomy):
         bins = len(batch[recipe.columns[0]]) // 64 if batch.roomy else None
-        outputs = whole.forward(network, batch[recipe.columns[0]], offsets, torch.float32, bins)
+        outputs = graph_forward.forward(network, batch[recipe.columns[0]], offsets, torch.float32, bins)
         total, weight = recipe.loss(outputs, batch)
         assert float(weight) == sum(LENGTHS)
         found.append((total, *torch.autograd.grad(total, list(network.parameters()))))
@@ -86,19 +88,19 @@ def outputs_and_gradients() -> None:
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     elements, targets = elements[: offsets[-1]], targets[: offsets[-1]]
     kept: list[torch.Tensor] = []
-    found = whole.forward(network, elements, offsets, torch.float32, kept=kept)
-    element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
+    found = graph_forward.forward(network, elements, offsets, torch.float32, indices=kept)
+    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.double() for name, p in network.named_parameters() if p.grad is not None}
     wide = GraphFlow(SETTINGS).double()
     wide.load_state_dict({name: value.double() for name, value in network.state_dict().items()})
-    layout = Layout.of(offsets, 64)
+    layout = BinLayout.of(offsets, 64)
     row = torch.full((layout.mask.numel(),), -1).index_copy_(0, layout.slot, torch.arange(len(layout.slot)))
     orders = []
     for index in kept:  # places in bins back to elements, empty ones left out
         places = index.view(2, -1).long() - torch.tensor([[0], [layout.mask.numel()]])
         orders.append(torch.stack([row[own][row[own] >= 0] for own in places]))
     expected, _ = wide.traced(elements.double(), offsets, orders)
-    element_losses(expected, targets.double(), Losses()).sum().backward()  # type: ignore[no-untyped-call]
+    element_losses(expected, targets.double(), ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     for name, value in expected.items():
         _near(name, found[name], value, 2e-5)
     for name, parameter in wide.named_parameters():

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from clew.recipes.particleflow.attention import AttentionFlow, attend
+from clew.recipes.particleflow.attention_network import AttentionFlow, attend
 
 from . import SMALL, flow_events, tensors
 

@@ -7,21 +7,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.recipes.particleflow import detector, truth
+from clew.recipes.particleflow import detector, targets
 from clew.recipes.particleflow.columns import CHARGED_HADRON, ELECTRON, MUON, NEUTRAL_HADRON, NONE, PHOTON, TOWER, TRACK
-from clew.recipes.particleflow.detector import Detector, Seen
-from clew.recipes.particleflow.truth import Particles
+from clew.recipes.particleflow.detector import DetectorEvent, ParticleFlowDetectorConfig
+from clew.recipes.particleflow.targets import VisibleParticles
 
 
-def particles(*rows: tuple[int, float, float, float, int]) -> Particles:
+def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
     """Of (kind, pt, eta, phi, charge), without mass."""
     kind, pt, eta, phi, charge = (np.array(column) for column in zip(*rows, strict=True))
-    return Particles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
+    return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
 
-def seen(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> Seen:
+def seen(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> DetectorEvent:
     own = particles(*rows)
-    return detector.observe(own, np.zeros(len(own.pt)), Detector(**settings), np.random.default_rng(seed))
+    return detector.simulate_detector(
+        own, np.zeros(len(own.pt)), ParticleFlowDetectorConfig(**settings), np.random.default_rng(seed)
+    )
 
 
 def test_a_photon_is_an_electromagnetic_tower_where_it_points() -> None:
@@ -41,7 +43,7 @@ def test_a_charged_hadron_is_a_track_and_a_tower_of_none() -> None:
     track, target = found.elements[1], found.targets[1]
     assert track[1] == pytest.approx(20, rel=0.1) and track[5] == pytest.approx(track[1] * np.cosh(0.5), rel=1e-5)
     assert track[9] == target[1] == -1 and (track[10:] == 0).all()
-    bend = np.arcsin(detector.CALORIMETER[0] / 2 / (20 / detector.BEND))
+    bend = np.arcsin(detector.CALORIMETER[0] / 2 / (20 / detector.GEV_PER_METRE))
     assert np.arctan2(track[7], track[8]) == pytest.approx(-1 + bend, abs=1e-5) and track[6] == pytest.approx(
         0.5, abs=1e-2
     )
@@ -60,9 +62,9 @@ def test_helices_end_on_the_calorimeter() -> None:
     random = np.random.default_rng(4)
     many = 2000
     pt, eta, phi = (random.uniform(low, high, many) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
-    own = Particles(pt, eta, phi, pt, random.choice([-1, 1], many), np.ones(many))
+    own = VisibleParticles(pt, eta, phi, pt, random.choice([-1, 1], many), np.ones(many))
     z = 0.05 * random.standard_normal(many)
-    out = detector._propagated(own, z)
+    out = detector._propagate(own, z)
     for place in range(0, many, 100):
         x, y, along = _stepped(own.pt[place], own.eta[place], own.phi[place], int(own.charge[place]), z[place])
         assert out.eta[place] == pytest.approx(np.arcsinh(along / np.hypot(x, y)), abs=0.02)
@@ -73,7 +75,7 @@ def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[
     """A slow oracle: the helix in small steps until it leaves the cylinder."""
     radius, length = detector.CALORIMETER
     x = y = 0.0
-    turn = charge * detector.BEND / pt
+    turn = charge * detector.GEV_PER_METRE / pt
     step = 2e-4
     while np.hypot(x, y) < radius and abs(z) < length:
         x, y, z = (
@@ -93,20 +95,20 @@ def test_towers_are_summed_and_named_by_their_rules() -> None:
         (CHARGED_HADRON, 2.0, 3.0, 0.0, 1),
         (CHARGED_HADRON, 2.0, 2.0, 0.0, -1),
     )
-    made = truth.of_towers(own, np.array([0, 0, 1, 2, 3]), 5, least_neutral=9.0)
+    made = targets.tower_targets(own, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
     assert made[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
     assert made[0, 6] == pytest.approx(15) and made[0, 2] == pytest.approx(
         np.hypot(5 + 10 * np.cos(0.1), 10 * np.sin(0.1))
     )
     assert made[:, 1].tolist() == [0, 0, 0, -1, 0] and (made[[1, 4]] == 0).all()
-    assert truth.of_towers(own, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
+    assert targets.tower_targets(own, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 
 def test_the_grid_covers_the_calorimeter_once() -> None:
-    eta, phi, _ = detector._centres()
-    assert len(eta) == detector.FIRST[-1] == 40 * 72 + 40 * 36
-    assert (detector._cell(eta, phi) == np.arange(len(eta))).all()
-    assert detector._cell(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
+    eta, phi, _ = detector._tower_centres()
+    assert len(eta) == detector.FIRST_TOWER[-1] == 40 * 72 + 40 * 36
+    assert (detector.tower_index(eta, phi) == np.arange(len(eta))).all()
+    assert detector.tower_index(np.array([4.999, -4.999]), np.array([np.pi, -np.pi])).tolist() == [len(eta) - 1, 0]
 
 
 def test_thresholds_and_resolution_are_those_asked_for() -> None:
@@ -115,7 +117,7 @@ def test_thresholds_and_resolution_are_those_asked_for() -> None:
     assert energies.mean() == pytest.approx(20, rel=0.01)
     expected = float(detector._em_resolution(np.array([20.0]), np.array([0.0435]))[0])
     assert energies.std() == pytest.approx(expected, rel=0.1)
-    assert len(seen(*rows, electromagnetic=30.0).elements) == 0
-    assert len(seen(*rows, electromagnetic_significance=1e3).elements) == 0
+    assert len(seen(*rows, min_em_energy=30.0).elements) == 0
+    assert len(seen(*rows, min_em_significance=1e3).elements) == 0
     tracks = [(CHARGED_HADRON, 0.5, 0.0, 0.1 * place, 1) for place in range(60)]
-    assert (seen(*tracks, least_pt=0.6).elements[:, 0] == TOWER).all()
+    assert (seen(*tracks, min_track_pt=0.6).elements[:, 0] == TOWER).all()

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from clew.recipes.particleflow.binning import Layout, codes, flips, order
+from clew.recipes.particleflow.binning import BinLayout, hash_codes, sort_by_code
+from clew.recipes.particleflow.graph_network import GraphFlow
 from clew.recipes.particleflow.loss import element_losses
-from clew.recipes.particleflow.network import GraphFlow
-from clew.recipes.particleflow.networks import KINDS
-from clew.recipes.particleflow.padded import padded_forward
-from clew.recipes.particleflow.settings import Losses, Network
+from clew.recipes.particleflow.networks import NETWORKS
+from clew.recipes.particleflow.settings import ParticleFlowLossConfig, ParticleFlowNetworkConfig
+from tests.recipes.particleflow.padded_network import padded_forward
 
 from . import SMALL, flow_events, tensors
 
@@ -34,7 +34,7 @@ def _network() -> GraphFlow:
 
 
 def test_the_published_network_has_the_published_size() -> None:
-    network = GraphFlow(Network())
+    network = GraphFlow(ParticleFlowNetworkConfig())
     counts = {name: sum(p.numel() for p in part.parameters()) for name, part in network.named_children()}
     assert counts == {"layers": 1_043_200, "decoder": 2_245_232}
     assert sum(counts.values()) == 3_288_432
@@ -53,10 +53,10 @@ def test_a_packed_event_gives_what_a_padded_one_does() -> None:
     for mine, theirs in zip(orders, wide_orders, strict=True):
         for event, (a, b) in enumerate(pairwise(offsets.tolist())):
             assert torch.equal(mine[:, a:b] - a, theirs[:, event, : b - a]), "the same elements in the same bins"
-    element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
+    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
     network.zero_grad()
-    losses = element_losses(expected, _padded(targets, offsets, length), Losses())
+    losses = element_losses(expected, _padded(targets, offsets, length), ParticleFlowLossConfig())
     losses[real].sum().backward()  # type: ignore[no-untyped-call]
     for name, parameter in network.named_parameters():
         assert parameter.grad is not None
@@ -66,59 +66,53 @@ def test_a_packed_event_gives_what_a_padded_one_does() -> None:
 def test_events_do_not_see_each_other() -> None:
     network = _network()
     elements, _, offsets = tensors(flow_events(3, mean=70))
-    together = network(elements, offsets)
+    batched = network(elements, offsets)
     for a, b in pairwise(offsets.tolist()):
         alone = network(elements[a:b], torch.tensor([0, b - a]))
         for name, value in alone.items():
-            torch.testing.assert_close(together[name][a:b], value, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(batched[name][a:b], value, rtol=1e-9, atol=1e-9)
 
 
 def test_padding_does_not_leak() -> None:
     """What lies in empty places, numbers or not, reaches no output and no gradient."""
-    from clew.recipes.particleflow.convolution import convolve, gathered, spread
+    from clew.recipes.particleflow.convolution import convolve, gather_bins, scatter_bins
 
-    layout = Layout.of(torch.tensor([0, 40]), 32)
+    layout = BinLayout.of(torch.tensor([0, 40]), 32)
     distance = torch.randn(2, 40, 4, dtype=torch.float64, requires_grad=True)
     own = torch.stack([torch.randperm(40), torch.randperm(40)])
-    bins = gathered(distance, own, layout)
-    torch.testing.assert_close(spread(bins, own, layout), distance)
+    bins = gather_bins(distance, own, layout)
+    torch.testing.assert_close(scatter_bins(bins, own, layout), distance)
     empty = ~layout.mask.repeat(2, 1)
     found = []
     for fill in (0.0, float("nan")):
         spoilt = bins.masked_fill(empty.unsqueeze(-1), fill)
-        found.append(spread(convolve(spoilt, spoilt, layout), own, layout))
+        found.append(scatter_bins(convolve(spoilt, spoilt, layout), own, layout))
     assert torch.equal(*found)
     (gradient,) = torch.autograd.grad(found[1].sum(), distance)
     assert gradient.isfinite().all()
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_the_written_gradient_is_that_of_the_convolution(together: bool) -> None:
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_written_gradient_is_that_of_the_convolution(batched: bool) -> None:
     from clew.recipes.particleflow.convolution import convolve
 
-    layout = Layout.of(torch.tensor([0, 7, 12]), 4)
+    layout = BinLayout.of(torch.tensor([0, 7, 12]), 4)
     x = torch.randn(layout.bins, 4, 3, dtype=torch.float64, requires_grad=True)
     v = torch.randn(layout.bins, 4, 5, dtype=torch.float64, requires_grad=True)
     mask = layout.mask.unsqueeze(-1)
-    assert torch.autograd.gradcheck(lambda x, v: convolve(x, v, layout, together=together) * mask, (x, v))
+    assert torch.autograd.gradcheck(lambda x, v: convolve(x, v, layout, batched=batched) * mask, (x, v))
 
 
 def test_bins_are_filled_in_a_stable_order() -> None:
-    layout = Layout.of(torch.tensor([0, 5, 5, 8]), 4)
+    layout = BinLayout.of(torch.tensor([0, 5, 5, 8]), 4)
     assert layout.filled == (4, 1, 3) and layout.slot.tolist() == [0, 1, 2, 3, 4, 8, 9, 10]
-    found = order(torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]]), layout.event, 3)
+    found = sort_by_code(torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]]), layout.event, 3)
     assert found.tolist() == [[1, 3, 0, 2, 4, 6, 7, 5]]
     assert layout.bin_of(found).tolist() == [[0, 0, 0, 0, 1, 2, 2, 2]]
 
 
 def test_equal_projections_have_the_code_of_the_first() -> None:
-    assert codes(torch.zeros(1, 3, 2), torch.ones(1, 2, 4)).tolist() == [[0, 0, 0]]
-
-
-def test_flips_are_counted() -> None:
-    layout = Layout.of(torch.tensor([0, 8]), 4)
-    one, other = torch.arange(8)[None], torch.tensor([[4, 1, 2, 3, 0, 5, 6, 7]])
-    assert flips(one, one, layout) == 0 and flips(one, other, layout) == pytest.approx(2 / 8)
+    assert hash_codes(torch.zeros(1, 3, 2), torch.ones(1, 2, 4)).tolist() == [[0, 0, 0]]
 
 
 def test_the_same_batch_gives_the_same_bits() -> None:
@@ -131,7 +125,7 @@ def test_the_same_batch_gives_the_same_bits() -> None:
         losses = []
         for _ in range(5):
             optimizer.zero_grad()
-            loss = element_losses(network(elements, offsets), targets, Losses()).mean()
+            loss = element_losses(network(elements, offsets), targets, ParticleFlowLossConfig()).mean()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
@@ -142,11 +136,11 @@ def test_the_same_batch_gives_the_same_bits() -> None:
 @pytest.mark.parametrize("kind", ["graph", "attention", "element"])
 def test_half_precision_is_near(kind: str) -> None:
     torch.manual_seed(5)
-    network = KINDS[kind](SMALL)
+    network = NETWORKS[kind](SMALL)
     elements, targets, offsets = tensors(flow_events(3, mean=70), torch.float32)
     expected = network(elements, offsets)
     with torch.autocast("cpu", torch.bfloat16):
         found = network(elements, offsets)
-    element_losses(found, targets, Losses()).sum().backward()  # type: ignore[no-untyped-call]
+    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     for name, value in expected.items():
         assert (found[name].float() - value).norm() < 0.05 * value.norm(), name

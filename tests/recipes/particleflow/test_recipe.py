@@ -38,7 +38,7 @@ def test_the_graph_network_learns(run: Run) -> None:
 
 
 def test_attention_learns(tmp_path: Path) -> None:
-    run = _trained(tmp_path, "model.kind=attention", "train.epochs=15", "judging.jets=false")
+    run = _trained(tmp_path, "model.kind=attention", "train.epochs=15", "metrics.jets=false")
     first, *_, last = (record["metrics"] for record in run.records(kind="validation"))
     assert last["loss"] < 0.8 * first["loss"] and last["accuracy"] > 0.6
 

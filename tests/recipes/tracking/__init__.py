@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from clew import Ragged, Table
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.segments import Segments
-from clew.recipes.tracking.simulate import simulate
+from clew.recipes.tracking.segments import SegmentCuts
+from clew.recipes.tracking.simulate_bes3 import simulate
 
 CYLINDERS = Detector()
 FOUR = Detector(radii=(80.0, 110.0, 140.0, 170.0), r_range=(80.0, 170.0))
@@ -80,7 +80,7 @@ def events(draw: st.DrawFn, detector: Detector = CYLINDERS, most: int = 9) -> Ta
     return to_table(draw(st.lists(st.lists(hit, max_size=most), max_size=3)))
 
 
-def pairs(hits: Sequence[Hit], cuts: Segments) -> set[tuple[int, int]]:
+def pairs(hits: Sequence[Hit], cuts: SegmentCuts) -> set[tuple[int, int]]:
     """Segments by trying every pair of hits."""
     return {
         (i, j)
@@ -89,7 +89,7 @@ def pairs(hits: Sequence[Hit], cuts: Segments) -> set[tuple[int, int]]:
     }
 
 
-def triples(hits: Sequence[Hit], detector: Detector, cuts: Segments) -> dict[tuple[int, int, int], int]:
+def triples(hits: Sequence[Hit], detector: Detector, cuts: SegmentCuts) -> dict[tuple[int, int, int], int]:
     """Edges with their labels by trying every pair of segments."""
     found = pairs(hits, cuts)
     return {

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from clew import Ragged, Table, concat, readers
 from clew.errors import ConfigError, DataError, RecipeError
-from clew.recipes.tracking import acts, yardstick
+from clew.recipes.tracking import acts, acts_baseline
 from clew.recipes.tracking.acts_chain import RESOLUTION
-from clew.recipes.tracking.gun import KINDS, Gun
+from clew.recipes.tracking.particle_gun import KINDS, ParticleGun
 
 HERE = importlib.util.find_spec("acts") is not None
 needs_acts = pytest.mark.skipif(not HERE, reason="pyacts is not installed: pip install 'clew[hep]'")
@@ -30,7 +30,7 @@ def muons() -> Table:
 
 @pytest.fixture(scope="module", params=sorted(KINDS))
 def events(request: pytest.FixtureRequest) -> Table:
-    return acts.simulate_acts(12, seed=1, gun=Gun(particles=request.param))
+    return acts.simulate_acts(12, seed=1, gun=ParticleGun(particles=request.param))
 
 
 def _same(one: Table, other: Table) -> bool:
@@ -51,7 +51,10 @@ def _pt(table: Table) -> NDArray[Any]:
 @needs_acts
 def test_more_events_begin_with_the_same_and_ranges_are_cut_anywhere(events: Table) -> None:
     kind: Any = "muons" if 13 in events.ragged("pdg").values else "ttbar-like"
-    pieces = [acts.simulate_acts(count, 1, first, gun=Gun(particles=kind)) for first, count in ((0, 3), (3, 2), (5, 0))]
+    pieces = [
+        acts.simulate_acts(count, 1, first, gun=ParticleGun(particles=kind))
+        for first, count in ((0, 3), (3, 2), (5, 0))
+    ]
     assert _same(concat(pieces), events.slice(0, 5))
 
 
@@ -130,7 +133,7 @@ def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
 
 @needs_acts
 def test_the_kalman_filter_finds_particles_above_1_gev(events: Table) -> None:
-    figures = yardstick.measure(events)
+    figures = acts_baseline.measure_filter(events)
     assert figures["efficiency_50"] > 0.95 and figures["efficiency_75"] > 0.9
     assert figures["purity_50"] > 0.95
     assert figures["events_per_second"] > 0.1
@@ -140,12 +143,12 @@ def test_the_kalman_filter_finds_particles_above_1_gev(events: Table) -> None:
 @needs_acts
 def test_the_kalman_filter_does_not_look_at_the_truth(muons: Table) -> None:
     blind = muons.slice(0, 2).pick("x", "y", "z", "volume_id", "layer_id", "module_id")
-    assert _same(yardstick.find(blind).tracks, yardstick.find(muons.slice(0, 2)).tracks)
+    assert _same(acts_baseline.find_tracks(blind).tracks, acts_baseline.find_tracks(muons.slice(0, 2)).tracks)
 
 
 @needs_acts
 def test_no_events_are_no_tracks(muons: Table) -> None:
-    assert len(yardstick.find(muons.slice(0, 0)).tracks) == 0
+    assert len(acts_baseline.find_tracks(muons.slice(0, 0)).tracks) == 0
 
 
 @needs_acts
@@ -153,7 +156,7 @@ def test_a_module_the_detector_lacks_is_told(muons: Table) -> None:
     module = muons.ragged("module_id")
     wrong = muons.join({"module_id": module.share(module.values + 90_000)})
     with pytest.raises(DataError, match="GenericDetector does not have"):
-        yardstick.find(wrong)
+        acts_baseline.find_tracks(wrong)
 
 
 def test_without_pyacts_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +183,10 @@ def test_hits_that_are_not_digitised_are_left_out() -> None:
 
 @needs_acts
 def test_acts_has_nothing_to_say(capfd: pytest.CaptureFixture[str]) -> None:
-    yardstick.find(acts.simulate_acts(1, seed=1, first=140))
-    acts.simulate_acts(1, seed=1, first=130, gun=Gun(particles="ttbar-like"))  # a pion of 0.1 GeV loops for ever
+    acts_baseline.find_tracks(acts.simulate_acts(1, seed=1, first=140))
+    acts.simulate_acts(
+        1, seed=1, first=130, gun=ParticleGun(particles="ttbar-like")
+    )  # a pion of 0.1 GeV loops for ever
     assert capfd.readouterr() == ("", "")
 
 

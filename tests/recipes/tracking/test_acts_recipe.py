@@ -12,10 +12,10 @@ import pytest
 from clew import Table, concat
 from clew.core.config import Document
 from clew.errors import ConfigError
-from clew.recipes.tracking import HitGraph, HitSettings, overlaps, yardstick
+from clew.recipes.tracking import HitGraph, HitGraphConfig, acts_baseline, overlaps
 from clew.recipes.tracking.acts import simulate_acts
-from clew.recipes.tracking.geometry import Detector, places
-from clew.recipes.tracking.hitgraph import Edges
+from clew.recipes.tracking.geometry import Detector, hit_coordinates
+from clew.recipes.tracking.hitgraph import EdgeCuts
 from clew.settings import load_settings, settings_from_document
 from tests.recipes.tracking import at, to_table
 
@@ -27,16 +27,16 @@ needs_acts = pytest.mark.skipif(importlib.util.find_spec("acts") is None, reason
 def test_the_detector_brings_its_cuts_and_what_is_to_be_found() -> None:
     config = load_settings("hitgraph", [NAMED]).recipe.config
     assert config.transforms == ()
-    assert (config.judging.pt_min, config.judging.hits_min, config.judging.shown) == (1.0, 6, "75")
+    assert (config.metrics.pt_min, config.metrics.hits_min, config.metrics.plot_match) == (1.0, 6, "75")
     assert (config.edges.turn_cut, config.tracks.overlaps, config.detector.gaps) == (0.0006, True, "bridge")
 
 
 def test_what_is_declared_goes_before_the_name() -> None:
-    settings = [NAMED, "edges.turn_cut=0.001", "judging.pt_min=0", "tracks.overlaps=false"]
+    settings = [NAMED, "edges.turn_cut=0.001", "metrics.pt_min=0", "tracks.overlaps=false"]
     loaded = load_settings("hitgraph", settings)
     config = loaded.recipe.config
     assert (config.edges.turn_cut, config.edges.z0_cut) == (0.001, 200.0)
-    assert (config.judging.pt_min, config.judging.hits_min, config.tracks.overlaps) == (0.0, 6, False)
+    assert (config.metrics.pt_min, config.metrics.hits_min, config.tracks.overlaps) == (0.0, 6, False)
     assert loaded.recipe.config == settings_from_document(Document(loaded.data, {}, "again")).recipe.config
 
 
@@ -54,14 +54,14 @@ def test_a_value_that_is_set_stays_even_if_it_equals_the_default(setting: str) -
 
 
 def test_a_section_built_in_python_keeps_its_explicit_values() -> None:
-    default = Edges().turn_cut
-    config = HitSettings(detector=Detector(name="acts"), edges=Edges(turn_cut=default))
+    default = EdgeCuts().turn_cut
+    config = HitGraphConfig(detector=Detector(name="acts"), edges=EdgeCuts(turn_cut=default))
     assert (config.edges.turn_cut, config.edges.z0_cut) == (default, 200.0)
 
 
 def test_other_detectors_keep_theirs() -> None:
     config = load_settings("hitgraph", ["detector.name=bmn"]).recipe.config
-    assert len(config.transforms) == 3 and config.judging.pt_min is None and not config.tracks.overlaps
+    assert len(config.transforms) == 3 and config.metrics.pt_min is None and not config.tracks.overlaps
 
 
 def overlapping(phi: float, z: float) -> Table:
@@ -77,7 +77,9 @@ def overlapping(phi: float, z: float) -> Table:
 def test_hits_of_overlapping_modules_are_one_place(phi: float, z: float, score: float, one: bool) -> None:
     events = overlapping(phi, z)
     links, scores = np.array([[0, 1], [0, 3], [1, 2]]), np.array([0.9, score, 0.9])
-    same = overlaps.merged(places(events, BARREL), links, scores, Edges(turn_cut=0.0006, z0_cut=200.0))
+    same = overlaps.merge_overlaps(
+        hit_coordinates(events, BARREL), links, scores, EdgeCuts(turn_cut=0.0006, z0_cut=200.0)
+    )
     assert (same[1] == same[3]) == one
     assert len(set(same[:3])) == 3
 
@@ -116,7 +118,7 @@ def test_perfect_scores_find_nearly_every_wanted_track_whole(files: Path) -> Non
 @needs_acts
 def test_the_filter_is_judged_in_the_barrel_too() -> None:
     events = simulate_acts(3, seed=1)
-    everywhere, barrel = yardstick.measure(events), yardstick.measure(events, barrel=True)
+    everywhere, barrel = acts_baseline.measure_filter(events), acts_baseline.measure_filter(events, barrel=True)
     assert barrel["efficiency_75"] > 0.97 and barrel["purity_75"] > 0.95
     assert everywhere["efficiency_75"] != barrel["efficiency_75"]
 

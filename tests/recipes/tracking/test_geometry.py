@@ -12,8 +12,8 @@ from clew import settings
 from clew.errors import ConfigError, DataError
 from clew.recipes.tracking import geometry, hitgraph, segments, tracks
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.segments import Segments
-from clew.recipes.tracking.settings import HitBuilding
+from clew.recipes.tracking.segments import SegmentCuts
+from clew.recipes.tracking.settings import HitGraphBuildingConfig
 from tests.recipes.tracking import FOUR, Hit, at, built_pairs, built_triples, to_table
 
 BRIDGED = FOUR.model_copy(update={"gaps": "bridge"})
@@ -51,30 +51,30 @@ def hits(stations: list[int]) -> list[Hit]:
 
 def test_a_missing_station_is_skipped_or_bridged_as_the_settings_say() -> None:
     event = to_table([hits([0, 1, 3])])
-    assert built_pairs(segments.build(event, FOUR, Segments()), 0) == [(0, 1)]
-    bridged = segments.build(event, BRIDGED, Segments())
+    assert built_pairs(segments.build(event, FOUR, SegmentCuts()), 0) == [(0, 1)]
+    bridged = segments.build(event, BRIDGED, SegmentCuts())
     assert set(built_pairs(bridged, 0)) == {(0, 1), (1, 2)}
     assert built_triples(bridged, 0) == [((0, 1, 2), 1)]
 
 
 def test_a_bridge_over_a_hit_that_is_there_is_no_true_edge() -> None:
-    labels = dict(built_triples(segments.build(to_table([hits([0, 1, 2, 3])]), BRIDGED, Segments()), 0))
+    labels = dict(built_triples(segments.build(to_table([hits([0, 1, 2, 3])]), BRIDGED, SegmentCuts()), 0))
     assert {chain for chain, label in labels.items() if label} == {(0, 1, 2), (1, 2, 3)}
     assert labels[0, 1, 3] == labels[0, 2, 3] == 0
 
 
 def test_a_hit_graph_bridges_too() -> None:
-    graph = hitgraph.build(to_table([hits([0, 2, 3])]), BRIDGED, hitgraph.Edges())
+    graph = hitgraph.build(to_table([hits([0, 2, 3])]), BRIDGED, hitgraph.EdgeCuts())
     labels = zip(graph.ragged("link")[0].tolist(), graph.ragged("label")[0].tolist(), strict=True)
     assert sorted(labels) == [([0, 1], 1), ([1, 2], 1)]
-    assert tracks.from_links(graph.ragged("link").values, np.ones(2), 3, HitBuilding()).max() == 0
+    assert tracks.from_links(graph.ragged("link").values, np.ones(2), 3, HitGraphBuildingConfig()).max() == 0
 
 
 def test_a_station_with_a_length_is_bridged_only_where_it_does_not_reach() -> None:
     short = BRIDGED.model_copy(update={"half_lengths": (50.0,) * 4})
     steep = [at(r, 0.1, r, s, 0) for s, r in enumerate(BRIDGED.radii) if s != 1]
     flat = [at(r, 2.0, 0.1 * r, s, 1) for s, r in enumerate(BRIDGED.radii) if s != 1]
-    cuts = hitgraph.Edges()
+    cuts = hitgraph.EdgeCuts()
     assert len(hitgraph.build(to_table([steep + flat]), BRIDGED, cuts).ragged("label").values) == 4
     assert hitgraph.build(to_table([steep + flat]), short, cuts).ragged("link")[0].tolist() == [[1, 2], [4, 5], [0, 1]]
     with pytest.raises(ConfigError, match="half_lengths must be as many as radii"):
@@ -84,7 +84,7 @@ def test_a_station_with_a_length_is_bridged_only_where_it_does_not_reach() -> No
 def test_planes_are_linked_by_x_and_y_and_have_no_seam() -> None:
     straight = [Hit(10.0 * s, -5.0 * s, z, s, 0) for s, z in enumerate(PLANES.planes)]
     across = [Hit(-10.0 * s - 1, 5.0 * s, z, s, 1) for s, z in enumerate(PLANES.planes)]
-    graph = segments.build(to_table([[*straight, *across]]), PLANES, Segments(x_cut=0.15, y_cut=0.2))
+    graph = segments.build(to_table([[*straight, *across]]), PLANES, SegmentCuts(x_cut=0.15, y_cut=0.2))
     assert (0, 1) in built_pairs(graph, 0) and (3, 4) in built_pairs(graph, 0)
     assert (0, 5) not in built_pairs(graph, 0) and (1, 5) not in built_pairs(graph, 0)
     assert dict(built_triples(graph, 0))[0, 1, 2] == 1
@@ -101,5 +101,5 @@ def test_cm_become_mm_and_an_unknown_unit_is_refused() -> None:
 
 def test_misplaced_hits_give_numbers_not_infinities() -> None:
     event = to_table([[at(81.0, 0.1, 0.0, 0, 0), at(81.0, 0.1, 1.0, 1, 0), at(81.0, 0.1, 2.0, 2, 0)]])
-    assert np.isfinite(segments.build(event, Detector(), Segments()).ragged("node").values).all()
-    assert np.isfinite(hitgraph.build(event, Detector(), hitgraph.Edges(z0_cut=1e9)).ragged("edge").values).all()
+    assert np.isfinite(segments.build(event, Detector(), SegmentCuts()).ragged("node").values).all()
+    assert np.isfinite(hitgraph.build(event, Detector(), hitgraph.EdgeCuts(z0_cut=1e9)).ragged("edge").values).all()

@@ -14,15 +14,15 @@ import clew
 from clew import Table, concat
 from clew.recipes.tracking import HitGraph, graphfile, hitgraph
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.hitgraph import Edges
+from clew.recipes.tracking.hitgraph import EdgeCuts
 from clew.settings import load_settings
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
 
-CUTS = Edges(turn_cut=0.00513, z0_cut=101.3, slope_cut=2.51)
+CUTS = EdgeCuts(turn_cut=0.00513, z0_cut=101.3, slope_cut=2.51)
 
 
-def by_hand(hits: list[Hit], cuts: Edges) -> dict[tuple[int, int], int]:
+def by_hand(hits: list[Hit], cuts: EdgeCuts) -> dict[tuple[int, int], int]:
     """Edges by trying every pair."""
     found = {}
     for (i, a), (j, b) in itertools.permutations(enumerate(hits), 2):
@@ -36,7 +36,7 @@ def by_hand(hits: list[Hit], cuts: Edges) -> dict[tuple[int, int], int]:
     return found
 
 
-def assert_as_by_hand(events: Table, detector: Detector, cuts: Edges) -> None:
+def assert_as_by_hand(events: Table, detector: Detector, cuts: EdgeCuts) -> None:
     graphs = hitgraph.build(events, detector, cuts)
     for event, hits in enumerate(to_lists(events)):
         links = [(int(i), int(j)) for i, j in graphs.ragged("link")[event]]
@@ -56,7 +56,7 @@ def test_generated_events_have_the_graphs_of_the_loop() -> None:
 
 def test_edges_over_the_seam_are_short() -> None:
     track = [at(r, math.pi + 0.02 * (s - 1), 10.0 * s, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
-    seen = hitgraph.build(to_table([track]), CYLINDERS, Edges()).ragged("edge").values
+    seen = hitgraph.build(to_table([track]), CYLINDERS, EdgeCuts()).ragged("edge").values
     assert seen.shape == (2, 4)
     assert np.abs(seen).max() < 5
 
@@ -94,7 +94,7 @@ def test_true_edges_of_the_graph_file_stay_within_a_track(sectors: Table) -> Non
     true = _links(sectors)[sectors.ragged("label").values > 0]
     track = sectors.ragged("track").values
     np.testing.assert_array_equal(track[true[:, 0]], track[true[:, 1]])
-    assert (np.unique(track[track >= 0], return_counts=True)[1] >= graphfile.SHORTEST).all()
+    assert (np.unique(track[track >= 0], return_counts=True)[1] >= graphfile.MIN_HITS).all()
 
 
 def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from clew.recipes.tracking import tracks
-from clew.recipes.tracking.settings import HitBuilding
+from clew.recipes.tracking.settings import HitGraphBuildingConfig
 
 Scored = tuple[list[tuple[int, int]], list[float]]
 
@@ -51,14 +51,16 @@ def as_array(links: list[tuple[int, int]]) -> NDArray[np.int64]:
 @settings(max_examples=200, deadline=None)
 @given(scored_links())
 def test_components_are_what_links_reach(sample: Scored) -> None:
-    assert groups(tracks.components(as_array(sample[0]), 10)) == reachable(sample[0])
+    assert groups(tracks.connected_components(as_array(sample[0]), 10)) == reachable(sample[0])
 
 
 @settings(max_examples=200, deadline=None)
 @given(scored_links(), st.integers(1, 4))
 def test_a_walk_takes_the_best_links_first(sample: Scored, shortest: int) -> None:
     links, scores = sample
-    found = tracks.from_links(as_array(links), np.array(scores), 10, HitBuilding(threshold=0.25, shortest=shortest))
+    found = tracks.from_links(
+        as_array(links), np.array(scores), 10, HitGraphBuildingConfig(threshold=0.25, min_hits=shortest)
+    )
     assert groups(found) == {each for each in walked(links, scores, 0.25) if len(each) >= shortest}
 
 
@@ -66,7 +68,9 @@ def test_a_walk_takes_the_best_links_first(sample: Scored, shortest: int) -> Non
 @given(scored_links())
 def test_components_of_links_above_the_threshold(sample: Scored) -> None:
     links, scores = sample
-    found = tracks.from_links(as_array(links), np.array(scores), 10, HitBuilding(threshold=0.25, method="components"))
+    found = tracks.from_links(
+        as_array(links), np.array(scores), 10, HitGraphBuildingConfig(threshold=0.25, method="components")
+    )
     above = [link for link, score in zip(links, scores, strict=True) if score > 0.25]
     assert groups(found) == {each for each in reachable(above) if len(each) >= 3}
 
@@ -88,14 +92,14 @@ def test_the_best_candidates_take_their_hits_first(candidates: list[tuple[set[in
 
 def test_a_long_path_is_one_track() -> None:
     links = np.stack([np.arange(999), np.arange(1, 1000)], axis=1)
-    for chosen in (HitBuilding(), HitBuilding(method="components")):
+    for chosen in (HitGraphBuildingConfig(), HitGraphBuildingConfig(method="components")):
         assert tracks.from_links(links, np.ones(999), 1000, chosen).tolist() == [0] * 1000
 
 
 def test_hits_that_are_one_place_stay_together() -> None:
     """Two hits on the middle station: a walk through one of them takes the other along."""
     links = np.array([[0, 1], [0, 2], [1, 3], [2, 3]])
-    apart = tracks.from_links(links, np.array([0.9, 0.8, 0.7, 0.95]), 4, HitBuilding(shortest=2))
+    apart = tracks.from_links(links, np.array([0.9, 0.8, 0.7, 0.95]), 4, HitGraphBuildingConfig(min_hits=2))
     assert groups(apart) == {frozenset({0, 1}), frozenset({2, 3})}
     same = np.array([0, 7, 7, 3])
-    assert groups(tracks.from_links(links, np.ones(4), 4, HitBuilding(), same)) == {frozenset(range(4))}
+    assert groups(tracks.from_links(links, np.ones(4), 4, HitGraphBuildingConfig(), same)) == {frozenset(range(4))}

@@ -14,7 +14,7 @@ from clew.errors import DataError
 from clew.metrics import Metric
 from clew.recipes.tracking import matching
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.metrics import EVERY_TRACK, Judging, tallies
+from clew.recipes.tracking.metrics import ALL_TRACKS, TrackingMetricsConfig, make_metrics
 from tests.recipes.tracking import CYLINDERS, Hit, to_table
 
 Pairs = list[tuple[int, int]]
@@ -22,9 +22,9 @@ Tracks = list[list[int]]
 
 
 def judged(
-    events: Table, found: np.ndarray, wanted: Judging = EVERY_TRACK, detector: Detector = CYLINDERS
+    events: Table, found: np.ndarray, wanted: TrackingMetricsConfig = ALL_TRACKS, detector: Detector = CYLINDERS
 ) -> dict[str, Metric]:
-    return tallies(events, matching.match(events, found), detector, wanted)
+    return make_metrics(events, matching.match(events, found), detector, wanted)
 
 
 def table(pairs: Pairs, **columns: object) -> Table:
@@ -48,14 +48,14 @@ def owners(true: list[int], tracks: Tracks) -> list[tuple[int, float]]:
 
 def check(true: list[int], tracks: Tracks, match: matching.Match) -> None:
     told = owners(true, tracks)
-    for row, share in enumerate(matching.SHARES):
+    for row, share in enumerate(matching.MAJORITIES):
         good = [best for best, least in told if least >= share]
-        assert (match.true_share[row].sum(), match.found_share[row].sum()) == (len(set(good)), len(good))
+        assert (match.true_majority[row].sum(), match.found_majority[row].sum()) == (len(set(good)), len(good))
     exact = [best for best, least in told if least == 1]
     assert (match.true_found.sum(), match.found_true.sum()) == (len(set(exact)), len(exact))
     pairs = zip(told, tracks, strict=True)
     scored = {hit for (best, least), hits in pairs if least > 0.5 for hit in hits if true[hit] == best}
-    assert set(np.flatnonzero(match.scored)) == scored
+    assert set(np.flatnonzero(match.scored_hits)) == scored
 
 
 @settings(max_examples=200, deadline=None)
@@ -78,7 +78,7 @@ def test_tracks_that_share_hits_are_judged_alike(true: list[int], data: st.DataO
 
 def test_half_of_two_tracks_is_a_match_with_one_of_them() -> None:
     match = matching.match(table([(0, 0)] * 4 + [(1, 0)] * 4), np.zeros(8, dtype=np.int64))
-    assert match.true_share[0].tolist() == [True, False]
+    assert match.true_majority[0].tolist() == [True, False]
 
 
 def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
@@ -92,10 +92,10 @@ def test_only_wanted_tracks_count_for_efficiency_and_all_for_purity() -> None:
     px = events.ragged("x").share(np.array([2.0] * 3 + [0.5] * 4))
     events = events.join({"px": px, "py": px.share(0 * px.values), "pz": px})
     for wanted, total in (
-        (Judging(), 2),
-        (Judging(pt_min=1.0), 1),
-        (Judging(hits_min=4), 1),
-        (Judging(pt_min=1.0, hits_min=4), 0),
+        (TrackingMetricsConfig(), 2),
+        (TrackingMetricsConfig(pt_min=1.0), 1),
+        (TrackingMetricsConfig(hits_min=4), 1),
+        (TrackingMetricsConfig(pt_min=1.0, hits_min=4), 0),
     ):
         figures = judged(events, numbered(pairs), wanted)
         assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
@@ -104,7 +104,7 @@ def test_only_wanted_tracks_count_for_efficiency_and_all_for_purity() -> None:
 def test_a_limit_on_momentum_needs_momenta() -> None:
     planar = Detector(name="bmn")
     with pytest.raises(DataError, match="these events have no momenta"):
-        judged(table([(0, 0)]), np.zeros(1, dtype=np.int64), Judging(pt_min=1.0), planar)
+        judged(table([(0, 0)]), np.zeros(1, dtype=np.int64), TrackingMetricsConfig(pt_min=1.0), planar)
 
 
 def test_the_trackml_score_weighs_hits() -> None:
@@ -139,7 +139,7 @@ def test_true_momenta_are_used_where_they_are_there() -> None:
     events = table([(0, 0), (0, 0), (1, 1)])
     like = events.ragged("x")
     events = events.join({"px": like.share([3.0, 2, 0]), "py": like.share([4.0, 2, 1]), "pz": like.share([5.0, 9, 0])})
-    pt, theta = matching.momenta(events, matching.match(events, np.array([0, 0, 1])).true_of_hit)
+    pt, theta = matching.true_kinematics(events, matching.match(events, np.array([0, 0, 1])).true_of_hit)
     np.testing.assert_allclose(pt, [5, 1])
     np.testing.assert_allclose(theta, [45, 90])
 

@@ -13,7 +13,7 @@ import pytest
 from clew import Table, concat, settings
 from clew.errors import DataError
 from clew.recipes.tracking import Tracking
-from clew.recipes.tracking.simulate import simulate
+from clew.recipes.tracking.simulate_bes3 import simulate
 from tests.recipes.tracking import generated
 
 ROOT = Path(__file__).parents[3]
@@ -112,7 +112,7 @@ def test_a_station_number_too_large_for_any_detector_is_an_error(tmp_path: Path)
 
 def test_no_recipe_needs_torch_to_prepare() -> None:
     code = (
-        "import sys; from clew.settings import load_settings; from clew.recipes.tracking.simulate import simulate\n"
+        "import sys; from clew.settings import load_settings\n"
         "from tests.recipes.tracking import generated\n"
         "for name in ('tracking', 'hitgraph', 'tracknet'): load_settings(name).recipe.prepare(generated(2, 1))\n"
         "assert 'torch' not in sys.modules"

@@ -14,15 +14,15 @@ from clew import Table
 from clew.errors import DataError
 from clew.recipes.tracking import segments
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.segments import Segments
+from clew.recipes.tracking.segments import SegmentCuts
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, built_pairs, built_triples, generated, to_lists, to_table
 
-CUTS = Segments()
-WIDE = Segments(phi_cut=3.1, z_cut=1000, bend_cut=2.5)
+CUTS = SegmentCuts()
+WIDE = SegmentCuts(phi_cut=3.1, z_cut=1000, bend_cut=2.5)
 
 
-def assert_as_by_hand(events: Table, detector: Detector, cuts: Segments) -> None:
+def assert_as_by_hand(events: Table, detector: Detector, cuts: SegmentCuts) -> None:
     graphs = segments.build(events, detector, cuts)
     for event, hits in enumerate(to_lists(events)):
         nodes, edges = built_pairs(graphs, event), built_triples(graphs, event)
@@ -75,7 +75,7 @@ def test_a_track_across_the_seam_is_kept_whole() -> None:
 
 @pytest.mark.parametrize("features", ["positions", "directions"])
 def test_features_do_not_jump_at_the_seam(features: str) -> None:
-    cuts = Segments.model_validate({"features": features})
+    cuts = SegmentCuts.model_validate({"features": features})
     hits = [at(81.555, math.pi - 0.01, 0.0, 0), at(126.055, math.pi + 0.01, 0.0, 1)]
     elsewhere = [at(81.555, math.pi - 0.11, 0.0, 0), at(126.055, math.pi - 0.09, 0.0, 1)]
     graphs = segments.build(to_table([hits, elsewhere]), CYLINDERS, cuts)
@@ -113,7 +113,7 @@ def test_a_station_the_detector_does_not_have_is_an_error(station: int) -> None:
 
 def test_a_cut_of_more_than_half_a_turn_is_refused() -> None:
     with pytest.raises(ValidationError, match="phi_cut"):
-        Segments(phi_cut=3.5)
+        SegmentCuts(phi_cut=3.5)
 
 
 def published(hits: list[Hit]) -> tuple[set[tuple[int, int]], dict[tuple[int, int, int], int]]:
@@ -144,7 +144,7 @@ def crosses_their_seam(hits: list[Hit], chain: tuple[int, ...]) -> bool:
 
 
 def test_the_public_sample_has_the_published_graphs_and_those_they_lose_at_the_seam(public: Table) -> None:
-    graphs = segments.build(public, CYLINDERS, Segments(features="positions"))
+    graphs = segments.build(public, CYLINDERS, SegmentCuts(features="positions"))
     extra = 0
     for event, hits in enumerate(to_lists(public)):
         nodes, edges = published(hits)

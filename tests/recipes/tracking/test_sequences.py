@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from clew import Table, concat
 from clew.recipes.tracking import TrackNet, sequences
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.sequences import Seeds
+from clew.recipes.tracking.sequences import SeedCuts
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, at, generated, to_lists, to_table, turn
 from tests.recipes.tracking.test_hitgraph import by_hand
 
-CUTS = Seeds(turn_cut=0.0061, z0_cut=121.3, slope_cut=3.03, reach_phi=0.1007, reach_z=10.03)
+CUTS = SeedCuts(turn_cut=0.0061, z0_cut=121.3, slope_cut=3.03, reach_phi=0.1007, reach_z=10.03)
 
 
 def chain(samples: Table, event: int, prefix: int) -> tuple[int, ...]:
@@ -43,7 +43,7 @@ def follows(hits: list[Hit], prefix: tuple[int, ...], hit: int) -> bool:
 
 def assert_as_by_hand(events: Table, detector: Detector) -> None:
     samples = sequences.build(events, detector, CUTS)
-    last = len(detector.radii) - CUTS.shortest
+    last = len(detector.radii) - CUTS.min_hits
     for event, hits in enumerate(to_lists(events)):
         made = [chain(samples, event, prefix) for prefix in range(len(samples.ragged("prefix")[event]))]
         assert len(set(made)) == len(made)
@@ -90,7 +90,7 @@ def test_sequences_of_generated_events_are_those_of_the_loops() -> None:
 
 def test_true_tracks_grow_to_their_end() -> None:
     track = [at(r, math.pi + 0.01 * s, 5.0 * s, s, track=3) for s, r in enumerate(FOUR.radii)]
-    samples = sequences.build(to_table([track]), FOUR, Seeds())
+    samples = sequences.build(to_table([track]), FOUR, SeedCuts())
     made = [chain(samples, 0, prefix) for prefix in range(len(samples.ragged("prefix")[0]))]
     assert (0, 1, 2, 3) in made
     assert samples.ragged("step_label")[0].sum() == 3  # 01-2, 012-3, and 12-3, a seed as well

@@ -10,7 +10,7 @@ import pytest
 from clew import Ragged, Table, concat, settings
 from clew.errors import ConfigError
 from clew.recipes.tracking import HitGraph, Tracking, TrackNet
-from clew.recipes.tracking.simulate_bmn import FIELD, PLANES, Columns, crossing, simulate
+from clew.recipes.tracking.simulate_bmn import FIELD, PLANES, Columns, plane_crossing, simulate
 from tests.cli import done
 
 BMN = ["detector.name=bmn"]
@@ -50,7 +50,7 @@ def test_a_particle_bends_by_its_momentum_and_charge() -> None:
     one = {"px": 0.0, "py": 0.1, "pz": 2.0, "charge": 1.0, "vx": 0.0, "vy": 0.0, "vz": 0.0}
     p = {name: np.array([value, value]) for name, value in one.items()}
     p["charge"] = np.array([1.0, -1.0])
-    x, y = crossing(p, 1000.0)
+    x, y = plane_crossing(p, 1000.0)
     radius = 2.0 / (0.299792458e-3 * FIELD)
     assert x[0] == -x[1] == pytest.approx(radius - np.sqrt(radius**2 - 1000.0**2))
     assert y[0] == pytest.approx(0.05 * radius * np.arcsin(1000 / radius))
@@ -58,7 +58,7 @@ def test_a_particle_bends_by_its_momentum_and_charge() -> None:
 
 def test_a_particle_that_the_field_turns_back_is_not_seen() -> None:
     one = {"px": 0.0, "py": 0.0, "pz": 0.1, "charge": 1.0, "vx": 0.0, "vy": 0.0, "vz": 0.0}
-    assert np.isnan(crossing({name: np.array([value]) for name, value in one.items()}, 1800.0)[0]).all()
+    assert np.isnan(plane_crossing({name: np.array([value]) for name, value in one.items()}, 1800.0)[0]).all()
 
 
 def test_files_are_read_back_in_mm_with_stations_counted_through(tmp_path: Path, hits: Columns) -> None:

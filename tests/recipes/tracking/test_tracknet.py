@@ -14,19 +14,19 @@ from clew import Table
 from clew.data.dataset.batch import to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import TrackNet, tracknet
-from clew.recipes.tracking.extension import Lines, best
+from clew.recipes.tracking.continuation import TrackLines, best_per_group
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.settings import SequenceSettings
+from clew.recipes.tracking.settings import TrackNetConfig
 from tests.recipes.tracking import CYLINDERS, Hit, at, generated, to_table
 
 
 def recipe(**tracks: Any) -> TrackNet:
-    return TrackNet(SequenceSettings.model_validate({"tracks": tracks}))
+    return TrackNet(TrackNetConfig.model_validate({"tracks": tracks}))
 
 
-def net(work: TrackNet) -> tracknet.TrackNet:
+def net(work: TrackNet) -> tracknet.TrackNetwork:
     torch.manual_seed(0)
-    return cast(tracknet.TrackNet, work.model())
+    return cast(tracknet.TrackNetwork, work.model())
 
 
 def outputs(model: nn.Module, samples: Table) -> dict[str, np.ndarray]:
@@ -44,7 +44,7 @@ def test_an_event_is_seen_the_same_in_any_company() -> None:
     samples, model = TrackNet().prepare(generated(5, seed=2)), net(recipe(threshold=0.4))
     together = outputs(model, samples)
     alone = [outputs(model, samples.slice(event, event + 1)) for event in range(5)]
-    for name in ("ellipse", "off", "logit"):
+    for name in ("ellipse", "residual", "logit"):
         np.testing.assert_allclose(together[name], np.concatenate([each[name] for each in alone]), atol=1e-4)
     assert len(together["length"]) == sum(len(each["length"]) for each in alone) > 0
 
@@ -52,22 +52,22 @@ def test_an_event_is_seen_the_same_in_any_company() -> None:
 def test_states_are_those_of_whole_sequences() -> None:
     samples, model = TrackNet().prepare(generated(3, seed=4)), net(TrackNet()).eval()
     batch = to_batch(samples, TrackNet.columns)
-    lines = Lines(batch["place"], batch["station"].long(), 2 * math.pi)
+    lines = TrackLines(batch["place"], batch["station"].long(), 2 * math.pi)
     states = model._states(lines, batch["prefix"], batch["parent"], batch["level"])
     for prefix in (batch["level"] == 2).nonzero().squeeze(1)[:5].tolist():
         hits = [prefix]
         while int(batch["parent"][hits[0]]) != hits[0]:
             hits.insert(0, int(batch["parent"][hits[0]]))
         chain = batch["prefix"][hits]
-        first = lines.seen(None, chain[:1])
-        seen = torch.cat([first, lines.seen(chain[:-1], chain[1:])]) * torch.tensor(model.shape.scales)
+        first = lines.line_features(None, chain[:1])
+        seen = torch.cat([first, lines.line_features(chain[:-1], chain[1:])]) * torch.tensor(model.shape.scales)
         _, state = model.gru(seen.unsqueeze(1))
         torch.testing.assert_close(states[prefix], state[:, 0], rtol=0, atol=1e-5)
 
 
 def test_hits_are_placed_against_the_straight_continuation_over_the_seam() -> None:
     track = [at(r, math.pi + 0.02 * (s - 1), 10.0 * s, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
-    off = outputs(net(TrackNet()), TrackNet().prepare(to_table([track])))["off"]
+    off = outputs(net(TrackNet()), TrackNet().prepare(to_table([track])))["residual"]
     w = CYLINDERS.radii
     share = (w[2] - w[1]) / (w[1] - w[0])
     np.testing.assert_allclose(off, [[(0.02 - 0.02 * share) / 0.1, (10 - 10 * share) / 8]], atol=1e-4)
@@ -79,7 +79,7 @@ def test_the_loss_of_the_ellipse_is_the_published_one(alpha: float) -> None:
     batch, made = to_batch(samples, TrackNet.columns), outputs(net(TrackNet()), samples)
     expected, weights = 0.0, samples.weights[samples.ragged("step").events]
     for (x, y, r1, r2), (u, v), label, weight in zip(
-        made["ellipse"], made["off"], samples.ragged("step_label").values, weights, strict=True
+        made["ellipse"], made["residual"], samples.ragged("step_label").values, weights, strict=True
     ):
         distance = math.hypot((u - x) / r1, (v - y) / r2)
         expected += label * weight * (alpha * distance + (1 - alpha) * r1 * r2)
@@ -104,7 +104,7 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     work = recipe(threshold=1e-9, widen=0.8, branches=1000)
     samples = work.prepare(generated(4, seed=6))
     made = outputs(net(work), samples)
-    ellipse, off = made["ellipse"], made["off"]
+    ellipse, off = made["ellipse"], made["residual"]
     inside = (((off - ellipse[:, :2]) / (0.8 * ellipse[:, 2:])) ** 2).sum(axis=1) <= 1
     step, two = samples.ragged("step"), samples.ragged("level").values == 1
     prefix = step.values + samples.ragged("prefix").offsets[step.events]
@@ -123,13 +123,13 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
 
 def test_the_best_of_each_group_are_kept_in_their_order() -> None:
     group, score = torch.tensor([2, 0, 2, 0, 2, 1]), torch.tensor([0.1, 0.5, 0.9, 0.7, 0.9, 0.0])
-    assert best(group, score, 1).tolist() == [2, 3, 5]
-    assert best(group, score, 2).tolist() == [1, 2, 3, 4, 5]
+    assert best_per_group(group, score, 1).tolist() == [2, 3, 5]
+    assert best_per_group(group, score, 2).tolist() == [1, 2, 3, 4, 5]
 
 
 def test_untrained_candidates_do_not_multiply() -> None:
     settings = {"detector": {"name": "bmn"}, "tracks": {"threshold": 1e-9, "widen": 20.0, "beam": 50}}
-    work = TrackNet(SequenceSettings.model_validate(settings))
+    work = TrackNet(TrackNetConfig.model_validate(settings))
     event = [Hit(x, 0.02 * z, z, s, -1) for s, z in enumerate(Detector(name="bmn").planes) for x in range(-20, 20, 2)]
     made = outputs(net(work), work.prepare(to_table([event, event])))
     assert 0 < len(made["length"]) <= 2 * (50 * 7 + 20 * 20 * 6)
@@ -137,9 +137,9 @@ def test_untrained_candidates_do_not_multiply() -> None:
 
 
 def test_an_explosion_of_candidates_is_one_line() -> None:
-    work = TrackNet(SequenceSettings.model_validate({"seeds": {"most": 100}, "tracks": {"widen": 1000.0}}))
+    work = TrackNet(TrackNetConfig.model_validate({"seeds": {"max_per_event": 100}, "tracks": {"widen": 1000.0}}))
     samples = TrackNet().prepare(generated(30, seed=6))
-    with pytest.raises(DataError, match=r"more than 100 hits lie in the ellipses of one batch; .* lower tracks\.widen"):
+    with pytest.raises(DataError, match=r"more than 100 hits .* lower tracks\.widen"):
         outputs(net(work), samples)
 
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from clew import Table
 from clew.recipes.tracking import matching, segments, tracks
 from clew.recipes.tracking.geometry import Detector
-from clew.recipes.tracking.segments import Segments
+from clew.recipes.tracking.segments import SegmentCuts
 from tests.recipes import tracking
 from tests.recipes.tracking import CYLINDERS, FOUR, Hit, built_pairs, built_triples, to_table
 
 Scores = NDArray[np.float64]
-LOOSE = Segments(phi_cut=0.5, z_cut=400, bend_cut=1.0)
+LOOSE = SegmentCuts(phi_cut=0.5, z_cut=400, bend_cut=1.0)
 
 
 def greedy(graphs: Table, event: int, scores: Scores, threshold: float) -> set[frozenset[int]]:
@@ -57,7 +57,7 @@ def scored(draw: st.DrawFn, detector: Detector) -> tuple[Table, Scores]:
 
 
 def assert_greedy(graphs: Table, scores: Scores) -> None:
-    found = tracks.find(graphs, scores, 0.2)
+    found = tracks.from_edges(graphs, scores, 0.2)
     per_edge = list(graphs.ragged("edge").share(scores))
     assert found_sets(graphs, found) == [greedy(graphs, e, per_edge[e], 0.2) for e in range(len(graphs))]
     numbers = np.unique(found[found >= 0])
@@ -79,8 +79,8 @@ def test_four_stations_give_the_tracks_of_a_greedy_choice(sample: tuple[Table, S
 def test_a_track_through_four_stations_is_one_track() -> None:
     hits = [tracking.at(r, 0.1, 0.0, s, track=0) for s, r in enumerate(FOUR.radii)]
     graphs = segments.build(to_table([hits, [], hits]), FOUR, LOOSE)
-    assert tracks.find(graphs, np.full(4, 0.9), 0.2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert tracks.find(graphs, np.full(4, 0.2), 0.2).tolist() == [-1] * 8
+    assert tracks.from_edges(graphs, np.full(4, 0.9), 0.2).tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert tracks.from_edges(graphs, np.full(4, 0.2), 0.2).tolist() == [-1] * 8
 
 
 def true_sets(hits: Sequence[int]) -> set[frozenset[int]]:
@@ -116,19 +116,19 @@ def helix(pt: float, theta: float, phi: float, charge: int, start: float = 0.0) 
 @pytest.mark.parametrize("charge", [-1, 1])
 def test_transverse_momentum_of_a_helix(pt: float, charge: int) -> None:
     events = to_table([helix(pt, 70, phi, charge) for phi in np.linspace(-3.1, 3.1, 9)])
-    measured, _ = matching.kinematics(events, np.repeat(np.arange(9), 3), 1.0)
+    measured, _ = matching.fitted_kinematics(events, np.repeat(np.arange(9), 3), 1.0)
     np.testing.assert_allclose(measured, pt, rtol=1e-6)
 
 
 def test_transverse_momentum_follows_the_field() -> None:
     events = to_table([helix(0.5, 70, 0.3, 1)])
-    assert matching.kinematics(events, np.zeros(3, dtype=np.int64), 2.0)[0][0] == pytest.approx(1.0, rel=1e-6)
+    assert matching.fitted_kinematics(events, np.zeros(3, dtype=np.int64), 2.0)[0][0] == pytest.approx(1.0, rel=1e-6)
 
 
 @pytest.mark.parametrize("theta", [25.0, 60.0, 90.0, 150.0])
 def test_polar_angle_of_a_stiff_helix(theta: float) -> None:
     events = to_table([helix(0.3, theta, phi, 1, start=12.0) for phi in (-3.0, 0.0, 2.0)])
-    _, measured = matching.kinematics(events, np.repeat(np.arange(3), 3), 1.0)
+    _, measured = matching.fitted_kinematics(events, np.repeat(np.arange(3), 3), 1.0)
     np.testing.assert_allclose(measured, theta, atol=0.1)
 
 
@@ -137,12 +137,12 @@ def test_a_straight_line_has_no_small_momentum() -> None:
         [tracking.at(r, phi, r - 20, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
         for phi in np.linspace(-3, 3, 50)
     ]
-    pt, theta = matching.kinematics(to_table(lines), np.repeat(np.arange(50), 3), 1.0)
+    pt, theta = matching.fitted_kinematics(to_table(lines), np.repeat(np.arange(50), 3), 1.0)
     assert pt.min() > 1000
     np.testing.assert_allclose(theta, 45, atol=1e-6)
 
 
 def test_noise_belongs_to_no_track() -> None:
     hits = [tracking.at(81.555, 1.0, 0.0, 0), *helix(0.4, 50, 0.3, 1)]
-    pt, _ = matching.kinematics(to_table([hits]), np.array([-1, 0, 0, 0]), 1.0)
+    pt, _ = matching.fitted_kinematics(to_table([hits]), np.array([-1, 0, 0, 0]), 1.0)
     np.testing.assert_allclose(pt, [0.4], rtol=1e-6)

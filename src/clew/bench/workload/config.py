@@ -26,7 +26,7 @@ FIXED = {
     "particleflow": (
         "generator.kind=parametric",
         "model.kind=graph",
-        "judging.jets=false",
+        "metrics.jets=false",
         "train.optimizer.name=adam",
         "train.optimizer.lr=1e-4",
         "train.optimizer.lr_rule=none",

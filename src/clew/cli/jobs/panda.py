@@ -39,13 +39,13 @@ def submit_study(site: SiteOptions, template: Template, source: str, settings: S
     """Submit a task of phpo: iDDS calls clew to propose points, and jobs evaluate them."""
     from clew.core.files import write_text
     from clew.jobs.launchers import panda
-    from clew.tuning.panda import dialect
+    from clew.tuning.panda import to_panda
 
     config = template.tune
     if config is None or not config.space:
         raise ConfigError(f"{source}: no section `tune` with a space to search")
     space = Path(f"{Path(source).stem}.space.json")
-    write_text(space, json.dumps({key: dialect(each) for key, each in config.space.items()}, indent=1))
+    write_text(space, json.dumps({key: to_panda(each) for key, each in config.space.items()}, indent=1))
     request = site.request(SiteWork("tune", Path(Path(source).stem), command_task(["tune", "run", source])))
     inputs, size = _datasets(template.prepare), panda.StudySize(space, config.trials, config.parallel or 4)
     _submit(site, "phpo", panda.study_arguments(site.profile, request, source, settings, inputs, size))

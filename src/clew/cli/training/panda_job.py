@@ -17,7 +17,7 @@ def run(recipe: str, files: str, settings: list[str]) -> None:
     from clew.settings import load_settings
     from clew.tuning import panda
 
-    trained = panda.trained(load_settings(recipe, settings), files.split(",") if files else [], folder=Path.cwd())
+    trained = panda.train_on_grid(load_settings(recipe, settings), files.split(",") if files else [], folder=Path.cwd())
     console.print(f"{bold(trained.path)} finished; model.safetensors and userJobMetadata.json are next to it")
 
 

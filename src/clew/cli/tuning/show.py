@@ -1,9 +1,9 @@
-"""The trials of a study as a table."""
+"""The trials of a study as a table in the terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.options import bold, console
@@ -11,83 +11,83 @@ from clew.cli.runs.listing import length
 from clew.cli.text_table import Column, room, write
 
 if TYPE_CHECKING:
-    from clew.tuning.study import Study, TrialSummary
+    from clew.tuning.snapshot import TrialSummary
+    from clew.tuning.study import Study
 
-_BRIEF = 60.0
-"""Seconds below which tenths of one are told."""
+_STATE_ORDER = ("complete", "running", "pruned", "failed", "waiting")
+_MINUTE = 60.0
 
 
-def show(study: Study, *, most: int | None = None) -> None:
-    """Print counts, costs and the trials, the best first."""
+def show(study: Study, *, limit: int | None = None) -> None:
+    """Print counts, cost and the trials, the best first; at most `limit` trials."""
     from clew.tuning.study_cost import study_cost
 
-    found = study.outcomes()
+    snapshot = study.snapshot()
     counts = ", ".join(f"{number} {state}" for state, number in study.count().items() if number)
-    spent = study_cost(study)
+    cost = study_cost(snapshot)
+    saved = f"[dim], about {length(cost.saved)} saved by pruning[/]" if cost.saved >= 1 else ""
     console.print(f"{bold(study.folder.path)}  {counts}")
-    console.print(f"[dim]{length(spent.seconds)} of trials, {spent.cpu:,.0f} s of processors[/]{_saved(spent)}")
-    if found:
-        write(columns(study, ranked(study, found)[:most]), width=room())
-    if most is not None and len(found) > most:
-        console.print(f"[dim]and {len(found) - most} more[/]")
+    console.print(f"[dim]{length(cost.seconds)} of trials, {cost.cpu:,.0f} s of processors[/]{saved}")
+    if snapshot.trials:
+        write(columns(study, ranked(study, snapshot.trials)[:limit]), width=room())
+    if limit is not None and len(snapshot.trials) > limit:
+        console.print(f"[dim]and {len(snapshot.trials) - limit} more[/]")
 
 
-def _saved(spent: Any) -> str:
-    return f"[dim], about {length(spent.saved)} saved by pruning[/]" if spent.saved >= 1 else ""
-
-
-def ranked(study: Study, found: Sequence[TrialSummary]) -> list[TrialSummary]:
-    """Complete ones first, the best of the first objective first."""
+def ranked(study: Study, trials: Sequence[TrialSummary]) -> list[TrialSummary]:
+    """Return the trials with the complete ones first, in order of the first objective."""
     sign = 1 if study.config.objectives[0].direction == "minimize" else -1
-    order = ("complete", "running", "pruned", "failed", "waiting")
-    return sorted(
-        found, key=lambda each: (order.index(each.state), sign * each.values[0] if each.values else each.number)
-    )
+
+    def rank(trial: TrialSummary) -> tuple[int, float]:
+        return _STATE_ORDER.index(trial.state), sign * trial.values[0] if trial.values else trial.number
+
+    return sorted(trials, key=rank)
 
 
-def columns(study: Study, found: Sequence[TrialSummary]) -> list[Column]:
-    """The columns of the table, and how dispensable each is."""
+def columns(study: Study, trials: Sequence[TrialSummary]) -> list[Column]:
+    """Return the columns of the table. A narrow terminal drops those of the highest rank first."""
     objectives = [
-        Column(goal.metric, [_value(each, place) for each in found], right=True)
-        for place, goal in enumerate(study.config.objectives)
+        Column(objective.metric, [_value(trial, index) for trial in trials], right=True)
+        for index, objective in enumerate(study.config.objectives)
     ]
     settings = [
         Column(
-            _short(key, study.config.space),
-            [_text(each.settings.get(key)) for each in found],
-            rank=3 + place,
+            _heading(key, study.config.space),
+            [_setting(trial.settings.get(key)) for trial in trials],
+            rank=3 + index,
             right=True,
         )
-        for place, key in enumerate(study.config.space)
+        for index, key in enumerate(study.config.space)
     ]
     return [
-        Column("trial", [str(each.number) for each in found], right=True),
-        Column("state", [each.state for each in found]),
+        Column("trial", [str(trial.number) for trial in trials], right=True),
+        Column("state", [trial.state for trial in trials]),
         *objectives,
-        Column("step", [str(max(each.reports, default="")) for each in found], rank=2, right=True),
+        Column("step", [str(max(trial.reports, default="")) for trial in trials], rank=2, right=True),
         *settings,
-        Column("time", [_time(each.seconds) for each in found], rank=1, right=True),
-        Column("why", [" ".join(each.reason.split())[:60] for each in found], rank=90),
+        Column("time", [_time(trial.seconds) for trial in trials], rank=1, right=True),
+        Column("reason", [" ".join(trial.reason.split())[:60] for trial in trials], rank=90),
     ]
 
 
-def _value(each: TrialSummary, place: int) -> str:
-    if each.values:
-        spread = f" ± {each.spread[place]:.2g}" if each.spread else ""
-        return f"{each.values[place]:.6g}{spread}"
-    last = each.reports[max(each.reports)] if each.reports and place == 0 else math.nan
+def _value(trial: TrialSummary, index: int) -> str:
+    """Return an objective with its spread, or the last report in brackets."""
+    if trial.values:
+        spread = f" ± {trial.spread[index]:.2g}" if trial.spread else ""
+        return f"{trial.values[index]:.6g}{spread}"
+    last = trial.last_report if trial.reports and index == 0 else math.nan
     return "" if math.isnan(last) else f"({last:.6g})"
 
 
 def _time(seconds: float) -> str:
-    return "" if not seconds else f"{seconds:.1f} s" if seconds < _BRIEF else length(seconds)
+    return "" if not seconds else f"{seconds:.1f} s" if seconds < _MINUTE else length(seconds)
 
 
-def _short(key: str, space: Any) -> str:
-    """The last part of a key, unless another key ends likewise."""
+def _heading(key: str, keys: Iterable[str]) -> str:
+    """Return the last part of a key, or the full key if another key ends with the same part."""
     last = key.rpartition(".")[2]
-    return last if sum(other.rpartition(".")[2] == last for other in space) == 1 else key
+    return last if sum(other.rpartition(".")[2] == last for other in keys) == 1 else key
 
 
-def _text(value: Any) -> str:
+def _setting(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""`clew tune run --on SITE`."""
+"""`clew tune run --on SITE`: a study whose trials run as jobs of a cluster."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ if TYPE_CHECKING:
     from clew.tuning.space import Template
     from clew.tuning.study import Study
 
+MODES = ("trials", "array", "block")
+"""`--as`: one job per trial, several jobs that each ask for trials, or one job for the whole study."""
 _PARALLEL = 4
-"""Trials at a time where no number is set: a queue would take any, but a search learns from trials that have ended."""
+"""Default number of trials at a time. A queue would accept more, but a sampler learns from trials that have ended."""
 
 
-def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
-    """Run the trials as jobs and return nothing; or return what is submitted."""
+def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
+    """Run the trials as jobs and return None, or return the job to submit.
+
+    Args:
+        site: The site and its options.
+        mode: One of `MODES`.
+        options: The options of `clew tune run`.
+    """
     from clew.cli.tuning import run
     from clew.runs.folder import next_run_path
     from clew.settings import load_settings
@@ -33,13 +41,7 @@ def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
     recipe, resume, output = options["recipe"], options["resume"], options["output"]
     if (recipe is None) == (resume is None):
         raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
-    names = {
-        "tune__trials": "trials",
-        "tune__parallel": "parallel",
-        "tune__ranks": "ranks",
-        "train__dataset": "dataset",
-    }
-    settings = overrides(options["settings"], **{key: options[name] for key, name in names.items()})
+    settings = _settings(options)
     source = str(recipe or f"{resume}/config.yaml")
     template = load_settings(source, settings)
     if not site.profile.takes_jobs:
@@ -50,33 +52,38 @@ def plan(site: SiteOptions, spread: str, **options: Any) -> SiteWork | None:
     config = template.tune
     if config is None:
         raise ConfigError(f"{source}: no section `tune`")
-    study = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
+    folder = Path(resume or output or next_run_path(STUDIES, Path(template.recipe.location).stem))
     parallel = config.parallel or _PARALLEL
-    if spread == "trials":
-        launcher = _launcher(site, study, config.ranks)
-        executor = partial(_job_executor, launcher, parallel)
-        run.coordinate(source, settings, str(study), join=options["join"], executor=executor)
+    if mode == "trials":
+        launcher = _launcher(site, folder, config.ranks)
+        executor = partial(_executor, launcher, parallel)
+        run.coordinate(source, settings, str(folder), join=options["join"], executor=executor)
         return None
-    if spread == "block":
-        named = {**options, "output": None if resume else str(study)}
+    if mode == "block":
+        named = {**options, "output": None if resume else str(folder)}
         task = command_task(command_words(("tune", "run"), named))
-        return SiteWork("tune", study, task, workers=parallel * config.ranks + 1, requeue=True)
-    if spread != "array":
-        raise ConfigError(f"--as {spread}{nearest(spread, ('trials', 'array', 'block'))}")
-    open_or_create(template, study)
-    task = command_task(["tune", "run", "--resume", str(study), "--join", "--parallel", "1"])
+        return SiteWork("tune", folder, task, workers=parallel * config.ranks + 1, requeue=True)
+    if mode != "array":
+        raise ConfigError(f"--as {mode}{nearest(mode, MODES)}")
+    open_or_create(template, folder)
+    task = command_task(["tune", "run", "--resume", str(folder), "--join", "--parallel", "1"])
     request = {"array": parallel, "cpus": config.ranks * (site.values["cpus"] or site.profile.cpus)}
-    return SiteWork("tune", study, task, request=request)
+    return SiteWork("tune", folder, task, request=request)
 
 
-def _launcher(site: SiteOptions, study: Path, ranks: int) -> SiteLauncher:
+def _settings(options: dict[str, Any]) -> list[str]:
+    tune = {f"tune__{name}": options[name] for name in ("trials", "parallel", "ranks")}
+    return overrides(options["settings"], **tune, train__dataset=options["dataset"])
+
+
+def _launcher(site: SiteOptions, folder: Path, ranks: int) -> SiteLauncher:
     from clew.jobs.sites import site_launcher
 
-    work = SiteWork("tune", study, command_task(["tune", "run", "--resume", str(study)]), workers=ranks)
+    work = SiteWork("tune", folder, command_task(["tune", "run", "--resume", str(folder)]), workers=ranks)
     return site_launcher(site.profile, site.request(work))
 
 
-def _job_executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:
+def _executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:
     from clew.tuning.job_executor import JobExecutor
 
     return JobExecutor(study.folder, template, [Slot()] * parallel, launcher)

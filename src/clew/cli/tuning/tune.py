@@ -13,46 +13,47 @@ from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import Settings, bold, console, overrides, program
 
 if TYPE_CHECKING:
+    from clew.tuning.snapshot import TrialSummary
     from clew.tuning.study import Study
 
-_Study = Annotated[str, typer.Argument(metavar="STUDY", help="The study's folder.")]
-_Trial = Annotated[int, typer.Argument(metavar="TRIAL", help="Its number, as `ask` gave it.")]
-_Lease = Annotated[str | None, typer.Option(help="What `ask` gave: refuse if another has the trial by now.")]
+_Study = Annotated[str, typer.Argument(metavar="STUDY", help="Folder of the study.")]
+_Trial = Annotated[int, typer.Argument(metavar="TRIAL", help="Number of the trial, as printed by `ask`.")]
+_Lease = Annotated[str | None, typer.Option(help="Lease printed by `ask`: refuse if the trial has another owner now.")]
 
 
-class _Verbs(TyperGroup):
-    """`clew tune my.yaml` is `clew tune run my.yaml`."""
+class _TuneGroup(TyperGroup):
+    """A command group in which `clew tune my.yaml` is `clew tune run my.yaml`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        args = _with_sizes(args)
+        args = _with_pack_sizes(args)
         first = args[0] if args else ""
-        known = first in self.commands or first in ("--help", "")
-        return super().resolve_command(ctx, args if known else ["run", *args])
+        is_command = first in self.commands or first in ("--help", "")
+        return super().resolve_command(ctx, args if is_command else ["run", *args])
 
 
-def _with_sizes(args: list[str]) -> list[str]:
-    """`--packed` may stand alone."""
-    follow = [*args[1:], "--"]
-    return [part for word, after in zip(args, follow, strict=True) for part in _sized(word, after)]
-
-
-def _sized(word: str, after: str) -> list[str]:
-    return [word, "auto"] if word == "--packed" and not (after.isdigit() or after == "auto") else [word]
+def _with_pack_sizes(args: list[str]) -> list[str]:
+    """Add `auto` after each `--packed` without a value."""
+    expanded = []
+    for argument, following in zip(args, [*args[1:], "--"], strict=True):
+        expanded.append(argument)
+        if argument == "--packed" and not (following.isdigit() or following == "auto"):
+            expanded.append("auto")
+    return expanded
 
 
 app = typer.Typer(
-    help="Search for better settings: run, show, best; from outside ask, report, tell; on a grid steer, evaluate.",
+    help="Search for good settings: run, show, best; for other programs ask, report, tell; for PanDA steer, evaluate",
     no_args_is_help=True,
-    cls=_Verbs,
+    cls=_TuneGroup,
     context_settings={"ignore_unknown_options": True},
 )
 
 
-def _plan(asked: SiteOptions, *, spread: str | None, **options: Any) -> SiteWork | None:
-    """What `--on SITE` does: one job a trial, watched from here, or all of the study inside of jobs."""
+def _plan(options: SiteOptions, *, mode: str | None, **arguments: Any) -> SiteWork | None:
+    """Plan `--on SITE`: one job per trial, coordinated by this process, or the whole study in jobs."""
     from clew.cli.tuning import site
 
-    return site.plan(asked, spread or "trials", **options)
+    return site.plan(options, mode or "trials", **arguments)
 
 
 @app.command()
@@ -60,29 +61,39 @@ def _plan(asked: SiteOptions, *, spread: str | None, **options: Any) -> SiteWork
 def run(
     recipe: Annotated[
         str | None,
-        typer.Argument(help="A YAML with a section `tune`, or whatever `clew train` takes and --set tune...."),
+        typer.Argument(help="A YAML file with a section `tune`, or a recipe and --set tune...."),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="How many, altogether.")] = None,
+    trials: Annotated[int | None, typer.Option(help="Number of trials in total.")] = None,
     parallel: Annotated[int | None, typer.Option(help="Trials at a time (default: as many as fit).")] = None,
-    ranks: Annotated[int | None, typer.Option("--ranks-per-trial", help="Processes that train one together.")] = None,
+    ranks: Annotated[int | None, typer.Option("--ranks-per-trial", help="Processes per trial.")] = None,
     packed: Annotated[
         str | None,
-        typer.Option(metavar="[N]", help="Train up to N small models at once in a process (without N: 16, or 256)."),
+        typer.Option(
+            metavar="[N]", help="Train up to N small models together in one process (default N: 16, or 256 on a GPU)."
+        ),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
-    output: Annotated[str | None, typer.Option(help="The study's folder (default: the next under studies/).")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A dataset made by `clew prepare`.")] = None,
+    output: Annotated[
+        str | None, typer.Option(help="Folder of the study (default: the next free one in studies/).")
+    ] = None,
     settings: Settings = None,
-    resume: Annotated[str | None, typer.Option(metavar="STUDY", help="Go on with a study.")] = None,
-    join: Annotated[bool, typer.Option("--join", help="Help with a study that another process is at.")] = False,
-    oversubscribe: Annotated[bool, typer.Option("--oversubscribe", help="More trials than cores or devices.")] = False,
-    spread: Annotated[
+    resume: Annotated[str | None, typer.Option(metavar="STUDY", help="Resume a study.")] = None,
+    join: Annotated[
+        bool, typer.Option("--join", help="Run trials of a study that another process coordinates.")
+    ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Allow more trials at a time than cores or devices.")
+    ] = False,
+    mode: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="trials|array|block", help="With --on: a job a trial, jobs that pull trials, or one job."
+            "--as",
+            metavar="trials|array|block",
+            help="With --on: one job per trial, several jobs that ask for trials, or one job.",
         ),
     ] = None,
 ) -> None:
-    """Run trials until as many as were wanted have ended. `run` may be left out.
+    """Run trials until the requested number has ended. The word `run` may be omitted.
 
     \b
     Examples:
@@ -96,25 +107,25 @@ def run(
       clew tune run my.yaml --on mycluster --parallel 20
       clew tune run my.yaml --on mycluster --parallel 8 --as block --wall-time 12h
 
-    Every trial is a run under the study's folder: `clew runs list studies/tracking-001/trials` shows them all.
-    Stopped by Ctrl-C, SIGTERM or SIGUSR1, trials write checkpoints, and --resume goes on.
+    Every trial is a run in the folder of the study: `clew runs list studies/tracking-001/trials` lists them.
+    On Ctrl-C, SIGTERM or SIGUSR1 the trials write checkpoints and stop; --resume continues them.
     """
     from clew.cli.tuning import run as tune_run
 
     options: dict[str, Any] = {"trials": trials, "parallel": parallel, "ranks": ranks}
     if packed is not None:
         options["packed"] = int(packed) if packed.isdigit() else packed
-    given = overrides(settings, **{f"tune__{name}": value for name, value in options.items()}, train__dataset=dataset)
-    tune_run.run(recipe, given, output=output, resume=resume, join=join, oversubscribe=oversubscribe)
+    values = overrides(settings, **{f"tune__{name}": value for name, value in options.items()}, train__dataset=dataset)
+    tune_run.run(recipe, values, output=output, resume=resume, join=join, oversubscribe=oversubscribe)
 
 
 @app.command()
 def show(
     study: _Study,
-    html: Annotated[bool, typer.Option("--html", help="Write report.html and say where it is.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
+    html: Annotated[bool, typer.Option("--html", help="Write report.html and print its path.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all facts about every trial as JSON.")] = False,
 ) -> None:
-    """The trials of a study, the best first.
+    """Show the trials of a study, the best first.
 
     \b
     Examples:
@@ -130,7 +141,7 @@ def show(
 
         console.print(bold(write_report(opened)))
     elif as_json:
-        typer.echo(json.dumps([vars(each) for each in opened.outcomes()], indent=1))
+        typer.echo(json.dumps([vars(trial) for trial in opened.trials()], indent=1))
     else:
         tune_show.show(opened)
 
@@ -139,13 +150,16 @@ def show(
 def best(
     study: _Study,
     apply: Annotated[
-        Path | None, typer.Option("--apply", metavar="FILE", help="Write the whole configuration with its values.")
+        Path | None,
+        typer.Option(
+            "--apply", metavar="FILE", help="Write all settings, with the values of the trial, to a YAML file."
+        ),
     ] = None,
     trial: Annotated[
-        int | None, typer.Option(help="Another trial than the best; needed to choose from several.")
+        int | None, typer.Option(help="Use this trial instead of the best. Needed if there is a Pareto front.")
     ] = None,
 ) -> None:
-    """The best trial as JSON, or the Pareto front; with --apply its settings as a YAML for `clew train`.
+    """Print the best trial, or the Pareto front, as JSON; with --apply write its settings for `clew train`.
 
     \b
     Examples:
@@ -160,34 +174,35 @@ def best(
     from clew.tuning.study import Study
 
     opened = Study.open(study)
-    found = opened.best() if trial is None else [each for each in opened.outcomes() if each.number == trial]
-    if not found:
+    chosen = opened.best() if trial is None else [each for each in opened.trials() if each.number == trial]
+    if not chosen:
         raise RunError(f"{study}: no {'complete trial yet' if trial is None else f'trial {trial}'}")
     if apply is None:
-        typer.echo(json.dumps([_told(opened, each) for each in found], indent=1))
+        typer.echo(json.dumps([_trial_facts(opened, each) for each in chosen], indent=1))
         return
-    if len(found) > 1:
-        numbers = ", ".join(str(each.number) for each in found)
-        raise RunError(f"{study}: the front has {len(found)} trials ({numbers}); choose one with --trial")
+    if len(chosen) > 1:
+        numbers = ", ".join(str(each.number) for each in chosen)
+        raise RunError(f"{study}: the Pareto front has {len(chosen)} trials ({numbers}); choose one with --trial")
     data = opened.folder.document().data
     fixed = common_settings(data, opened.config) if "recipe" in data else {}
-    write_text(apply, to_yaml(space.trial_document(data, {**fixed, **found[0].settings})))
-    console.print(f"{bold(apply)} has the settings of trial {found[0].number}. Next: {program()} train {bold(apply)}")
+    write_text(apply, to_yaml(space.trial_document(data, {**fixed, **chosen[0].settings})))
+    console.print(f"{bold(apply)} has the settings of trial {chosen[0].number}. Next: {program()} train {bold(apply)}")
 
 
 @app.command()
 def ask(
     study: _Study,
-    number: Annotated[int, typer.Option("--n", min=1, help="How many.")] = 1,
+    number: Annotated[int, typer.Option("--n", min=1, help="Number of trials.")] = 1,
     within: Annotated[
-        str | None, typer.Option(help="Hand it to the next who asks if it is not told after so long: 30m, 12h.")
+        str | None,
+        typer.Option(help="Time limit, for example 30m or 12h. After it, the trial goes to the next caller."),
     ] = None,
     settings: Settings = None,
     recipe: Annotated[
-        str | None, typer.Option(metavar="YAML", help="Make the study from this if it is not there.")
+        str | None, typer.Option(metavar="YAML", help="Create the study from this file if it does not exist.")
     ] = None,
 ) -> None:
-    """Trials to be done elsewhere, as JSON lines; an empty answer means that all were asked for.
+    """Ask for trials, to be executed by another program, as JSON lines. Empty if all were asked for.
 
     \b
     Examples:
@@ -209,10 +224,10 @@ def ask(
         opened = Study.open(study)
     for _ in range(number):
         lease = f"{EXTERNAL}-{secrets.token_hex(4)}"
-        asked = opened.ask(lease, within=seconds)
-        if asked is None:
+        proposal = opened.ask(lease, within=seconds)
+        if proposal is None:
             return
-        typer.echo(json.dumps({"trial": asked.number, "settings": asked.values, "lease": lease}))
+        typer.echo(json.dumps({"trial": proposal.number, "settings": proposal.values, "lease": lease}))
 
 
 @app.command()
@@ -223,26 +238,28 @@ def report(
     value: Annotated[float, typer.Option(help="The objective now.")],
     lease: _Lease = None,
 ) -> None:
-    """A first look at the objective; says `prune` or `go on`.
+    """Report the objective after a step. Prints `prune` or `continue`.
 
     \b
     Example:
       clew tune report studies/tracking-001 7 --step 3 --value 0.52
     """
-    opened = _held(study, trial, lease)
-    typer.echo("prune" if opened.report(trial, step, value) else "go on")
+    opened = _open_leased(study, trial, lease)
+    typer.echo("prune" if opened.report(trial, step, value) else "continue")
 
 
 @app.command()
 def tell(
     study: _Study,
     trial: _Trial,
-    value: Annotated[list[float] | None, typer.Option(help="The objective; repeat it where there are several.")] = None,
-    pruned: Annotated[bool, typer.Option("--pruned", help="It was stopped as hopeless.")] = False,
-    failed: Annotated[str | None, typer.Option(metavar="REASON", help="It failed.")] = None,
+    value: Annotated[
+        list[float] | None, typer.Option(help="The objective. Repeat the option for several objectives.")
+    ] = None,
+    pruned: Annotated[bool, typer.Option("--pruned", help="The trial was pruned.")] = False,
+    failed: Annotated[str | None, typer.Option(metavar="REASON", help="The trial failed.")] = None,
     lease: _Lease = None,
 ) -> None:
-    """How a trial that was asked for ended. Told twice, the first time counts.
+    """Tell how a trial ended. A second call for the same trial changes nothing.
 
     \b
     Examples:
@@ -252,14 +269,14 @@ def tell(
     from clew.errors import ConfigError
 
     if sum((bool(value), pruned, failed is not None)) != 1:
-        raise ConfigError("give one of --value, --pruned and --failed")
-    opened = _held(study, trial, lease)
+        raise ConfigError("choose one of --value, --pruned and --failed")
+    opened = _open_leased(study, trial, lease)
     state: Any = "complete" if value else "pruned" if pruned else "failed"
     if not opened.tell(trial, value, state=state, reason=failed or ""):
-        console.print(f"trial {trial} was told before; nothing changed")
+        console.print(f"trial {trial} had ended before; nothing changed")
 
 
-def _held(study: str, trial: int, lease: str | None) -> Study:
+def _open_leased(study: str, trial: int, lease: str | None) -> Study:
     from clew.tuning.study import Study
 
     opened = Study.open(study)
@@ -268,25 +285,24 @@ def _held(study: str, trial: int, lease: str | None) -> Study:
     return opened
 
 
-def _told(study: Study, each: Any) -> dict[str, Any]:
+def _trial_facts(study: Study, trial: TrialSummary) -> dict[str, Any]:
     names = [objective.metric for objective in study.config.objectives]
-    values = dict(zip(names, each.values, strict=False))
     return {
-        "trial": each.number,
-        "values": values,
-        "settings": each.settings,
-        "run": str(study.folder.trials / each.name),
+        "trial": trial.number,
+        "values": dict(zip(names, trial.values, strict=False)),
+        "settings": trial.settings,
+        "run": str(study.folder.trials / trial.name),
     }
 
 
 @app.command()
 def steer(
-    given: Annotated[Path, typer.Option("--in", help="JSON with points, their losses, and opt_space (%IN).")],
-    output: Annotated[Path, typer.Option("--out", help="Where the new points go (%OUT).")],
-    number: Annotated[int, typer.Option("--n", help="How many are wanted (%NUM_POINTS).")],
-    most: Annotated[int, typer.Option("--max", help="How many there may be altogether (%MAX_POINTS).")],
+    request: Annotated[Path, typer.Option("--in", help="JSON file with points, losses and opt_space (%IN).")],
+    output: Annotated[Path, typer.Option("--out", help="JSON file for the new points (%OUT).")],
+    number: Annotated[int, typer.Option("--n", help="Number of new points (%NUM_POINTS).")],
+    limit: Annotated[int, typer.Option("--max", help="Largest number of points in total (%MAX_POINTS).")],
 ) -> None:
-    """Propose points to PanDA's hyper-parameter optimisation: the steering command of phpo.
+    """Propose points for the hyper-parameter optimisation of PanDA: the steering command of phpo.
 
     \b
     Example:
@@ -295,44 +311,47 @@ def steer(
     """
     from clew.tuning import panda
 
-    panda.write(output, panda.steer(panda.read(given), number=number, most=most))
+    panda.write_json(output, panda.steer(panda.read_json(request), count=number, limit=limit))
 
 
 @app.command()
 def evaluate(
-    recipe: Annotated[str, typer.Argument(help="The YAML with the settings and `tune.objective`.")],
-    given: Annotated[Path, typer.Option("--in", help="JSON with the point.")] = Path("input.json"),
-    files: Annotated[Path, typer.Option("--data", help="JSON with the list of input files.")] = Path("input_ds.json"),
-    output: Annotated[Path, typer.Option("--out", help="Where status and loss go.")] = Path("output.json"),
+    recipe: Annotated[str, typer.Argument(help="YAML file with the settings and `tune.objective`.")],
+    point_file: Annotated[Path, typer.Option("--in", help="JSON file with the point.")] = Path("input.json"),
+    files: Annotated[Path, typer.Option("--data", help="JSON file with the list of input files.")] = Path(
+        "input_ds.json"
+    ),
+    output: Annotated[Path, typer.Option("--out", help="JSON file for the status and the loss.")] = Path("output.json"),
     name: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=KEY", help="What a name of the point stands for. Repeatable.")
+        list[str] | None,
+        typer.Option(metavar="NAME=KEY", help="Key of the settings for a name in the point. Repeatable."),
     ] = None,
     settings: Settings = None,
 ) -> None:
-    """Judge one point for PanDA: the evaluation command of phpo. All files go to the working folder.
+    """Evaluate one point for PanDA: the evaluation command of phpo. All files go to the working folder.
 
     \b
     Example:
       clew tune evaluate my.yaml --in input.json --out output.json --name lr=train.optimizer.lr
       phpo --evaluationExec 'clew tune evaluate my.yaml' --evaluationInput input.json --evaluationOutput output.json ...
 
-    What fails gets a status other than 0 and a loss of 1e30; the command itself then ends with 0, as the grid wants it.
+    If it fails, the status is not 0 and the loss is 1e30. The command itself still exits with 0, as PanDA requires.
     """
     from clew.cli.runs.follow import following
     from clew.errors import ClewError, ConfigError
     from clew.settings import load_settings
     from clew.tuning import panda
 
-    named = [each.partition("=")[::2] for each in name or ()]
-    if not all(key for _, key in named):
+    names = [option.partition("=")[::2] for option in name or ()]
+    if not all(key for _, key in names):
         raise ConfigError("--name: expected NAME=KEY, for example --name lr=train.optimizer.lr")
     try:
-        inputs = panda.read(files) if files.exists() else []
-        loaded, point = load_settings(recipe, settings or ()), panda.read(given)
-        with following() as begun:
-            found = panda.evaluate(loaded, point, inputs, folder=Path.cwd(), names=dict(named), begun=begun)
+        inputs = panda.read_json(files) if files.exists() else []
+        loaded, point = load_settings(recipe, settings or ()), panda.read_json(point_file)
+        with following() as on_start:
+            result = panda.evaluate(loaded, point, inputs, folder=Path.cwd(), names=dict(names), on_start=on_start)
     except ClewError as error:
-        panda.write(output, {"status": error.exit_code, "loss": panda.WORST, "message": str(error)})
+        panda.write_json(output, {"status": error.exit_code, "loss": panda.FAILED_LOSS, "message": str(error)})
         raise
-    panda.write(output, found)
-    console.print(f"{bold(output)}: status {found['status']}, loss {found['loss']:.6g}  {found['message']}")
+    panda.write_json(output, result)
+    console.print(f"{bold(output)}: status {result['status']}, loss {result['loss']:.6g}  {result['message']}")

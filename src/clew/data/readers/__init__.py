@@ -23,9 +23,9 @@ SHIPPED = {
     "npz": "clew.data.readers.npz:Npz",
     "root": "clew.data.readers.root:Root",
     "pickle": "clew.data.readers.pickle_file:Pickle",
-    "delphes": "clew.recipes.particleflow.delphes:Delphes",
-    "edm4hep": "clew.recipes.particleflow.edm4hep:Edm4hep",
-    "pfnano": "clew.recipes.particleflow.pfnano:PfNano",
+    "delphes": "clew.recipes.particleflow.delphes:DelphesReader",
+    "edm4hep": "clew.recipes.particleflow.edm4hep:Edm4hepReader",
+    "pfnano": "clew.recipes.particleflow.pfnano:PfNanoReader",
 }
 ENTRY_POINTS = "clew.readers"
 

@@ -1,4 +1,4 @@
-"""How well particles are told apart, as tallies: exact for any split of the events."""
+"""Metrics of the classification. They are sums and counts, so they are exact for any split of the events."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from clew.recipes.lartpc.columns import CLASSES, ENERGY, LABEL
 Floats = NDArray[np.float64]
 
 
-def scores(logits: Any) -> Floats:
-    """Probabilities of classes (events, classes)."""
+def softmax(logits: Any) -> Floats:
+    """Return the probabilities of the classes (events, classes)."""
     values = np.asarray(logits, dtype=np.float64)
     powers = np.exp(values - values.max(axis=1, keepdims=True))
     return np.asarray(powers / powers.sum(axis=1, keepdims=True))
 
 
-def tallies(samples: Table, logits: Any, edges: Sequence[float]) -> dict[str, metrics.Metric]:
-    """Accuracy, the efficiency and purity of each class, the confusion table, accuracy against energy."""
+def make_metrics(samples: Table, logits: Any, edges: Sequence[float]) -> dict[str, metrics.Metric]:
+    """Return accuracy, efficiency and purity of each class, the confusion table, and accuracy against energy."""
     label, weights = samples.fixed(LABEL), samples.weights
-    said = np.asarray(logits).argmax(axis=1)
-    found: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(said == label, weights)}
+    predicted = np.asarray(logits).argmax(axis=1)
+    results: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(predicted == label, weights)}
     for number, name in enumerate(CLASSES):
-        true, taken = label == number, said == number
-        found[f"{name}/efficiency"] = metrics.Ratio.of(taken[true], weights[true])
-        found[f"{name}/purity"] = metrics.Ratio.of(true[taken], weights[taken])
-    found["confusion"] = metrics.Confusion.of(said, label, CLASSES, weights)
+        true, selected = label == number, predicted == number
+        results[f"{name}/efficiency"] = metrics.Ratio.of(selected[true], weights[true])
+        results[f"{name}/purity"] = metrics.Ratio.of(true[selected], weights[selected])
+    results["confusion"] = metrics.Confusion.of(predicted, label, CLASSES, weights)
     if ENERGY in samples:
-        found["accuracy_energy"] = metrics.Binned.of(
-            samples.fixed(ENERGY), said == label, edges, axis="energy [GeV]", label="accuracy", weights=weights
+        results["accuracy_energy"] = metrics.Binned.of(
+            samples.fixed(ENERGY), predicted == label, edges, axis="energy [GeV]", label="accuracy", weights=weights
         )
-    return found
+    return results

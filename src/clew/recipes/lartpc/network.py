@@ -1,4 +1,4 @@
-"""The network of the study: four blocks of convolution, ELU and pooling by 5, and two dense layers."""
+"""The network: four blocks of convolution, ELU and pooling by 5, and two dense layers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ HIDDEN = 32
 
 
 class ParticleNet(nn.Module):
-    """Lists of pixels in, one logit a class out; at 3600 x 3600 it has 1,245,705 parameters.
+    """Lists of pixels in, one logit per class out. At 3600 x 3600 it has 1,245,705 parameters.
 
-    Of kind `cells` it works where there is something to see (`ops`); of kind `dense` on whole images, as plain PyTorch
-    does. Results are the same, and so are the names of the parameters.
+    The kind `cells` computes only where pixels are (`ops`). The kind `dense` uses plain PyTorch on dense images. Both
+    give the same results and have the same parameter names.
     """
 
     def __init__(self, height: int, width: int, kind: str = "cells") -> None:
@@ -35,9 +35,9 @@ class ParticleNet(nn.Module):
         self.hidden, self.last = nn.Linear(CHANNELS[-1] * cells, HIDDEN), nn.Linear(HIDDEN, len(CLASSES))
 
     def forward(self, index: Tensor, charge: Tensor, offsets: Tensor) -> Tensor:
-        """`index`, `charge` and `offsets` are those of `ops.pixels`."""
+        """Return logits (events, classes); see `ops.pixels` for the arguments."""
         if self.kind == "dense":
-            return self.dense(images(index, charge, offsets, self.height, self.width))
+            return self.dense(dense_images(index, charge, offsets, self.height, self.width))
         if charge.is_cuda:
             charge = charge.to(_precision(charge))
         with torch.autocast(charge.device.type, enabled=False):  # the blocks choose their own precision
@@ -51,16 +51,16 @@ class ParticleNet(nn.Module):
         fill = ops.background(None, *first)
         x, _, active, _ = ops.pixels(index, charge, offsets, fill, *first, self.height, self.width)
         for block in others:
-            if not ops.listed(x, block[0]):
-                x = ops.whole(x, *block)[0]
+            if not ops.uses_cell_lists(x, block[0]):
+                x = ops.dense_block(x, *block)[0]
                 continue
             before, fill = fill, ops.background(fill, *block)
             x, _, active = ops.cells(x, active, before, fill, *block)
-        found: Tensor = x
-        return found
+        cells: Tensor = x
+        return cells
 
     def dense(self, image: Tensor) -> Tensor:
-        """The same as plain PyTorch does it, from images (events, 1, height, width): the yardstick."""
+        """Compute the logits from images (events, 1, height, width) with plain PyTorch, as the reference."""
         for block in self._convolutions():
             image = f.max_pool2d(f.elu(block(image)), ops.POOL)
         return self._classify(image)
@@ -74,12 +74,12 @@ class ParticleNet(nn.Module):
 
 
 def _precision(charge: Tensor) -> torch.dtype:
-    """On CUDA: that of autocast; where nothing is learned bf16, for which there are kernels on cells."""
+    """Return the precision on CUDA: that of autocast; without gradients bf16, which the kernels on cells need."""
     if torch.is_autocast_enabled("cuda"):
         return torch.get_autocast_dtype("cuda")
     return charge.dtype if torch.is_grad_enabled() else torch.bfloat16
 
 
-def images(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> Tensor:
-    """Lists of pixels as dense images (events, 1, height, width)."""
-    return portable.image(index, charge, offsets, height, width).view(-1, 1, height, width)
+def dense_images(index: Tensor, charge: Tensor, offsets: Tensor, height: int, width: int) -> Tensor:
+    """Return lists of pixels as dense images (events, 1, height, width)."""
+    return portable.dense_images(index, charge, offsets, height, width).view(-1, 1, height, width)

@@ -1,11 +1,15 @@
-"""A block of the network as one operation: convolution 5x5 'same', maximum of 5x5, ELU.
+"""A block of the network as one operation: 5x5 convolution with padding, 5x5 maximum pooling, ELU.
 
-ELU rises everywhere, so the maximum is taken first, and only one of 25 positions is ever looked at again: `winner` says
-which, and the backward touches nothing else. Images are (events, rows, columns, channels). Most of an image is
-background, the same numbers everywhere: a cell (5x5 positions, one number a channel after pooling) that sees nothing
-else gets `fill`, which is worked out once and differentiated by torch; the others are *active* and listed. `pixels` is
-the first block, on lists of pixels with zero all around, `cells` any later one. Each has one contract and three makers
-(`kernels`), chosen by where the tensors are.
+ELU is monotonic, so the maximum is taken before it. The gradient then concerns only one of 25 positions, the `winner`.
+Images are (events, rows, columns, channels).
+
+Most of an image is background, with the same value everywhere. A cell is a square of 5x5 positions, which pooling
+reduces to one value per channel. A cell whose inputs are all background gets `fill`, which is computed once and
+differentiated by torch. All other cells are *active*, and only these are computed.
+
+`pixels` is the first block, on lists of pixels. `cells` is a later block on lists of active cells, and `dense_block` a
+later block on dense images. Each operation has several implementations in `kernels`. The device and precision of the
+tensors decide which one is used.
 """
 
 from __future__ import annotations
@@ -23,8 +27,8 @@ from clew.recipes.lartpc.kernels import portable
 
 POOL = 5
 """Rows and columns of a cell, and of a convolution."""
-WIDE = 16
-"""Channels of a row of the first image in memory, on a device."""
+PADDED_CHANNELS = 16
+"""Channels per position of the first image in the memory of a GPU."""
 
 
 @cache
@@ -32,21 +36,21 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def maker(tensor: Tensor) -> ModuleType:
-    """Who computes with a tensor: by the device it is on, and on CUDA by its precision."""
+def kernel_module(tensor: Tensor) -> ModuleType:
+    """Return the module of `kernels` for a tensor, from its device and, on CUDA, its precision."""
     if tensor.device.type == "cpu":
-        from clew.recipes.lartpc.kernels import processor
+        from clew.recipes.lartpc.kernels import cpu
 
-        return processor
+        return cpu
     if tensor.device.type == "cuda" and tensor.dtype == torch.bfloat16 and _has_triton():
-        from clew.recipes.lartpc.kernels import device
+        from clew.recipes.lartpc.kernels import gpu
 
-        return device
+        return gpu
     return portable
 
 
 def background(before: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
-    """What a block gives where it sees nothing but background: `before` in all channels, or zero."""
+    """Return the output of a block where all its inputs are background: `before` (channels,), or zero."""
     if before is None:
         return f.elu(bias)
     return f.elu(bias + weight.sum(dim=(2, 3)) @ before)
@@ -63,31 +67,31 @@ def pixels(
     height: int,
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The first block.
+    """Compute the first block.
 
-    Where nothing is active the result is `fill`, and its only reader is `cells`, which gives the gradient of that to
-    `before`: a maker may look for gradients at active cells alone.
+    Cells that are not active get `fill`. Their gradient may be ignored: the result is only used by `cells`, which adds
+    that gradient to the one of `before`.
 
     Args:
-        index: int32 (pixels,), row * width + column, once each in an event. Empty if `charge` is whole images, one
-            after the other: then all cells are active.
-        charge: (pixels,), what is there.
-        offsets: int64 (events + 1,), where each event's pixels begin.
-        fill: (channels,), the result where a cell sees no pixel: `background`.
+        index: int32 (pixels,), row * width + column, without duplicates in an event. Empty if `charge` holds dense
+            images, one after the other: then all cells are active.
+        charge: (pixels,), the charge of each pixel.
+        offsets: int64 (events + 1,), where the pixels of each event start.
+        fill: (channels,), the result of a cell without pixels: `background`.
         weight: (channels, 1, 5, 5).
         bias: (channels,).
-        height: rows of an image.
-        width: its columns.
+        height: Rows of an image.
+        width: Columns of an image.
 
     Returns:
-        The image of cells (events, height // 5, width // 5, channels), the winner of each of its numbers
-        (uint8, row * 5 + column within the cell), which cells are active (bool, without channels), and what its maker
-        wants to see again (nothing, or the image).
+        The image of cells (events, height // 5, width // 5, channels), the winner of each of its values
+        (uint8, row * 5 + column within the cell), which cells are active (bool, without channels), and the dense image,
+        if the implementation needs it for the gradient (else empty).
     """
-    found: tuple[Tensor, Tensor, Tensor, Tensor] = maker(charge).pixels(
+    result: tuple[Tensor, Tensor, Tensor, Tensor] = kernel_module(charge).pixels(
         index, charge, offsets, fill, weight, bias, height, width
     )
-    return found
+    return result
 
 
 @torch.library.custom_op("clew_lartpc::pixels_backward", mutates_args=())
@@ -99,72 +103,77 @@ def pixels_backward(
     y: Tensor,
     winner: Tensor,
     active: Tensor,
-    kept: Tensor,
+    image: Tensor,
     height: int,
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of fill, weight and bias."""
-    found: tuple[Tensor, Tensor, Tensor] = maker(charge).pixels_backward(
-        gradient, index, charge, offsets, y, winner, active, kept, height, width
+    """Return the gradients of fill, weight and bias."""
+    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(charge).pixels_backward(
+        gradient, index, charge, offsets, y, winner, active, image, height, width
     )
-    return found
+    return gradients
 
 
 @torch.library.custom_op("clew_lartpc::cells", mutates_args=())
 def cells(
     x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A later block.
+    """Compute a later block on lists of active cells.
 
     Args:
-        x: (events, rows, columns, channels); `before` wherever it is not active.
+        x: (events, rows, columns, channels), equal to `before` where it is not active.
         active: bool (events, rows, columns).
-        before: (channels,), the background of x: a maker may hand the gradient of what is not active to either.
-        fill: (outputs,), the result where a cell sees nothing active and lies within the image: `background`.
+        before: (channels,), the background of x. An implementation may add the gradient of inactive positions either to
+            x or to `before`.
+        fill: (outputs,), the result of a cell inside the image whose inputs are all background: `background`.
         weight: (outputs, channels, 5, 5).
         bias: (outputs,).
 
     Returns:
-        As `pixels` does. Cells that see beyond the image are active too: what lies there is zero, not background.
+        The image of cells, the winners and the active cells, as of `pixels`. Cells whose inputs extend beyond the image
+        are active too, because the padding is zero and not background.
     """
-    found: tuple[Tensor, Tensor, Tensor] = maker(x).cells(x, active, before, fill, weight, bias)
-    return found
+    result: tuple[Tensor, Tensor, Tensor] = kernel_module(x).cells(x, active, before, fill, weight, bias)
+    return result
 
 
 @torch.library.custom_op("clew_lartpc::cells_backward", mutates_args=())
 def cells_backward(
-    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+    gradient: Tensor, x: Tensor, x_active: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, before, fill, weight and bias; `seen` is what is active in x, `active` what is in y."""
-    found: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = maker(x).cells_backward(
-        gradient, x, seen, y, winner, active, weight
+    """Return the gradients of x, before, fill, weight and bias.
+
+    `x_active` are the active positions of x, `active` those of y.
+    """
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = kernel_module(x).cells_backward(
+        gradient, x, x_active, y, winner, active, weight
     )
-    return found
+    return gradients
 
 
-@torch.library.custom_op("clew_lartpc::whole", mutates_args=())
-def whole(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """A later block without lists: the image of cells, and the winners, as `cells` gives them."""
-    found: tuple[Tensor, Tensor] = maker(x).whole(x, weight, bias)
-    return found
+@torch.library.custom_op("clew_lartpc::dense_block", mutates_args=())
+def dense_block(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute a later block on dense images: the image of cells and the winners, as of `cells`."""
+    result: tuple[Tensor, Tensor] = kernel_module(x).dense_block(x, weight, bias)
+    return result
 
 
-@torch.library.custom_op("clew_lartpc::whole_backward", mutates_args=())
-def whole_backward(
+@torch.library.custom_op("clew_lartpc::dense_block_backward", mutates_args=())
+def dense_block_backward(
     gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias."""
-    found: tuple[Tensor, Tensor, Tensor] = maker(x).whole_backward(gradient, x, y, winner, weight)
-    return found
+    """Return the gradients of x, weight and bias."""
+    gradients: tuple[Tensor, Tensor, Tensor] = kernel_module(x).dense_block_backward(gradient, x, y, winner, weight)
+    return gradients
 
 
-def listed(x: Tensor, weight: Tensor) -> bool:
-    """Whether a block is better done by `cells` than `whole`: always, but on a device with many channels."""
-    few = getattr(maker(x), "few", None)
-    return few is None or bool(few(weight))
+def uses_cell_lists(x: Tensor, weight: Tensor) -> bool:
+    """Return whether to compute a block by `cells` instead of `dense_block`: not on GPUs with many channels."""
+    supports = getattr(kernel_module(x), "supports_cell_lists", None)
+    return supports is None or bool(supports(weight))
 
 
-def _shaped(
+def _empty_outputs(
     like: Tensor, events: Any, height: Any, width: Any, channels: Any, padded: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
     size = (events, height // POOL, width // POOL)
@@ -183,7 +192,7 @@ def _(
     events = offsets.shape[0] - 1
     image = charge.is_cuda and charge.dtype == torch.bfloat16
     kept = charge.new_empty(events * height * width if image and index.shape[0] else 0)
-    return *_shaped(charge, events, height, width, weight.shape[0], WIDE), kept
+    return *_empty_outputs(charge, events, height, width, weight.shape[0], PADDED_CHANNELS), kept
 
 
 @pixels_backward.register_fake
@@ -195,7 +204,7 @@ def _(
     y: Tensor,
     winner: Tensor,
     active: Tensor,
-    kept: Tensor,
+    image: Tensor,
     height: int,
     width: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,15 +217,15 @@ def _(
 def _(
     x: Tensor, active: Tensor, before: Tensor, fill: Tensor, weight: Tensor, bias: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    return _shaped(x, x.shape[0], x.shape[1], x.shape[2], weight.shape[0])
+    return _empty_outputs(x, x.shape[0], x.shape[1], x.shape[2], weight.shape[0])
 
 
 @cells_backward.register_fake
 def _(
-    gradient: Tensor, x: Tensor, seen: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
+    gradient: Tensor, x: Tensor, x_active: Tensor, y: Tensor, winner: Tensor, active: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     outputs, channels = weight.shape[:2]
-    row = WIDE if x.is_cuda and x.dtype == torch.bfloat16 and channels <= WIDE else channels
+    row = PADDED_CHANNELS if x.is_cuda and x.dtype == torch.bfloat16 and channels <= PADDED_CHANNELS else channels
     dx = x.new_empty((*x.shape[:3], row))[..., :channels]
     return (
         dx,
@@ -227,19 +236,19 @@ def _(
     )
 
 
-@whole.register_fake
+@dense_block.register_fake
 def _(x: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    return _shaped(x, x.shape[0], x.shape[1], x.shape[2], weight.shape[0])[:2]
+    return _empty_outputs(x, x.shape[0], x.shape[1], x.shape[2], weight.shape[0])[:2]
 
 
-@whole_backward.register_fake
+@dense_block_backward.register_fake
 def _(gradient: Tensor, x: Tensor, y: Tensor, winner: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(weight), weight.new_empty(weight.shape[0])
 
 
-def _keep_pixels(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+def _save_pixels(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     index, charge, offsets, *_, height, width = inputs
-    ctx.set_materialize_grads(False)  # else torch makes zeros for everything that is not y
+    ctx.set_materialize_grads(False)  # otherwise torch allocates zeros for all outputs except y
     ctx.save_for_backward(index, charge, offsets, *output)
     ctx.size = (height, width)
 
@@ -249,7 +258,7 @@ def _pixels_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | Non
     return None, None, None, fill, weight, bias, None, None
 
 
-def _keep_cells(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save_cells(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     x, active, _, _, weight, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, active, *output, weight)
@@ -260,17 +269,17 @@ def _cells_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None
     return x, None, before, fill, weight, bias
 
 
-def _keep_whole(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_dense_block(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     x, weight, _ = inputs
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(x, *output, weight)
 
 
-def _whole_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, ...]:
-    found: tuple[Tensor, ...] = whole_backward(gradient, *ctx.saved_tensors)
-    return found
+def _dense_block_gradients(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor, ...]:
+    gradients: tuple[Tensor, ...] = dense_block_backward(gradient, *ctx.saved_tensors)
+    return gradients
 
 
-pixels.register_autograd(_pixels_gradients, setup_context=_keep_pixels)
-cells.register_autograd(_cells_gradients, setup_context=_keep_cells)
-whole.register_autograd(_whole_gradients, setup_context=_keep_whole)
+pixels.register_autograd(_pixels_gradients, setup_context=_save_pixels)
+cells.register_autograd(_cells_gradients, setup_context=_save_cells)
+dense_block.register_autograd(_dense_block_gradients, setup_context=_save_dense_block)

@@ -1,4 +1,4 @@
-"""The recipe `lartpc`: which particle made an image of wires and ticks."""
+"""The recipe `lartpc`: identify the particle in an image of wires and ticks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from clew import Recipe, Table, figure
 from clew.data.transforms import Transform
 from clew.metrics import Metric
-from clew.recipes.lartpc import display, images, reading
-from clew.recipes.lartpc import metrics as judging
+from clew.recipes.lartpc import display, event_files, images
+from clew.recipes.lartpc import metrics as image_metrics
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, ENERGY, EVENT, INDEX, LABEL
 from clew.recipes.lartpc.generate import events as generator
-from clew.recipes.lartpc.settings import Settings
+from clew.recipes.lartpc.settings import LArTPCConfig
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from clew import Batch
 
 
-KEPT = (EVENT, LABEL, ENERGY, "vertex")
-"""Columns that samples keep besides pixels."""
+EVENT_COLUMNS = (EVENT, LABEL, ENERGY, "vertex")
+"""Columns of samples other than pixels."""
 
 
 class LArTPC(Recipe):
-    """Single particles in liquid argon, told by the pixels of one plane at full resolution."""
+    """Identifies single particles in liquid argon from the pixels of one wire plane at full resolution."""
 
-    Config = Settings
+    Config = LArTPCConfig
     defaults = {
         "train": {
             "epochs": 10,
@@ -39,11 +39,11 @@ class LArTPC(Recipe):
         }
     }
     columns = (INDEX, CHARGE, LABEL)
-    events_per_file = generator.EVENTS_A_FILE
+    events_per_file = generator.EVENTS_PER_FILE
 
     def read(self, path: str) -> Iterable[Table]:
-        """Events of the generator, frames (tar), deposits (zip), HDF5 of images, or tables with the same columns."""
-        return reading.read(path, self.config.image.size, self.config.readout)
+        """Read generated events, frames (tar), deposits (zip), HDF5 of images, or tables with the same columns."""
+        return event_files.read_events(path, self.config.image.size, self.config.readout)
 
     def transforms(self) -> Sequence[Transform]:
         return tuple(self.config.transforms)
@@ -52,9 +52,9 @@ class LArTPC(Recipe):
         return (LABEL, ENERGY)
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
-        """Single particles in liquid argon."""
+        """Generate single particles in liquid argon."""
         settings = self.config
-        yield from generator.write(
+        yield from generator.write_events(
             events,
             seed,
             folder,
@@ -65,21 +65,21 @@ class LArTPC(Recipe):
         )
 
     def prepare(self, events: Table) -> Table:
-        """The pixels of each event, checked.
+        """Check the pixels of each event, and shrink the images.
 
         Raises:
-            DataError: an event cannot be one of these images.
+            DataError: An event is not a valid image.
         """
         image = self.config.image
-        whole = images.checked(events, image.size, most=image.most)
-        events = images.shrunk(whole, image.size, image.shrink, within=image.seen)
-        kept = {name: events.fixed(name) for name in KEPT if name in events}
-        return Table({**kept, INDEX: events.ragged(INDEX), CHARGE: events.ragged(CHARGE)})
+        checked = images.check_images(events, image.size, max_pixels=image.max_pixels)
+        events = images.shrink_images(checked, image.size, image.shrink, output_size=image.network_size)
+        fixed = {name: events.fixed(name) for name in EVENT_COLUMNS if name in events}
+        return Table({**fixed, INDEX: events.ragged(INDEX), CHARGE: events.ragged(CHARGE)})
 
     def model(self) -> nn.Module:
         from clew.recipes.lartpc.network import ParticleNet
 
-        height, width = self.config.image.seen
+        height, width = self.config.image.network_size
         return ParticleNet(height, width, self.config.model.kind)
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
@@ -87,27 +87,27 @@ class LArTPC(Recipe):
         return model(index.values, batch[CHARGE] / self.config.model.unit, index.offsets)
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
-        """For the kernels on cells, which count on the device."""
+        """Return the capacity in pixels for the kernels on cells, which count on the device."""
         if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
             return None
         return dict.fromkeys((INDEX, CHARGE), batch.room_for(len(batch[INDEX]), bits=4))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Cross-entropy of every event."""
+        """Return the cross-entropy of every event."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(outputs, batch[LABEL], reduction="none")
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`score_CLASS` of each class: the probability that the network gives it; they add up to 1."""
-        found = judging.scores(outputs["output"])
-        return Table({f"score_{name}": found[:, place] for place, name in enumerate(CLASSES)})
+        """Return `score_CLASS` of each class: its predicted probability. The scores of an event add up to 1."""
+        scores = image_metrics.softmax(outputs["output"])
+        return Table({f"score_{name}": scores[:, place] for place, name in enumerate(CLASSES)})
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
-        return judging.tallies(samples, outputs["output"], self.config.judging.energy_edges)
+        return image_metrics.make_metrics(samples, outputs["output"], self.config.metrics.energy_edges)
 
     def sample_plots(self, samples: Table) -> Mapping[str, figure.Figure]:
-        return {"events": display.events(samples, self.config.image.seen)}
+        return {"events": display.event_displays(samples, self.config.image.network_size)}
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
         return self.sample_plots(samples)

@@ -1,4 +1,4 @@
-"""What the recipe can be told."""
+"""The configuration of the recipe."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pydantic import Field
 from clew import Section
 from clew.data.transforms import AnyTransform
 from clew.recipes.lartpc.columns import SIZE
-from clew.recipes.lartpc.generate.config import Generator
+from clew.recipes.lartpc.generate.config import LArTPCGeneratorConfig
 from clew.recipes.lartpc.readout import Readout
 
-SMALLEST = 625
-"""Rows and columns that four poolings by 5 leave something of."""
-Side = Annotated[int, Field(ge=SMALLEST, le=32768)]
+MIN_SIDE = 625
+"""Minimum number of rows and columns: four poolings by 5 reduce it to 1."""
+Side = Annotated[int, Field(ge=MIN_SIDE, le=32768)]
 
 
-class Image(Section):
-    """The plane of wires that is looked at."""
+class ImageConfig(Section):
+    """Size of the images."""
 
     rows: Side = SIZE[0]
     """Wires."""
     columns: Side = SIZE[1]
     """Ticks."""
-    most: Annotated[int, Field(ge=1)] = 2_000_000
-    """Pixels of an event: one with more is refused, as memory would be."""
+    max_pixels: Annotated[int, Field(ge=1)] = 2_000_000
+    """Maximum number of pixels per event, which limits the memory. Events with more are an error."""
     shrink: Annotated[int, Field(ge=1)] = 1
-    """Squares of so many by so many pixels become one, their charges added up. What becomes smaller than 625 lies in
-    the first corner of an image of 625, the least that the network takes."""
+    """Squares of `shrink` x `shrink` pixels become one pixel, with the sum of their charges. A shrunk image of fewer
+    than 625 rows or columns is placed in the first corner of an image of 625, the minimum of the network."""
 
     @property
     def size(self) -> tuple[int, int]:
@@ -36,34 +36,34 @@ class Image(Section):
         return self.rows, self.columns
 
     @property
-    def seen(self) -> tuple[int, int]:
-        """Rows and columns that the network sees."""
-        return max(SMALLEST, -(-self.rows // self.shrink)), max(SMALLEST, -(-self.columns // self.shrink))
+    def network_size(self) -> tuple[int, int]:
+        """Rows and columns of the input of the network."""
+        return max(MIN_SIDE, -(-self.rows // self.shrink)), max(MIN_SIDE, -(-self.columns // self.shrink))
 
 
-class Network(Section):
-    """The network of the study."""
+class LArTPCNetworkConfig(Section):
+    """The network."""
 
     kind: Literal["cells", "dense"] = "cells"
-    """`cells`: only where there is something to see; `dense`: plain PyTorch on whole images, for comparison."""
+    """`cells`: compute only where pixels are. `dense`: plain PyTorch on dense images, for comparison."""
     unit: Annotated[float, Field(gt=0)] = 1.0
-    """Thousands of electrons that the network sees as 1."""
+    """Charge that the network gets as 1, in thousands of electrons."""
 
 
-class Judging(Section):
-    """How results are shown."""
+class LArTPCMetricsConfig(Section):
+    """Bins of the figures."""
 
     energy_edges: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0)
-    """Bins of the particle's energy, GeV, in which accuracy is shown."""
+    """Bins of the energy of the particle in which the accuracy is shown, GeV."""
 
 
-class Settings(Section):
-    """Sections of `lartpc`."""
+class LArTPCConfig(Section):
+    """The configuration sections of `lartpc`."""
 
-    image: Image = Image()
+    image: ImageConfig = ImageConfig()
     transforms: tuple[AnyTransform, ...] = ()
-    """What is done to events before they become samples."""
-    model: Network = Network()
-    judging: Judging = Judging()
-    generator: Generator = Generator()
+    """Transforms of events before they become samples."""
+    model: LArTPCNetworkConfig = LArTPCNetworkConfig()
+    metrics: LArTPCMetricsConfig = LArTPCMetricsConfig()
+    generator: LArTPCGeneratorConfig = LArTPCGeneratorConfig()
     readout: Readout = Readout()

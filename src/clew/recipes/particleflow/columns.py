@@ -1,8 +1,8 @@
-"""The columns of particle-flow events, in the order of the public Delphes set. Units: GeV, radians.
+"""The columns of particle-flow events, in the order of the public Delphes data set. Units: GeV, radians.
 
-An event table has `elements`, ragged float32 (n, 12), and `targets`, ragged float32 (n, 7), of the same items: the
-target in a row is that of the element in it. Fixed columns beside them: `event`, and where they are known `process`
-(a place in PROCESSES) and `gen_met` (of all neutrinos, GeV).
+An event table has two ragged columns of the same length: `elements`, float32 (n, 12), and `targets`, float32 (n, 7).
+Row i of `targets` is the target of row i of `elements`. The fixed columns are `event` and, where known, `process`
+(an index into PROCESSES) and `gen_met` (transverse momentum of all neutrinos, GeV).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PROCESS = "process"
 GEN_MET = "gen_met"
 
 TOWER, TRACK = 1, 2
-"""What an element is: its first feature. Zero is nobody's, and stands for padding."""
+"""The type of an element, its first feature. Type 0 is padding."""
 
 TOWER_FEATURES = ("type", "et", "eta", "sin_phi", "cos_phi", "energy", "em_energy", "had_energy", "", "", "", "")
 TRACK_FEATURES = (
@@ -36,8 +36,8 @@ TARGET_FEATURES = ("pid", "charge", "pt", "eta", "sin_phi", "cos_phi", "energy")
 TARGET = len(TARGET_FEATURES)
 
 CLASSES = ("none", "charged hadron", "neutral hadron", "photon", "electron", "muon")
-"""By the `pid` of a target."""
+"""Class names, indexed by the `pid` of a target."""
 NONE, CHARGED_HADRON, NEUTRAL_HADRON, PHOTON, ELECTRON, MUON = range(len(CLASSES))
 
 PROCESSES = ("ttbar", "qcd", "parametric")
-"""By the number in `process`; the last is no physics."""
+"""Process names, indexed by the number in `process`. The last one is not a physics process."""

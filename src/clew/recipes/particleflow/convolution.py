@@ -1,9 +1,9 @@
-"""The graph convolution within bins, with its gradient written out.
+"""The graph convolution within bins, with an explicit gradient.
 
-A bin of n elements with distance features x and messages v has the kernel A = exp(-0.1 |x_i - x_j|), which lies in
-[0, 1], degrees d = sum of rows, and gives D^-1/2 A D^-1/2 v. The kernel is symmetric, so the gradient of v is the same
-product again, and that of x needs one product instead of the two that automatic differentiation takes. On a CPU bins go
-one by one, at their true lengths: what is computed of a kernel stays in cache.
+A bin of n elements has distance features x and messages v. Its affinity matrix is A = exp(-0.1 |x_i - x_j|), with
+values in [0, 1], and its degrees D are the sums of the rows of A. The result is D^-1/2 A D^-1/2 v. A is symmetric.
+Therefore the gradient of v is the same product again, and the gradient of x needs one product instead of the two of
+automatic differentiation. On a CPU bins are processed one by one at their true lengths, so that A stays in the cache.
 """
 
 from __future__ import annotations
@@ -14,41 +14,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clew.recipes.particleflow.binning import Layout
+from clew.recipes.particleflow.binning import BinLayout
 
-STEEP = 0.1
-LEAST = 1e-6
-"""Of squared distances and degrees: where roots have no slope."""
+DECAY = 0.1
+EPSILON = 1e-6
+"""Smallest squared distance and degree: the derivative of the square root diverges at 0."""
 
 
-def gathered(values: Tensor, order: Tensor, layout: Layout) -> Tensor:
-    """Rows (stacks, elements, f) in the places of bins (stacks * bins, size, f); empty places hold some element's."""
+def gather_bins(values: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
+    """Copy rows (stacks, elements, f) to bins (stacks * bins, size, f). Empty slots hold the row of some element."""
     flat: Tensor = _Gather.apply(values, order, layout)  # type: ignore[no-untyped-call]
     return flat
 
 
-def spread(bins: Tensor, order: Tensor, layout: Layout) -> Tensor:
-    """Bins (stacks * bins, size, f) back to rows (stacks, elements, f)."""
-    rows: Tensor = _Spread.apply(bins, order, layout)  # type: ignore[no-untyped-call]
+def scatter_bins(bins: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
+    """Copy bins (stacks * bins, size, f) back to rows (stacks, elements, f)."""
+    rows: Tensor = _Scatter.apply(bins, order, layout)  # type: ignore[no-untyped-call]
     return rows
 
 
-def convolve(distance: Tensor, messages: Tensor, layout: Layout, *, together: bool | None = None) -> Tensor:
-    """D^-1/2 A D^-1/2 v in each bin: features (stacks * bins, size, d), messages (stacks * bins, size, f).
+def convolve(distance: Tensor, messages: Tensor, layout: BinLayout, *, batched: bool | None = None) -> Tensor:
+    """Return D^-1/2 A D^-1/2 v of each bin, (stacks * bins, size, f).
 
-    `together`: all bins at once, empty places masked; if not given, on anything but a CPU.
+    Args:
+        distance: Distance features x (stacks * bins, size, d).
+        messages: v (stacks * bins, size, f).
+        layout: The bins of the batch.
+        batched: Process all bins at once, with empty slots masked. Default: everywhere but on a CPU.
     """
-    wide = torch.promote_types(distance.dtype, torch.float32)
-    together = distance.device.type != "cpu" if together is None else together
+    dtype = torch.promote_types(distance.dtype, torch.float32)
+    batched = distance.device.type != "cpu" if batched is None else batched
     with torch.autocast(distance.device.type, enabled=False):
-        x, v = distance.to(wide), messages.to(wide)
-        made: Tensor = _Convolve.apply(x, v, layout, together)  # type: ignore[no-untyped-call]
-    return made.to(messages.dtype)
+        x, v = distance.to(dtype), messages.to(dtype)
+        result: Tensor = _Convolve.apply(x, v, layout, batched)  # type: ignore[no-untyped-call]
+    return result.to(messages.dtype)
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, order: Tensor, layout: Layout) -> Tensor:
+    def forward(ctx: Any, values: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
         ctx.layout = layout
         ctx.save_for_backward(order)
         return _to_bins(values, order, layout)
@@ -59,9 +63,9 @@ class _Gather(torch.autograd.Function):
         return _to_rows(gradients[0], order, ctx.layout), None, None
 
 
-class _Spread(torch.autograd.Function):
+class _Scatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, bins: Tensor, order: Tensor, layout: Layout) -> Tensor:
+    def forward(ctx: Any, bins: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
         ctx.layout = layout
         ctx.save_for_backward(order)
         return _to_rows(bins, order, layout)
@@ -70,80 +74,80 @@ class _Spread(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (order,) = ctx.saved_tensors
         bins = _to_bins(gradients[0], order, ctx.layout)
-        return bins.mul_(_empty(ctx.layout, bins)), None, None
+        return bins.mul_(_occupied(ctx.layout, bins)), None, None
 
 
-def _to_bins(values: Tensor, order: Tensor, layout: Layout) -> Tensor:
+def _to_bins(values: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
     stacks, _, width = values.shape
     source = order.new_zeros(stacks, layout.bins * layout.size)
     source[:, layout.slot] = order
-    found = [part.index_select(0, rows) for part, rows in zip(values, source, strict=True)]
-    return torch.cat(found).view(stacks * layout.bins, layout.size, width)
+    stacked = [part.index_select(0, rows) for part, rows in zip(values, source, strict=True)]
+    return torch.cat(stacked).view(stacks * layout.bins, layout.size, width)
 
 
-def _to_rows(bins: Tensor, order: Tensor, layout: Layout) -> Tensor:
+def _to_rows(bins: Tensor, order: Tensor, layout: BinLayout) -> Tensor:
     parts = bins.reshape(len(order), layout.bins * layout.size, bins.shape[-1])
     place = torch.empty_like(order).scatter_(1, order, layout.slot.expand_as(order))
     return torch.stack([part.index_select(0, rows) for part, rows in zip(parts, place, strict=True)])
 
 
-def _empty(layout: Layout, bins: Tensor) -> Tensor:
+def _occupied(layout: BinLayout, bins: Tensor) -> Tensor:
     mask = layout.mask.to(bins.dtype).unsqueeze(-1)
     return mask.repeat(len(bins) // layout.bins, 1, 1)
 
 
-def _pieces(layout: Layout, many: int, together: bool) -> Iterator[tuple[slice, int]]:
-    """Bins that are worked on at a time, and how many places of them."""
-    if together:
-        yield slice(0, many), layout.size
+def _bin_groups(layout: BinLayout, count: int, batched: bool) -> Iterator[tuple[slice, int]]:
+    """Yield the bins that are processed together, and how many of their slots."""
+    if batched:
+        yield slice(0, count), layout.size
         return
-    for place in range(many):
+    for place in range(count):
         yield slice(place, place + 1), layout.filled[place % layout.bins]
 
 
 class _Convolve(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, distance: Tensor, messages: Tensor, layout: Layout, together: bool) -> Tensor:
-        made, kept = torch.zeros_like(messages), list[Tensor]()
-        mask = layout.mask.repeat(len(distance) // layout.bins, 1) if together else None
-        for own, n in _pieces(layout, len(distance), together):
-            x, v = distance[own, :n], messages[own, :n]
-            near, slope = _kernel(x, mask)
-            norm = (near.sum(dim=-1, keepdim=True) + LEAST).rsqrt_()
+    def forward(ctx: Any, distance: Tensor, messages: Tensor, layout: BinLayout, batched: bool) -> Tensor:
+        result, saved = torch.zeros_like(messages), list[Tensor]()
+        mask = layout.mask.repeat(len(distance) // layout.bins, 1) if batched else None
+        for group, n in _bin_groups(layout, len(distance), batched):
+            x, v = distance[group, :n], messages[group, :n]
+            affinity, slope = _affinity(x, mask)
+            norm = (affinity.sum(dim=-1, keepdim=True) + EPSILON).rsqrt_()
             norm = norm if mask is None else norm * mask.unsqueeze(-1)
-            torch.mul(torch.bmm(near, v * norm), norm, out=made[own, :n])
-            kept += [near, slope, norm]
-        ctx.layout, ctx.together = layout, together
-        ctx.save_for_backward(distance, messages, made, *kept)
-        return made
+            torch.mul(torch.bmm(affinity, v * norm), norm, out=result[group, :n])
+            saved += [affinity, slope, norm]
+        ctx.layout, ctx.batched = layout, batched
+        ctx.save_for_backward(distance, messages, result, *saved)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        distance, messages, made, *kept = ctx.saved_tensors
-        of_x, of_v = torch.zeros_like(distance), torch.zeros_like(messages)
-        for place, (own, n) in enumerate(_pieces(ctx.layout, len(distance), ctx.together)):
-            near, slope, norm = kept[3 * place : 3 * place + 3]
-            x, v = distance[own, :n], messages[own, :n] * norm
-            dy, y = gradients[0][own, :n], made[own, :n]
-            through = dy * norm
-            back = torch.bmm(near, through)
-            degree = (dy * y).sum(dim=-1, keepdim=True).add_((back * v).sum(dim=-1, keepdim=True))
-            degree.mul_(norm).mul_(norm).mul_(-0.5)
-            torch.mul(back, norm, out=of_v[own, :n])
-            pull = torch.bmm(through, v.transpose(1, 2)).add_(degree)
-            pull = (pull + pull.transpose(1, 2)).mul_(slope)
-            of_x[own, :n] = torch.baddbmm(x * pull.sum(dim=-1, keepdim=True), pull, x, alpha=-1)
-        return of_x, of_v, None, None
+        distance, messages, result, *saved = ctx.saved_tensors
+        dx, dv = torch.zeros_like(distance), torch.zeros_like(messages)
+        for place, (group, n) in enumerate(_bin_groups(ctx.layout, len(distance), ctx.batched)):
+            affinity, slope, norm = saved[3 * place : 3 * place + 3]
+            x, v = distance[group, :n], messages[group, :n] * norm
+            dy, y = gradients[0][group, :n], result[group, :n]
+            dy_norm = dy * norm
+            dv_norm = torch.bmm(affinity, dy_norm)
+            ddegree = (dy * y).sum(dim=-1, keepdim=True).add_((dv_norm * v).sum(dim=-1, keepdim=True))
+            ddegree.mul_(norm).mul_(norm).mul_(-0.5)
+            torch.mul(dv_norm, norm, out=dv[group, :n])
+            daffinity = torch.bmm(dy_norm, v.transpose(1, 2)).add_(ddegree)
+            daffinity = (daffinity + daffinity.transpose(1, 2)).mul_(slope)
+            dx[group, :n] = torch.baddbmm(x * daffinity.sum(dim=-1, keepdim=True), daffinity, x, alpha=-1)
+        return dx, dv, None, None
 
 
-def _kernel(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """A, and dA/d(distance) / distance, which is zero where two elements are at one place."""
+def _affinity(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return A, and dA/d(distance) / distance, which is zero where the distance is zero."""
     square = (x * x).sum(dim=-1)
-    apart = square.unsqueeze(2) + square.unsqueeze(1)
-    apart.baddbmm_(x, x.transpose(1, 2), alpha=-2).clamp_(min=LEAST).sqrt_()
-    near = (apart * -STEEP).exp_()
+    distance = square.unsqueeze(2) + square.unsqueeze(1)
+    distance.baddbmm_(x, x.transpose(1, 2), alpha=-2).clamp_(min=EPSILON).sqrt_()
+    affinity = (distance * -DECAY).exp_()
     if mask is not None:
-        near.mul_(mask.unsqueeze(1)).mul_(mask.unsqueeze(2))
-    slope = torch.div(near, apart).mul_(-STEEP)
-    slope.masked_fill_(apart <= LEAST**0.5, 0)
-    return near, slope
+        affinity.mul_(mask.unsqueeze(1)).mul_(mask.unsqueeze(2))
+    slope = torch.div(affinity, distance).mul_(-DECAY)
+    slope.masked_fill_(distance <= EPSILON**0.5, 0)
+    return affinity, slope

@@ -1,4 +1,4 @@
-"""What all networks share: how an element is shown to them, and how its particle is read from what they made of it."""
+"""What all networks share: the encoding of elements, and the decoder that predicts particles."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from torch import Tensor, nn
 from torch.nn import functional as f
 
 from clew.recipes.particleflow.columns import CLASSES, FEATURES, TOWER
-from clew.recipes.particleflow.settings import Network
+from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
 
 TYPES = 3
-ENCODED = TYPES + FEATURES - 1
+ENCODED_WIDTH = TYPES + FEATURES - 1
 MOMENTUM = ("pt", "eta", "sin_phi", "cos_phi", "energy")
 HEAD_OF = (0, 1, 2, 2, 3)
-"""By component of the momentum: pt, eta, phi and energy have a head each."""
+"""The head of each momentum component: pt, eta, phi and energy have one head each."""
 INPUT_OF = (2, 3, 4)
-"""The features that eta, sin phi and cos phi are corrections to."""
+"""The features to which the predicted eta, sin phi and cos phi are corrections."""
 
 
-def encoded(elements: Tensor) -> Tensor:
-    """(..., 12) to (..., 14): the type as one of three, energies and momenta as log(1 + x GeV), the rest as it is.
+def encode(elements: Tensor) -> Tensor:
+    """Encode elements (..., 12) as (..., 14): one-hot type, log(1 + x / GeV) of energies and momenta, other features.
 
-    The row of an element that is not there (type 0) holds zeros but for its type.
+    Padding (type 0) is encoded as zeros except for its type.
     """
     kind = elements[..., 0]
     tower = kind == TOWER
@@ -34,52 +34,61 @@ def encoded(elements: Tensor) -> Tensor:
 
 
 class Decoder(nn.Module):
-    """Class, charge and momentum from the input encoding and the outputs of all layers of both stacks.
+    """Predicts class, charge and momentum from the encoded inputs and the outputs of all layers of both stacks.
 
-    Momenta are judged and corrected as log(1 + x GeV) where they are energies. The classes seen by the heads of
-    momenta are not trained through them.
+    Transverse momenta and energies are predicted as log(1 + x / GeV). The momentum heads use the class logits as
+    inputs, but their gradient does not flow back into the logits.
     """
 
-    def __init__(self, width: int, settings: Network) -> None:
+    def __init__(self, width: int, settings: ParticleFlowNetworkConfig) -> None:
         super().__init__()
-        wide, narrow, seen = settings.momentum_width, settings.identity_width, width + len(CLASSES)
-        self.identity_norm, self.momentum_norm = nn.LayerNorm(width), nn.LayerNorm(seen)
+        wide, narrow, momentum_inputs = settings.momentum_width, settings.identity_width, width + len(CLASSES)
+        self.identity_norm, self.momentum_norm = nn.LayerNorm(width), nn.LayerNorm(momentum_inputs)
         self.identity = nn.Linear(width, 2 * narrow)
         self.classes = nn.ModuleList([*(nn.Linear(narrow, narrow) for _ in range(3)), nn.Linear(narrow, len(CLASSES))])
         self.charge = nn.ModuleList([nn.Linear(narrow, narrow), nn.Linear(narrow, 1)])
-        self.momentum = nn.Linear(seen, 4 * wide)
+        self.momentum = nn.Linear(momentum_inputs, 4 * wide)
         self.hidden = nn.ModuleList([nn.ModuleList([nn.Linear(wide, wide) for _ in range(2)]) for _ in range(4)])
         self.component = nn.ModuleList([nn.Linear(wide, 1) for _ in MOMENTUM])
 
     def forward(self, inputs: Tensor, layers: Sequence[Sequence[Tensor] | Tensor]) -> dict[str, Tensor]:
-        """`inputs` (elements, 14) and of every layer (elements, f) of the stacks for identity and for momentum."""
-        seen = self.identity_norm(torch.cat([inputs, *(each[0] for each in layers)], dim=-1))
-        first, second = _active(self.identity(seen)).chunk(2, dim=-1)
-        logits, charge = _through(self.classes, first), _through(self.charge, second)
-        seen = torch.cat([inputs, *(each[1] for each in layers), logits.detach().to(inputs.dtype)], dim=-1)
-        heads = _active(self.momentum(self.momentum_norm(seen))).chunk(4, dim=-1)
+        """Decode the outputs of all layers.
+
+        Args:
+            inputs: Encoded elements (elements, 14).
+            layers: Outputs (elements, width) of every layer, for the identity stack and for the momentum stack.
+        """
+        features = self.identity_norm(torch.cat([inputs, *(each[0] for each in layers)], dim=-1))
+        class_state, charge_state = _elu(self.identity(features)).chunk(2, dim=-1)
+        logits, charge = _apply_layers(self.classes, class_state), _apply_layers(self.charge, charge_state)
+        features = torch.cat([inputs, *(each[1] for each in layers), logits.detach().to(inputs.dtype)], dim=-1)
+        heads = _elu(self.momentum(self.momentum_norm(features))).chunk(4, dim=-1)
         states = [self._head(number, head) for number, head in enumerate(heads)]
-        made = [layer(states[head]) for layer, head in zip(self.component, HEAD_OF, strict=True)]
-        return {"class": logits, "charge": charge.squeeze(-1), "momentum": corrected(torch.cat(made, dim=-1), inputs)}
+        components = [layer(states[head]) for layer, head in zip(self.component, HEAD_OF, strict=True)]
+        return {
+            "class": logits,
+            "charge": charge.squeeze(-1),
+            "momentum": add_input_momentum(torch.cat(components, dim=-1), inputs),
+        }
 
     def _head(self, number: int, state: Tensor) -> Tensor:
         for layer in self.hidden[number]:  # type: ignore[attr-defined]
-            state = _active(layer(state))
+            state = _elu(layer(state))
         return state
 
 
-def corrected(momentum: Tensor, inputs: Tensor) -> Tensor:
-    """pt as it is; eta, sin phi, cos phi and energy added to those of the element."""
+def add_input_momentum(momentum: Tensor, inputs: Tensor) -> Tensor:
+    """Add eta, sin phi, cos phi and energy of the element to the predicted components; pt stays as it is."""
     start = inputs[..., TYPES:].to(momentum.dtype)
     return momentum + torch.cat([torch.zeros_like(start[..., :1]), start[..., 1:5]], dim=-1)
 
 
-def _through(layers: nn.ModuleList, state: Tensor) -> Tensor:
+def _apply_layers(layers: nn.ModuleList, state: Tensor) -> Tensor:
     for layer in list(layers)[:-1]:
-        state = _active(layer(state))
+        state = _elu(layer(state))
     last: Tensor = layers[-1](state)
     return last
 
 
-def _active(state: Tensor) -> Tensor:
+def _elu(state: Tensor) -> Tensor:
     return f.elu(state, inplace=True)

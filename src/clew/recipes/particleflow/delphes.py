@@ -1,7 +1,7 @@
-"""The public Delphes set: pickles, plain or bz2, of `X`, `ygen` and `ycand`, one array an event.
+"""Reader of the public Delphes data set: pickles (plain or bz2) of `X`, `ygen` and `ycand`, one array per event.
 
-`X` is taken as elements and `ygen` as targets, column by column; `ycand`, the reconstruction of Delphes itself, is kept
-as `candidates` where it is asked for.
+`X` becomes `elements` and `ygen` becomes `targets`, column by column. `ycand` is the reconstruction of Delphes itself.
+It becomes `candidates` if the setting `candidates` is true.
 """
 
 from __future__ import annotations
@@ -11,37 +11,45 @@ import numpy as np
 from clew import Ragged, Table, readers
 from clew.data.readers import Reader
 from clew.errors import DataError
-from clew.recipes.particleflow import mapped
+from clew.recipes.particleflow import reader_base
 from clew.recipes.particleflow.columns import FEATURES, TARGET
-from clew.recipes.particleflow.truth import Array
+from clew.recipes.particleflow.targets import Array
 
 
-class Delphes(mapped.Mapped):
-    """Settings of the reader `delphes`."""
+class DelphesReader(reader_base.ParticleFlowReader):
+    """The reader `delphes` and its settings."""
 
     candidates: bool = False
-    """Whether to keep `ycand`, (n, 7) as targets are."""
+    """Whether to read `ycand` (n, 7), which has the columns of targets."""
 
-    def inner(self) -> Reader:
+    def file_reader(self) -> Reader:
         kind = readers.find("pickle")
-        named = ("X", *(() if self.blind else ("ygen",)), *(("ycand",) if self.candidates else ()))
-        return kind.model_validate({"columns": named, "optional": ("ygen",) if self.blind else (), "chunk": self.chunk})
+        names = ("X", *(() if self.allow_missing_truth else ("ygen",)), *(("ycand",) if self.candidates else ()))
+        return kind.model_validate(
+            {"columns": names, "optional": ("ygen",) if self.allow_missing_truth else (), "chunk": self.chunk}
+        )
 
-    def events(self, found: Table) -> Table:
-        first = found.ragged("X")
-        truth = _checked(found, "ygen", TARGET, first) if "ygen" in found else None
-        made = mapped.table(first, _checked(found, "X", FEATURES, first), truth)
+    def build_events(self, columns: Table) -> Table:
+        first = columns.ragged("X")
+        truth = _entry_values(columns, "ygen", TARGET, first) if "ygen" in columns else None
+        events = reader_base.build_table(first, _entry_values(columns, "X", FEATURES, first), truth)
         if not self.candidates:
-            return made
-        return made.join({"candidates": made.ragged("elements").share(_checked(found, "ycand", TARGET, first))})
+            return events
+        return events.join(
+            {"candidates": events.ragged("elements").share(_entry_values(columns, "ycand", TARGET, first))}
+        )
 
 
-def _checked(found: Table, name: str, width: int, like: Ragged) -> Array:
-    """The values of an entry, known to have one row an element and so many columns."""
-    own = found.ragged(name)
-    if own.values.ndim != 2 or own.values.shape[1] != width:
-        raise DataError(f"entry '{name}' has items of shape {own.values.shape[1:]}, expected ({width},)")
-    if not np.array_equal(own.offsets, like.offsets):
-        event = int(np.argmax(own.lengths != like.lengths))
-        raise DataError(f"event {event}: {own.lengths[event]} rows in '{name}', {like.lengths[event]} in 'X'")
-    return own.values.astype(np.float32)
+def _entry_values(columns: Table, name: str, width: int, like: Ragged) -> Array:
+    """Return the values of an entry.
+
+    Raises:
+        DataError: The entry does not have `width` columns and one row per element.
+    """
+    entry = columns.ragged(name)
+    if entry.values.ndim != 2 or entry.values.shape[1] != width:
+        raise DataError(f"entry '{name}' has items of shape {entry.values.shape[1:]}, expected ({width},)")
+    if not np.array_equal(entry.offsets, like.offsets):
+        event = int(np.argmax(entry.lengths != like.lengths))
+        raise DataError(f"event {event}: {entry.lengths[event]} rows in '{name}', {like.lengths[event]} in 'X'")
+    return entry.values.astype(np.float32)

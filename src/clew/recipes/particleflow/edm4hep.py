@@ -1,9 +1,9 @@
-"""EDM4hep files of fast simulation for FCC: reconstructed particles, each of a track or a cluster, and their truth.
+"""Reader of EDM4hep files of the FCC fast simulation: reconstructed particles and their truth.
 
-An element is one of `ReconstructedParticles`: a track (EFlowTrack) with its momentum, its last hit being its place at
-the calorimeter; or a cluster, all of whose energy is electromagnetic (EFlowPhoton) or hadronic (EFlowNeutralHadron).
-Truth are the `Particle`s that MCRecoAssociations joins to it: of a track the one with the most energy, of a cluster
-their sum. Units of the file: GeV, mm.
+An element is one of `ReconstructedParticles`. It is either a track (EFlowTrack), whose position at the calorimeter is
+that of its last hit, or a cluster, whose energy is either electromagnetic (EFlowPhoton) or hadronic
+(EFlowNeutralHadron). The target comes from the `Particle`s that MCRecoAssociations links to the element: the particle
+of the largest energy for a track, their sum for a cluster. Units of the file: GeV, mm.
 """
 
 from __future__ import annotations
@@ -14,44 +14,58 @@ import numpy as np
 
 from clew import Table, readers
 from clew.data.readers import Reader
-from clew.recipes.particleflow import mapped, truth
+from clew.recipes.particleflow import reader_base
 from clew.recipes.particleflow.columns import ELECTRON, MUON
-from clew.recipes.particleflow.truth import Array, Particles
+from clew.recipes.particleflow.targets import Array, VisibleParticles, particle_classes, tower_targets, track_targets
 
-RECO, MC, LINK = "ReconstructedParticles", "Particle", "MCRecoAssociations"
-_SEEN = (
-    *(f"{RECO}.{name}" for name in ("type", "energy", "charge", "momentum.x", "momentum.y", "momentum.z")),
-    *(f"{RECO}.{name}" for name in ("tracks_begin", "tracks_end")),
-    f"{RECO}#1.index",
+RECONSTRUCTED, MC, LINK = "ReconstructedParticles", "Particle", "MCRecoAssociations"
+_RECO_BRANCHES = (
+    *(f"{RECONSTRUCTED}.{name}" for name in ("type", "energy", "charge", "momentum.x", "momentum.y", "momentum.z")),
+    *(f"{RECONSTRUCTED}.{name}" for name in ("tracks_begin", "tracks_end")),
+    f"{RECONSTRUCTED}#1.index",
     "EFlowTrack.trackerHits_end",
     *(f"TrackerHits.position.{axis}" for axis in "xyz"),
 )
-_TRUE = (
+_TRUTH_BRANCHES = (
     *(f"{MC}.{name}" for name in ("PDG", "charge", "mass", "momentum.x", "momentum.y", "momentum.z")),
     f"{LINK}#0.index",
     f"{LINK}#1.index",
 )
 PHOTON = 22
-"""The `type` of a cluster of a photon."""
+"""The `type` of a photon cluster."""
 
 
-class Edm4hep(mapped.Mapped):
-    """Settings of the reader `edm4hep`."""
+class Edm4hepReader(reader_base.ParticleFlowReader):
+    """The reader `edm4hep` and its settings."""
 
-    def inner(self) -> Reader:
-        columns = {"columns": _SEEN, "optional": _TRUE} if self.blind else {"columns": (*_SEEN, *_TRUE)}
+    def file_reader(self) -> Reader:
+        columns = (
+            {"columns": _RECO_BRANCHES, "optional": _TRUTH_BRANCHES}
+            if self.allow_missing_truth
+            else {"columns": (*_RECO_BRANCHES, *_TRUTH_BRANCHES)}
+        )
         return readers.find("root").model_validate({"tree": "events", "chunk": self.chunk, **columns})
 
-    def events(self, found: Table) -> Table:
-        like = found.ragged(f"{RECO}.energy")
-        own = _particles(found, RECO, found.ragged(f"{RECO}.energy").values, found.ragged(f"{RECO}.charge").values)
-        track = found.ragged(f"{RECO}.tracks_end").values > found.ragged(f"{RECO}.tracks_begin").values
-        em = (found.ragged(f"{RECO}.type").values == PHOTON).astype(np.float64)
-        known = all(name in found for name in _TRUE)
-        targets = _targets(found, track) if known else _Truth(np.zeros(len(track)), None)
+    def build_events(self, branches: Table) -> Table:
+        like = branches.ragged(f"{RECONSTRUCTED}.energy")
+        particles = _particles(
+            branches,
+            RECONSTRUCTED,
+            branches.ragged(f"{RECONSTRUCTED}.energy").values,
+            branches.ragged(f"{RECONSTRUCTED}.charge").values,
+        )
+        track = (
+            branches.ragged(f"{RECONSTRUCTED}.tracks_end").values
+            > branches.ragged(f"{RECONSTRUCTED}.tracks_begin").values
+        )
+        em_fraction = (branches.ragged(f"{RECONSTRUCTED}.type").values == PHOTON).astype(np.float64)
+        has_truth = all(name in branches for name in _TRUTH_BRANCHES)
+        targets = _make_targets(branches, track) if has_truth else _Truth(np.zeros(len(track)), None)
         flags = (targets.pid == MUON, targets.pid == ELECTRON)
-        made = mapped.elements(own, track, em, _outer(found, track, own), flags)
-        return mapped.table(like, made, targets.rows)
+        elements = reader_base.build_elements(
+            particles, track, em_fraction, _outer_directions(branches, track, particles), flags
+        )
+        return reader_base.build_table(like, elements, targets.rows)
 
 
 class _Truth(NamedTuple):
@@ -59,45 +73,49 @@ class _Truth(NamedTuple):
     rows: Array | None
 
 
-def _particles(found: Table, of: str, energy: Array, charge: Array, pdg: Array | None = None) -> Particles:
-    px, py, pz = (found.ragged(f"{of}.momentum.{axis}").values.astype(np.float64) for axis in "xyz")
+def _particles(
+    branches: Table, collection: str, energy: Array, charge: Array, pdg: Array | None = None
+) -> VisibleParticles:
+    px, py, pz = (branches.ragged(f"{collection}.momentum.{axis}").values.astype(np.float64) for axis in "xyz")
     pt = np.maximum(np.hypot(px, py), 1e-9)
-    kind = np.zeros(len(pt)) if pdg is None else truth.kinds(pdg, charge)
-    return Particles(pt, np.arcsinh(pz / pt), np.arctan2(py, px), energy, charge, kind)
+    kind = np.zeros(len(pt)) if pdg is None else particle_classes(pdg, charge)
+    return VisibleParticles(pt, np.arcsinh(pz / pt), np.arctan2(py, px), energy, charge, kind)
 
 
-def _outer(found: Table, track: Array, own: Particles) -> tuple[Array, Array]:
-    """Eta and phi of each track's last hit, as seen from the middle."""
-    tracks, hits = found.ragged("EFlowTrack.trackerHits_end"), found.ragged("TrackerHits.position.x")
-    links = found.ragged(f"{RECO}#1.index")
-    number = mapped.counted(links, tracks)[mapped.counted(found.ragged(f"{RECO}.tracks_begin"), links, track)]
-    last = mapped.counted(tracks.share(tracks.values.astype(np.int64) - 1), hits)[number]
-    x, y, z = (found.ragged(f"TrackerHits.position.{axis}").values[last] for axis in "xyz")
-    eta, phi = own.eta.copy(), own.phi.copy()
+def _outer_directions(branches: Table, track: Array, particles: VisibleParticles) -> tuple[Array, Array]:
+    """Return eta and phi of the last hit of each track, as seen from the origin."""
+    tracks, hits = branches.ragged("EFlowTrack.trackerHits_end"), branches.ragged("TrackerHits.position.x")
+    links = branches.ragged(f"{RECONSTRUCTED}#1.index")
+    number = reader_base.global_index(links, tracks)[
+        reader_base.global_index(branches.ragged(f"{RECONSTRUCTED}.tracks_begin"), links, track)
+    ]
+    last = reader_base.global_index(tracks.share(tracks.values.astype(np.int64) - 1), hits)[number]
+    x, y, z = (branches.ragged(f"TrackerHits.position.{axis}").values[last] for axis in "xyz")
+    eta, phi = particles.eta.copy(), particles.phi.copy()
     eta[track], phi[track] = np.arcsinh(z / np.maximum(np.hypot(x, y), 1e-9)), np.arctan2(y, x)
     return eta, phi
 
 
-def _targets(found: Table, track: Array) -> _Truth:
-    """The target of every reconstructed particle."""
-    charge = found.ragged(f"{MC}.charge").values
-    energy = _energy(found)
-    like, true = found.ragged(f"{RECO}.energy"), found.ragged(f"{MC}.charge")
-    every = _particles(found, MC, energy, np.rint(charge), found.ragged(f"{MC}.PDG").values)
-    of, to = (
-        mapped.counted(found.ragged(f"{LINK}#0.index"), like),
-        mapped.counted(found.ragged(f"{LINK}#1.index"), true),
+def _make_targets(branches: Table, track: Array) -> _Truth:
+    """Return the target of every reconstructed particle."""
+    charge = branches.ragged(f"{MC}.charge").values
+    energy = _particle_energies(branches)
+    like, true = branches.ragged(f"{RECONSTRUCTED}.energy"), branches.ragged(f"{MC}.charge")
+    particles = _particles(branches, MC, energy, np.rint(charge), branches.ragged(f"{MC}.PDG").values)
+    reco_index, true_index = (
+        reader_base.global_index(branches.ragged(f"{LINK}#0.index"), like),
+        reader_base.global_index(branches.ragged(f"{LINK}#1.index"), true),
     )
-    rows = truth.of_towers(every.take(to), of, len(like.values))
-    order = np.argsort(every.energy[to], kind="stable")
+    rows = tower_targets(particles.take(true_index), reco_index, len(like.values))
+    order = np.argsort(particles.energy[true_index], kind="stable")
     best = np.full(len(like.values), -1)
-    best[of[order]] = to[order]
+    best[reco_index[order]] = true_index[order]
     single = track & (best >= 0)
-    rows[single] = truth.of_tracks(every.take(best[single]))
+    rows[single] = track_targets(particles.take(best[single]))
     return _Truth(rows[:, 0], rows)
 
 
-def _energy(found: Table) -> Array:
+def _particle_energies(branches: Table) -> Array:
     names = ("mass", *(f"momentum.{axis}" for axis in "xyz"))
-    squares = [found.ragged(f"{MC}.{name}").values.astype(np.float64) ** 2 for name in names]
+    squares = [branches.ragged(f"{MC}.{name}").values.astype(np.float64) ** 2 for name in names]
     return np.asarray(np.sqrt(np.sum(squares, axis=0)))

@@ -1,4 +1,4 @@
-"""The loss of a batch: class, charge and momentum of every element, each element once."""
+"""The loss of a batch: class, charge and momentum of every element. All elements have the same weight."""
 
 from __future__ import annotations
 
@@ -10,58 +10,63 @@ from torch import Tensor
 from torch.nn import functional as f
 
 from clew import Batch, Loss
-from clew.recipes.particleflow.binning import owners
+from clew.recipes.particleflow.binning import event_of_items
 from clew.recipes.particleflow.columns import ELEMENTS, NONE, TARGETS
-from clew.recipes.particleflow.settings import Losses
+from clew.recipes.particleflow.settings import ParticleFlowLossConfig
 
 
 def class_weights(expected: Sequence[float]) -> list[float]:
-    """One over the square root of the number of each class, such that the mean over elements is 1."""
+    """Return weights proportional to one over the square root of the class counts; their mean over elements is 1."""
     roots = [count**-0.5 for count in expected]
     mean = sum(root * count for root, count in zip(roots, expected, strict=True)) / sum(expected)
     return [root / mean for root in roots]
 
 
 @lru_cache(maxsize=8)
-def _weights(expected: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+def _class_weight_tensor(expected: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(class_weights(expected), dtype=dtype, device=device)
 
 
-def momenta(targets: Tensor) -> Tensor:
-    """(..., 5) as networks are asked for them: log(1 + pt), eta, sin phi, cos phi, log(1 + E)."""
+def target_momenta(targets: Tensor) -> Tensor:
+    """Return the momenta (..., 5) that networks predict: log(1 + pt), eta, sin phi, cos phi, log(1 + E)."""
     pt, place, energy = torch.split(targets[..., 2:], [1, 3, 1], dim=-1)
     return torch.cat([pt.clamp(min=0).log1p(), place, energy.clamp(min=0).log1p()], dim=-1)
 
 
-def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: Losses) -> Loss:
-    """Summed over elements: weighted cross-entropy, squared error of the charge, Huber's loss of momenta of particles.
+def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: ParticleFlowLossConfig) -> Loss:
+    """Return the sum over elements of the class, charge and momentum losses, and the number of elements.
 
-    Elements of event with a weight count that many times.
+    The terms are a weighted cross-entropy, the squared error of the charge, and the Huber loss of the momentum of
+    elements that have a particle. Elements are multiplied by the weight of their event.
     """
-    each = element_losses(outputs, batch[TARGETS], settings)
+    losses = element_losses(outputs, batch[TARGETS], settings)
     elements = batch.ragged(ELEMENTS)
     if batch.roomy:
-        weights = each.new_ones(batch.size) if batch.weights is None else batch.weights
-        weight = f.pad(weights, (0, 1))[owners(elements.offsets, len(each))]
-        return Loss((each * weight).sum(), elements.offsets[-1])
+        weights = losses.new_ones(batch.size) if batch.weights is None else batch.weights
+        weight = f.pad(weights, (0, 1))[event_of_items(elements.offsets, len(losses))]
+        return Loss((losses * weight).sum(), elements.offsets[-1])
     if batch.weights is not None:
-        each = each * batch.weights[elements.events]
-    return Loss(each.sum(), float(len(each)))
+        losses = losses * batch.weights[elements.events]
+    return Loss(losses.sum(), float(len(losses)))
 
 
 def element_losses(
-    outputs: Mapping[str, Tensor], targets: Tensor, settings: Losses, weight: Tensor | None = None
+    outputs: Mapping[str, Tensor], targets: Tensor, settings: ParticleFlowLossConfig, class_weight: Tensor | None = None
 ) -> Tensor:
-    """(..., ) of every element, where outputs and targets (..., 7) have the same leading shape.
+    """Return the loss of every element.
 
-    `weight`: of classes, if not by `settings`.
+    Args:
+        outputs: Outputs of a network, of leading shape (...).
+        targets: (..., 7).
+        settings: Weights of the terms.
+        class_weight: Weights of the classes. Default: from `settings`.
     """
     kind = targets[..., 0].long()
     logits = outputs["class"].float() if outputs["class"].dtype != torch.float64 else outputs["class"]
-    if weight is None:
-        weight = _weights(tuple(settings.expected), logits.dtype, logits.device)
-    told = f.cross_entropy(logits.flatten(0, -2), kind.flatten(), weight, reduction="none").view_as(kind)
-    charge = (outputs["charge"].to(logits.dtype) - targets[..., 1].to(logits.dtype)) ** 2
-    wanted = momenta(targets.to(logits.dtype))
-    far = f.huber_loss(outputs["momentum"].to(logits.dtype), wanted, reduction="none").sum(dim=-1)
-    return told + settings.charge * charge + settings.momentum * far * (kind != NONE)
+    if class_weight is None:
+        class_weight = _class_weight_tensor(tuple(settings.expected_counts), logits.dtype, logits.device)
+    class_loss = f.cross_entropy(logits.flatten(0, -2), kind.flatten(), class_weight, reduction="none").view_as(kind)
+    charge_loss = (outputs["charge"].to(logits.dtype) - targets[..., 1].to(logits.dtype)) ** 2
+    target = target_momenta(targets.to(logits.dtype))
+    momentum_loss = f.huber_loss(outputs["momentum"].to(logits.dtype), target, reduction="none").sum(dim=-1)
+    return class_loss + settings.charge * charge_loss + settings.momentum * momentum_loss * (kind != NONE)

@@ -1,4 +1,4 @@
-"""How well particles are told and measured, as tallies: exact for any split of the events."""
+"""Metrics of particle flow. They are sums and counts, so they are exact for any split of the events."""
 
 from __future__ import annotations
 
@@ -10,98 +10,106 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Section, Table, metrics
-from clew.recipes.particleflow import hadronic
+from clew.recipes.particleflow import jet_metrics
 from clew.recipes.particleflow.columns import CLASSES, NONE, TARGETS
-from clew.recipes.particleflow.curves import ByClass, Response
+from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResponseHistogram
 
 Floats = NDArray[np.float64]
 PARTICLES = CLASSES[1:]
-RATIO = np.linspace(0, 2, 81)
+RATIO_EDGES = np.linspace(0, 2, 81)
 
 
-class Judging(Section):
-    """Where figures are shown, and what jets are."""
+class ParticleFlowMetricsConfig(Section):
+    """Bins of the figures, and the definition of jets."""
 
-    padded: Annotated[int, Field(ge=0)] = 6400
-    """Length that events are padded to in `accuracy_padded`, the accuracy as the benchmark of 2022 counts it: every
-    place without an element is right. 0: leave it out."""
+    padded_length: Annotated[int, Field(ge=0)] = 6400
+    """Length to which events are padded in `accuracy_padded`, the accuracy of the benchmark of 2022, which counts
+    padding as correct. 0: do not compute it."""
     pt_edges: tuple[float, ...] = (0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200)
     eta_edges: tuple[float, ...] = tuple(np.arange(-5, 5.1, 0.5).tolist())
     jets: bool = True
-    """Whether jets are clustered, where fastjet is there."""
+    """Whether to cluster jets, if fastjet is installed."""
     jet_radius: Annotated[float, Field(gt=0)] = 0.4
     jet_pt: Annotated[float, Field(gt=0)] = 20.0
-    """GeV: the least of a true jet."""
+    """Minimum pT of a true jet, GeV."""
     jet_match: Annotated[float, Field(gt=0)] = 0.2
-    """Largest distance in eta-phi of a predicted jet from a true one."""
+    """Maximum distance in eta-phi between a predicted jet and its true jet."""
 
 
-def tallies(samples: Table, objects: Table, settings: Judging) -> dict[str, metrics.Metric]:
-    """Accuracy over elements; of each class efficiency and fake rate, also against pt and eta; jets and missing pt.
+def make_metrics(samples: Table, objects: Table, settings: ParticleFlowMetricsConfig) -> dict[str, metrics.Metric]:
+    """Return accuracy, efficiency and fake rate of each class (also against pt and eta), jet and missing-pT metrics.
 
-    Efficiency: of elements whose particle is of a class, the share that is told as such. Fake rate: of those told as a
-    class, the share whose particle is another or none.
+    The efficiency of a class is the fraction of its true elements that are predicted as this class. The fake rate is
+    the fraction of elements predicted as a class whose true class is another one or none.
     """
-    truth, found = true_particles(samples), {name: objects.ragged(name).values for name in objects}
+    truth, predicted = true_particles(samples), {name: objects.ragged(name).values for name in objects}
     weight = samples.weights[samples.ragged(TARGETS).events]
-    true, said = truth["pid"].astype(np.int64), found["pid"].astype(np.int64)
-    right = true == said
-    made: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(right, weight)}
-    if settings.padded:
-        made["accuracy_padded"] = _padded(samples, right, weight, settings.padded)
+    true_class, predicted_class = truth["pid"].astype(np.int64), predicted["pid"].astype(np.int64)
+    correct = true_class == predicted_class
+    results: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(correct, weight)}
+    if settings.padded_length:
+        results["accuracy_padded"] = _padded_accuracy(samples, correct, weight, settings.padded_length)
     for number, name in enumerate(PARTICLES, 1):
         short = name.replace(" ", "_")
-        made[f"efficiency/{short}"] = metrics.Ratio.of(right[true == number], weight[true == number])
-        made[f"fake/{short}"] = metrics.Ratio.of(~right[said == number], weight[said == number])
-    made |= _measured(truth, found, right & (true != NONE), weight)
-    made |= hadronic.tallies(samples, truth, objects, settings)
-    made["confusion"] = metrics.Confusion.of(said, true, CLASSES, weight)
-    return made | _against(truth, found, right, weight, settings)
+        results[f"efficiency/{short}"] = metrics.Ratio.of(correct[true_class == number], weight[true_class == number])
+        results[f"fake/{short}"] = metrics.Ratio.of(
+            ~correct[predicted_class == number], weight[predicted_class == number]
+        )
+    results |= _responses(truth, predicted, correct & (true_class != NONE), weight)
+    results |= jet_metrics.make_jet_metrics(samples, truth, objects, settings)
+    results["confusion"] = metrics.Confusion.of(predicted_class, true_class, CLASSES, weight)
+    return results | _curves(truth, predicted, correct, weight, settings)
 
 
 def true_particles(samples: Table) -> dict[str, Floats]:
-    """What `reconstruct` gives, of the truth: one value an element."""
+    """Return the true particles in the columns of `reconstruct`, one value per element."""
     pid, charge, pt, eta, sine, cosine, energy = samples.ragged(TARGETS).values.T.astype(np.float64)
     return {"pid": pid, "charge": charge, "pt": pt, "eta": eta, "phi": np.arctan2(sine, cosine), "energy": energy}
 
 
-def _padded(samples: Table, right: NDArray[np.bool_], weight: Floats, length: int) -> metrics.Ratio:
+def _padded_accuracy(samples: Table, correct: NDArray[np.bool_], weight: Floats, length: int) -> metrics.Ratio:
     empty = np.maximum(length - samples.ragged(TARGETS).lengths, 0) @ samples.weights
-    return metrics.Ratio(float(weight[right].sum() + empty), float(weight.sum() + empty))
+    return metrics.Ratio(float(weight[correct].sum() + empty), float(weight.sum() + empty))
 
 
-def _measured(
-    truth: dict[str, Floats], found: dict[str, Floats], right: NDArray[np.bool_], weight: Floats
+def _responses(
+    truth: dict[str, Floats], predicted: dict[str, Floats], correct: NDArray[np.bool_], weight: Floats
 ) -> dict[str, metrics.Metric]:
-    """Energy of particles of the right class against the truth."""
-    made: dict[str, metrics.Metric] = {}
+    """Return predicted over true pT and energy of particles of the correct class."""
+    results: dict[str, metrics.Metric] = {}
     for name in ("pt", "energy"):
-        ratio = found[name][right] / np.maximum(truth[name][right], 1e-6)
+        ratio = predicted[name][correct] / np.maximum(truth[name][correct], 1e-6)
         what = f"{'pT' if name == 'pt' else 'energy'} of particles of the right class"
         axis = "predicted / true"
-        made[f"{name}_response"] = Response.of(ratio, RATIO, axis=axis, what=what, weights=weight[right])
-    return made
+        results[f"{name}_response"] = ResponseHistogram.of(
+            ratio, RATIO_EDGES, axis=axis, what=what, weights=weight[correct]
+        )
+    return results
 
 
-def _against(
-    truth: dict[str, Floats], found: dict[str, Floats], right: NDArray[np.bool_], weight: Floats, settings: Judging
+def _curves(
+    truth: dict[str, Floats],
+    predicted: dict[str, Floats],
+    correct: NDArray[np.bool_],
+    weight: Floats,
+    settings: ParticleFlowMetricsConfig,
 ) -> dict[str, metrics.Metric]:
-    made: dict[str, metrics.Metric] = {}
-    where: Sequence[tuple[str, tuple[float, ...], str]] = (
+    results: dict[str, metrics.Metric] = {}
+    axes: Sequence[tuple[str, tuple[float, ...], str]] = (
         ("pt", settings.pt_edges, "pT [GeV]"),
         ("eta", settings.eta_edges, "pseudorapidity"),
     )
-    for name, edges, axis in where:
-        kinds = (("efficiency", truth, right, "true"), ("fake", found, ~right, "predicted"))
-        for what, of, passed, whose in kinds:
-            made[f"{what}_{name}"] = ByClass.of(
-                of[name],
+    for name, edges, axis in axes:
+        kinds = (("efficiency", truth, correct, "true"), ("fake", predicted, ~correct, "predicted"))
+        for what, particles, passed, source in kinds:
+            results[f"{what}_{name}"] = ClassRatioCurve.of(
+                particles[name],
                 passed,
-                of["pid"],
+                particles["pid"],
                 edges,
                 PARTICLES,
-                axis=f"{whose} {axis}",
+                axis=f"{source} {axis}",
                 label="fake rate" if what == "fake" else what,
                 weights=weight,
             )
-    return made
+    return results

@@ -1,28 +1,28 @@
-"""The networks by `model.kind`."""
+"""The networks of the recipe, by `model.kind`."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from clew.recipes.particleflow.attention import AttentionFlow
-from clew.recipes.particleflow.decoding import ENCODED, Decoder, encoded
-from clew.recipes.particleflow.network import GraphFlow
-from clew.recipes.particleflow.settings import Network
+from clew.recipes.particleflow.attention_network import AttentionFlow
+from clew.recipes.particleflow.decoding import ENCODED_WIDTH, Decoder, encode
+from clew.recipes.particleflow.graph_network import GraphFlow
+from clew.recipes.particleflow.settings import ParticleFlowNetworkConfig
 
 
 class ElementFlow(nn.Module):
-    """The decoder alone, which sees nothing of an element's neighbours: what others are to be better than."""
+    """The decoder alone, without the neighbours of an element: the baseline of the other networks."""
 
-    def __init__(self, settings: Network) -> None:
+    def __init__(self, settings: ParticleFlowNetworkConfig) -> None:
         super().__init__()
-        self.decoder = Decoder(ENCODED, settings)
+        self.decoder = Decoder(ENCODED_WIDTH, settings)
 
     def forward(self, elements: Tensor, offsets: Tensor) -> dict[str, Tensor]:
-        made: dict[str, Tensor] = self.decoder(encoded(elements), [])
-        return made
+        outputs: dict[str, Tensor] = self.decoder(encode(elements), [])
+        return outputs
 
 
-KINDS: dict[str, type[GraphFlow | AttentionFlow | ElementFlow]] = {
+NETWORKS: dict[str, type[GraphFlow | AttentionFlow | ElementFlow]] = {
     "graph": GraphFlow,
     "attention": AttentionFlow,
     "element": ElementFlow,

@@ -1,11 +1,13 @@
-"""CMS PFNano: candidates of CMS' own particle flow as elements, generator particles in jets (GenCands) as targets.
+"""Reader of CMS PFNano: CMS particle-flow candidates as elements, generator particles in jets (GenCands) as targets.
 
-A candidate with a charge is a track; the file has no place of it at the calorimeter, so its direction stands there. Any
-other is a tower, electromagnetic if CMS took it for a photon. The file does not say whose a candidate is, so that is
-found by distance: a charged particle goes to the track of its charge that is nearest in direction and momentum, within
-`track_distance` and half its momentum, if it is the nearest to that too; all others but muons add up in the nearest
-tower within `tower_distance`. GenCands are of the hard collision and in jets: other candidates, most of all where there
-is pile-up, are of class none.
+A charged candidate is a track. The file has no position at the calorimeter, so the direction of the track is used
+instead. A neutral candidate is a tower, which is electromagnetic if CMS identified a photon.
+
+The file has no links between candidates and generator particles. They are matched by distance. A charged particle is
+matched to a track of the same charge if each is the nearest of the other in direction and momentum, within
+`track_distance` and half the momentum of the particle. All other particles except muons are added to the nearest tower
+within `tower_distance`. GenCands contain only particles of the hard collision that are in jets. All other candidates,
+such as those of pile-up, have the class none.
 """
 
 from __future__ import annotations
@@ -17,91 +19,103 @@ from pydantic import Field
 
 from clew import Table, readers
 from clew.data.readers import Reader
-from clew.recipes.particleflow import mapped, truth
+from clew.recipes.particleflow import reader_base
 from clew.recipes.particleflow.columns import ELECTRON, GEN_MET, MUON, TARGET
-from clew.recipes.particleflow.truth import Array, Particles
+from clew.recipes.particleflow.targets import Array, VisibleParticles, particle_classes, tower_targets, track_targets
 
-SEEN, TRUE = "PFCands", "GenCands"
+CANDIDATES, GEN_CANDIDATES = "PFCands", "GenCands"
 _MOMENTUM = ("pt", "eta", "phi", "mass", "charge", "pdgId")
 _MET = "GenMET_pt"
 ELECTROMAGNETIC = (22, 2)
-"""What CMS calls photons, and electromagnetic energy in the forward calorimeter."""
+"""PDG numbers that CMS uses for photons and for electromagnetic energy in the forward calorimeter."""
 NEUTRINOS = (12, 14, 16)
 
 Distance = Annotated[float, Field(gt=0)]
 
 
-class PfNano(mapped.Mapped):
-    """Settings of the reader `pfnano`."""
+class PfNanoReader(reader_base.ParticleFlowReader):
+    """The reader `pfnano` and its settings."""
 
     track_distance: Distance = 0.02
-    """In eta and phi, from a track to its particle."""
+    """Maximum distance in eta-phi between a track and its particle."""
     tower_distance: Distance = 0.05
-    """From a tower to its particles."""
+    """Maximum distance in eta-phi between a tower and its particles."""
 
-    def inner(self) -> Reader:
-        seen = tuple(f"{SEEN}_{name}" for name in _MOMENTUM)
-        true = (*(f"{TRUE}_{name}" for name in _MOMENTUM), _MET)
-        columns = {"columns": seen, "optional": true} if self.blind else {"columns": (*seen, *true)}
+    def file_reader(self) -> Reader:
+        candidates = tuple(f"{CANDIDATES}_{name}" for name in _MOMENTUM)
+        true = (*(f"{GEN_CANDIDATES}_{name}" for name in _MOMENTUM), _MET)
+        columns = (
+            {"columns": candidates, "optional": true} if self.allow_missing_truth else {"columns": (*candidates, *true)}
+        )
         return readers.find("root").model_validate({"tree": "Events", "chunk": self.chunk, **columns})
 
-    def events(self, found: Table) -> Table:
-        like = found.ragged(f"{SEEN}_pt")
-        own, track = _particles(found, SEEN), found.ragged(f"{SEEN}_charge").values != 0
-        em = np.isin(np.abs(found.ragged(f"{SEEN}_pdgId").values), ELECTROMAGNETIC).astype(np.float64)
-        targets = self._targets(found, own, track) if f"{TRUE}_pt" in found else None
+    def build_events(self, branches: Table) -> Table:
+        like = branches.ragged(f"{CANDIDATES}_pt")
+        candidates, track = _particles(branches, CANDIDATES), branches.ragged(f"{CANDIDATES}_charge").values != 0
+        em_fraction = np.isin(np.abs(branches.ragged(f"{CANDIDATES}_pdgId").values), ELECTROMAGNETIC).astype(np.float64)
+        targets = self._all_targets(branches, candidates, track) if f"{GEN_CANDIDATES}_pt" in branches else None
         pid = np.zeros(len(track)) if targets is None else targets[:, 0]
-        made = mapped.elements(own, track, em, (own.eta, own.phi), (pid == MUON, pid == ELECTRON))
-        more: dict[str, Any] = {GEN_MET: found.fixed(_MET).astype(np.float32)} if _MET in found else {}
-        return mapped.table(like, made, targets, **more)
+        elements = reader_base.build_elements(
+            candidates, track, em_fraction, (candidates.eta, candidates.phi), (pid == MUON, pid == ELECTRON)
+        )
+        fixed: dict[str, Any] = {GEN_MET: branches.fixed(_MET).astype(np.float32)} if _MET in branches else {}
+        return reader_base.build_table(like, elements, targets, **fixed)
 
-    def _targets(self, found: Table, own: Particles, track: Array) -> Array:
-        """Event by event: matching is among the particles of one."""
-        like, true = found.ragged(f"{SEEN}_pt"), found.ragged(f"{TRUE}_pt")
-        every, pdg = _particles(found, TRUE), np.abs(found.ragged(f"{TRUE}_pdgId").values)
+    def _all_targets(self, branches: Table, candidates: VisibleParticles, track: Array) -> Array:
+        """Return the targets of all candidates. Particles are matched event by event."""
+        like, true = branches.ragged(f"{CANDIDATES}_pt"), branches.ragged(f"{GEN_CANDIDATES}_pt")
+        particles, pdg = _particles(branches, GEN_CANDIDATES), np.abs(branches.ragged(f"{GEN_CANDIDATES}_pdgId").values)
         rows = np.zeros((len(track), TARGET), dtype=np.float32)
-        for event in range(len(found)):
-            mine = slice(like.offsets[event], like.offsets[event + 1])
-            there = np.arange(true.offsets[event], true.offsets[event + 1])
-            there = there[~np.isin(pdg[there], NEUTRINOS)]
-            rows[mine] = self._matched(own.take(mine), track[mine], every.take(there))
+        for event in range(len(branches)):
+            event_candidates = slice(like.offsets[event], like.offsets[event + 1])
+            visible = np.arange(true.offsets[event], true.offsets[event + 1])
+            visible = visible[~np.isin(pdg[visible], NEUTRINOS)]
+            rows[event_candidates] = self._event_targets(
+                candidates.take(event_candidates), track[event_candidates], particles.take(visible)
+            )
         return rows
 
-    def _matched(self, seen: Particles, track: Array, true: Particles) -> Array:
+    def _event_targets(self, candidates: VisibleParticles, track: Array, particles: VisibleParticles) -> Array:
         rows = np.zeros((len(track), TARGET), dtype=np.float32)
         tracks, towers = np.flatnonzero(track), np.flatnonzero(~track)
-        mine, theirs = pairs(true, seen.take(tracks), self.track_distance)
-        rows[tracks[theirs]] = truth.of_tracks(true.take(mine))
-        left = np.ones(len(true.pt), dtype=bool)
-        left[mine] = False
-        left &= true.kind != MUON
-        rest = true.take(left)
+        matched_particles, matched_tracks = match_tracks(particles, candidates.take(tracks), self.track_distance)
+        rows[tracks[matched_tracks]] = track_targets(particles.take(matched_particles))
+        unmatched = np.ones(len(particles.pt), dtype=bool)
+        unmatched[matched_particles] = False
+        unmatched &= particles.kind != MUON
+        rest = particles.take(unmatched)
         if len(towers) and len(rest.pt):
-            away = _distance(rest, seen.take(towers))
-            nearest, near = away.argmin(axis=1), away.min(axis=1) < self.tower_distance
-            rows[towers] = truth.of_towers(rest.take(near), nearest[near], len(towers))
+            distance = _distance(rest, candidates.take(towers))
+            nearest, near = distance.argmin(axis=1), distance.min(axis=1) < self.tower_distance
+            rows[towers] = tower_targets(rest.take(near), nearest[near], len(towers))
         return rows
 
 
-def pairs(true: Particles, tracks: Particles, distance: float) -> tuple[Array, Array]:
-    """Charged particles and the tracks that are nearest to each other, by number."""
-    if not len(true.pt) or not len(tracks.pt):
+def match_tracks(particles: VisibleParticles, tracks: VisibleParticles, max_distance: float) -> tuple[Array, Array]:
+    """Return the indices of charged particles and of their tracks, for pairs that are nearest to each other."""
+    if not len(particles.pt) or not len(tracks.pt):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    off = np.abs(tracks.pt[None] / np.maximum(true.pt[:, None], 1e-9) - 1)
-    away = _distance(true, tracks)
-    cost = away / distance + off
-    cost[(true.charge[:, None] != tracks.charge[None]) | (away > distance) | (off > 0.5)] = np.inf
-    best, back = cost.argmin(axis=1), cost.argmin(axis=0)
-    mine = np.flatnonzero((back[best] == np.arange(len(best))) & np.isfinite(cost.min(axis=1)))
-    return mine, best[mine]
+    momentum_error = np.abs(tracks.pt[None] / np.maximum(particles.pt[:, None], 1e-9) - 1)
+    separation = _distance(particles, tracks)
+    cost = separation / max_distance + momentum_error
+    cost[(particles.charge[:, None] != tracks.charge[None]) | (separation > max_distance) | (momentum_error > 0.5)] = (
+        np.inf
+    )
+    nearest_track, nearest_particle = cost.argmin(axis=1), cost.argmin(axis=0)
+    matched = np.flatnonzero(
+        (nearest_particle[nearest_track] == np.arange(len(nearest_track))) & np.isfinite(cost.min(axis=1))
+    )
+    return matched, nearest_track[matched]
 
 
-def _distance(one: Particles, other: Particles) -> Array:
-    """In eta and phi, of all pairs."""
-    turn = np.abs(one.phi[:, None] - other.phi[None])
-    return np.asarray(np.hypot(one.eta[:, None] - other.eta[None], np.minimum(turn, 2 * np.pi - turn)))
+def _distance(one: VisibleParticles, other: VisibleParticles) -> Array:
+    """Return the distance in eta-phi of all pairs."""
+    delta_phi = np.abs(one.phi[:, None] - other.phi[None])
+    return np.asarray(np.hypot(one.eta[:, None] - other.eta[None], np.minimum(delta_phi, 2 * np.pi - delta_phi)))
 
 
-def _particles(found: Table, of: str) -> Particles:
-    pt, eta, phi, mass, charge, pdg = (found.ragged(f"{of}_{name}").values.astype(np.float64) for name in _MOMENTUM)
-    return Particles(pt, eta, phi, np.hypot(pt * np.cosh(eta), mass), charge, truth.kinds(pdg, charge))
+def _particles(branches: Table, collection: str) -> VisibleParticles:
+    pt, eta, phi, mass, charge, pdg = (
+        branches.ragged(f"{collection}_{name}").values.astype(np.float64) for name in _MOMENTUM
+    )
+    return VisibleParticles(pt, eta, phi, np.hypot(pt * np.cosh(eta), mass), charge, particle_classes(pdg, charge))

@@ -1,4 +1,4 @@
-"""The recipe `particleflow`: towers and tracks in, particles out."""
+"""The recipe `particleflow`: reconstruct particles from calorimeter towers and tracks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from clew import Loss, Ragged, Recipe, Table, figure
 from clew.metrics import Metric
-from clew.recipes.particleflow import display, reading
-from clew.recipes.particleflow import metrics as judging
+from clew.recipes.particleflow import display, event_files
+from clew.recipes.particleflow import metrics as flow_metrics
 from clew.recipes.particleflow.columns import ELEMENTS, GEN_MET, PROCESS, TARGETS
-from clew.recipes.particleflow.events import EVENTS_A_FILE, write
-from clew.recipes.particleflow.settings import Settings
+from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
+from clew.recipes.particleflow.settings import ParticleFlowConfig
 
 if TYPE_CHECKING:
     from torch import nn
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 class ParticleFlow(Recipe):
-    """Particle flow: every element is given the class, charge and momentum of its particle, or none."""
+    """Predicts for every element the class, charge and momentum of its particle, or that it has none."""
 
-    Config = Settings
+    Config = ParticleFlowConfig
     defaults = {
         "train": {
             "epochs": 20,
@@ -36,34 +36,34 @@ class ParticleFlow(Recipe):
         }
     }
     columns = (ELEMENTS, TARGETS)
-    events_per_file = EVENTS_A_FILE
+    events_per_file = EVENTS_PER_FILE
     inference_batch_size = 16
 
     def read(self, path: str) -> Iterable[Table]:
-        """Generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
-        return reading.read(path, self.config.data)
+        """Read generated events, the public Delphes set, EDM4hep of FCC or CMS PFNano: see `data.reader`."""
+        return event_files.read_events(path, self.config.data)
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
-        """Events of `generator.kind`, as HDF5.
+        """Write events of `generator.kind` to HDF5 files.
 
         Raises:
-            RecipeError: Pythia is wanted and not installed.
+            RecipeError: The settings need Pythia, which is not installed.
         """
-        yield from write(events, seed, folder, first=first, config=self.config.generator)
+        yield from write_events(events, seed, folder, first=first, config=self.config.generator)
 
     def label_columns(self) -> Sequence[str]:
         return (TARGETS,)
 
     def prepare(self, events: Table) -> Table:
-        kept = {name: events[name] for name in ("event", PROCESS, GEN_MET, "weight") if name in events}
+        fixed = {name: events[name] for name in ("event", PROCESS, GEN_MET, "weight") if name in events}
         items = {name: events.ragged(name) for name in (ELEMENTS, TARGETS) if name in events}
-        return Table({**kept, **{name: _narrow(column) for name, column in items.items()}}, units=events.units)
+        return Table({**fixed, **{name: _to_float32(column) for name, column in items.items()}}, units=events.units)
 
     def model(self) -> nn.Module:
         from clew.recipes.particleflow import networks
 
-        made: nn.Module = networks.KINDS[self.config.model.kind](self.config.model)
-        return made
+        network: nn.Module = networks.NETWORKS[self.config.model.kind](self.config.model)
+        return network
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         elements = batch.ragged(ELEMENTS)
@@ -72,49 +72,49 @@ class ParticleFlow(Recipe):
         return model(elements.values, elements.offsets)
 
     def graph_capacity(self, batch: Batch, precision: str) -> Mapping[str, int] | None:
-        """Whole bins, for the kernels of the graph network."""
-        from clew.recipes.particleflow.network import fits
+        """Return the number of rows in whole bins, for the kernels of the graph network."""
+        from clew.recipes.particleflow.graph_network import kernels_support
 
         settings = self.config.model
-        if settings.kind != "graph" or precision != "bf16" or not fits(settings):
+        if settings.kind != "graph" or precision != "bf16" or not kernels_support(settings):
             return None
         lengths = batch.ragged(ELEMENTS).lengths
         bins = int(((lengths + settings.bin_size - 1) // settings.bin_size).sum())
         return dict.fromkeys((ELEMENTS, TARGETS), batch.room_for(bins, bits=6) * settings.bin_size)
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
-        """Class, charge and momentum, a mean over the elements of the batch."""
+        """Loss of class, charge and momentum: the mean over the elements of the batch."""
         from clew.recipes.particleflow.loss import flow_loss
 
         return flow_loss(outputs, batch, self.config.losses)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """Of every element `pid` (0: no particle), `charge`, `pt`, `eta`, `phi`, `energy` (GeV), in its order."""
+        """Return `pid` (0: no particle), `charge`, `pt`, `eta`, `phi`, `energy` (GeV), one row per element."""
         elements = samples.ragged(ELEMENTS)
         pid = np.asarray(outputs["class"]).argmax(axis=1)
-        logs = np.asarray(outputs["momentum"], dtype=np.float64)
-        pt, energy = (np.maximum(np.expm1(np.minimum(logs[:, place], 12.0)), 0.0) for place in (0, 4))
+        momenta = np.asarray(outputs["momentum"], dtype=np.float64)
+        pt, energy = (np.maximum(np.expm1(np.minimum(momenta[:, place], 12.0)), 0.0) for place in (0, 4))
         columns = {
             "pid": pid.astype(np.int8),
             "charge": np.rint(np.asarray(outputs["charge"])).clip(-1, 1).astype(np.int8) * (pid > 0),
             "pt": pt,
-            "eta": logs[:, 1],
-            "phi": np.arctan2(logs[:, 2], logs[:, 3]),
+            "eta": momenta[:, 1],
+            "phi": np.arctan2(momenta[:, 2], momenta[:, 3]),
             "energy": energy,
         }
         units = {"pt": "GeV", "energy": "GeV", "phi": "rad"}
-        return Table({name: elements.share(_float32(value)) for name, value in columns.items()}, units=units)
+        return Table({name: elements.share(_floats_to_float32(value)) for name, value in columns.items()}, units=units)
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
-        return judging.tallies(samples, objects, self.config.judging)
+        return flow_metrics.make_metrics(samples, objects, self.config.metrics)
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
-        return display.events(samples, objects)
+        return display.event_displays(samples, objects)
 
 
-def _narrow(column: Ragged) -> Ragged:
+def _to_float32(column: Ragged) -> Ragged:
     return column.share(np.ascontiguousarray(column.values, dtype=np.float32))
 
 
-def _float32(values: Any) -> Any:
+def _floats_to_float32(values: Any) -> Any:
     return values.astype(np.float32) if values.dtype.kind == "f" else values

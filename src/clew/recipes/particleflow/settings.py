@@ -1,4 +1,4 @@
-"""What the particle-flow recipe can be told."""
+"""The configuration of the particle-flow recipe."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from clew import Section
-from clew.recipes.particleflow.events import Generator
-from clew.recipes.particleflow.metrics import Judging
-from clew.recipes.particleflow.reading import Data
+from clew.recipes.particleflow.event_files import ParticleFlowDataConfig
+from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
+from clew.recipes.particleflow.metrics import ParticleFlowMetricsConfig
 
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Network(Section):
-    """A network over the elements of an event; the defaults are the published size."""
+class ParticleFlowNetworkConfig(Section):
+    """Size and kind of the network. The defaults are the published size."""
 
     kind: Literal["graph", "attention", "element"] = "graph"
-    """`graph`: convolutions within bins of neighbours; `attention`: every element sees every other of its event;
-    `element`: each by itself, a yardstick."""
+    """`graph`: convolutions within bins of neighbours. `attention`: every element attends to all elements of its event.
+    `element`: every element alone, as a baseline."""
     layers: Count = 3
-    """In each of two stacks, for identity and for momentum."""
+    """Layers in each of the two stacks (one for the class and charge, one for the momentum)."""
     width: Count = 256
     distance: Count = 128
-    """Width of the features that distances are computed from."""
+    """Width of the features from which distances are computed."""
     bin_size: Count = 640
-    """Elements that see each other; an event has as many bins as it needs."""
+    """Elements per bin. Elements of one bin exchange messages. An event has as many bins as it needs."""
     codes: Annotated[int, Field(ge=2, multiple_of=2)] = 10
-    """Hash codes that elements are sorted by; published: the number of bins of the longest event."""
+    """Number of hash codes by which elements are sorted. Published: the number of bins of the longest event."""
     identity_width: Count = 256
-    """Of the heads for class and charge."""
+    """Width of the heads for class and charge."""
     momentum_width: Count = 288
-    """Of the heads for pt, eta, phi and energy."""
+    """Width of the heads for pt, eta, phi and energy."""
     heads: Count = 16
-    """Of the attention."""
+    """Attention heads."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_heads(self) -> Self:
         if self.kind == "attention" and self.width % self.heads:
-            raise ValueError(f"the width {self.width} is no multiple of the number of heads, {self.heads}")
+            raise ValueError(f"the width {self.width} must be a multiple of the number of heads, {self.heads}")
         return self
 
 
-class Losses(Section):
-    """What is added up."""
+class ParticleFlowLossConfig(Section):
+    """Weights of the loss terms."""
 
-    expected: tuple[Positive, Positive, Positive, Positive, Positive, Positive] = (170, 2600, 930, 1250, 7, 2)
-    """Elements an event of each class: a class weighs one over the square root of its number. Published ones; of none,
-    what is left of the elements."""
+    expected_counts: tuple[Positive, Positive, Positive, Positive, Positive, Positive] = (170, 2600, 930, 1250, 7, 2)
+    """Expected number of elements per event and class. The weight of a class is one over the square root of its number.
+    The defaults are published numbers; that of `none` is the number of remaining elements."""
     charge: Annotated[float, Field(ge=0)] = 1.0
     momentum: Annotated[float, Field(ge=0)] = 1.0
-    """Weights beside that of the class, which is 1."""
+    """Weights of the charge loss and of the momentum loss. The weight of the class loss is 1."""
 
 
-class Settings(Section):
-    """Sections of `particleflow`."""
+class ParticleFlowConfig(Section):
+    """The configuration sections of `particleflow`."""
 
-    data: Data = Data()
-    model: Network = Network()
-    losses: Losses = Losses()
-    judging: Judging = Judging()
-    generator: Generator = Generator()
+    data: ParticleFlowDataConfig = ParticleFlowDataConfig()
+    model: ParticleFlowNetworkConfig = ParticleFlowNetworkConfig()
+    losses: ParticleFlowLossConfig = ParticleFlowLossConfig()
+    metrics: ParticleFlowMetricsConfig = ParticleFlowMetricsConfig()
+    generator: ParticleFlowGeneratorConfig = ParticleFlowGeneratorConfig()

@@ -1,6 +1,6 @@
-"""The ACTS chain that makes events: its detector, its event loop, and what goes in and out of it.
+"""The ACTS chain that simulates events: its detector, its event loop, its input and output.
 
-Everything of pyacts is reached through `load`, so that clew works without it.
+pyacts is imported by `load_acts` only, so clew works without it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.errors import RecipeError
-from clew.recipes.tracking.gun import Particles
+from clew.recipes.tracking.particle_gun import GunParticles
 
 FIELD = 2.0  # tesla
-MOMENTUM_MIN = 0.1  # GeV; a particle slower than that is followed no further
+MOMENTUM_MIN = 0.1  # GeV; a particle below this momentum is stopped
 
 # Spread (mm) of a hit along the two axes of its module, by volume: pitch / sqrt(12) of 50 x 50 um pixels, 80 um x
 # 1.2 mm short strips and 120 um x 10.8 mm long strips, the sizes of the TrackML detector.
@@ -34,8 +34,8 @@ _PARTICLE = ("vx", "vy", "vz", "px", "py", "pz")
 Arrays = dict[str, NDArray[Any]]
 
 
-class Detector(NamedTuple):
-    """What all events share. `surfaces` are the sensitive modules by their GeometryIdentifier."""
+class ActsDetector(NamedTuple):
+    """The detector of all events. `surfaces` are the sensitive modules by their GeometryIdentifier."""
 
     built: Any  # owns the geometry
     geometry: Any
@@ -43,11 +43,11 @@ class Detector(NamedTuple):
     surfaces: Any
 
 
-def load() -> Any:
+def load_acts() -> Any:
     """The module `acts`, with its examples.
 
     Raises:
-        RecipeError: pyacts is not installed, or lacks a part that is needed.
+        RecipeError: pyacts is not installed, or a part of it is missing.
     """
     try:
         for part in ("examples", "examples.json", "examples.arrow"):
@@ -58,38 +58,48 @@ def load() -> Any:
 
 
 @functools.cache
-def detector() -> Detector:
-    """The GenericDetector in its field; built once in a process, in half a second."""
-    acts = load()
-    quiet = dict.fromkeys(("logLevel", "surfaceLogLevel", "layerLogLevel", "volumeLogLevel"), acts.logging.WARNING)
-    built = acts.examples.GenericDetector(**quiet)
+def generic_detector() -> ActsDetector:
+    """The GenericDetector in its field. It is built once per process, which takes half a second."""
+    acts = load_acts()
+    log_levels = dict.fromkeys(("logLevel", "surfaceLogLevel", "layerLogLevel", "volumeLogLevel"), acts.logging.WARNING)
+    built = acts.examples.GenericDetector(**log_levels)
     geometry = built.trackingGeometry()
     field = acts.ConstantBField(acts.Vector3(0, 0, FIELD * acts.UnitConstants.T))
     surfaces = {place: surface for place, surface in geometry.geoIdSurfaceMap().items() if place.sensitive}
-    return Detector(built, geometry, field, surfaces)
+    return ActsDetector(built, geometry, field, surfaces)
 
 
 def sequencer(events: int, first: int = 0) -> Any:
-    """ACTS' event loop over a range of event numbers: quiet, and in this thread."""
-    acts = load()
+    """The event loop of ACTS over a range of event numbers, in this thread and without log output."""
+    acts = load_acts()
     return acts.examples.Sequencer(
         events=events, skip=first, numThreads=1, logLevel=acts.logging.WARNING, trackFpes=False
     )
 
 
-def run(events: int, first: int, seed: int, make: Callable[[int], Particles]) -> list[Arrays]:
-    """Simulate a range of events, `make` giving the particles of each: hits and particles, one dict an event."""
-    acts, found = load(), list[Arrays]()
+def simulate_events(events: int, first: int, seed: int, make: Callable[[int], GunParticles]) -> list[Arrays]:
+    """Simulate a range of events.
+
+    Args:
+        events: Number of events.
+        first: Number of the first event.
+        seed: Seed of the simulation.
+        make: Returns the particles of an event, given its number.
+
+    Returns:
+        One dictionary per event, with the arrays of hits and of particles.
+    """
+    acts, arrays = load_acts(), list[Arrays]()
     sequence = sequencer(events, first)
-    sequence.addReader(_gun(acts, make))
-    for algorithm in (*_simulation(acts, seed), *_tables(acts), _collector(acts, found)):
+    sequence.addReader(_particle_reader(acts, make))
+    for algorithm in (*_simulation(acts, seed), *_tables(acts), _event_collector(acts, arrays)):
         sequence.addAlgorithm(algorithm)
     sequence.run()
-    return found
+    return arrays
 
 
-def _gun(acts: Any, make: Callable[[int], Particles]) -> Any:
-    """A reader of ACTS that hands over the particles `make` gives for an event's number."""
+def _particle_reader(acts: Any, make: Callable[[int], GunParticles]) -> Any:
+    """A reader for ACTS that provides the particles of each event."""
     examples = acts.examples
 
     class Gun(examples.IReader):  # type: ignore[misc, name-defined]
@@ -108,7 +118,7 @@ def _gun(acts: Any, make: Callable[[int], Particles]) -> Any:
     return Gun()
 
 
-def _sim_particles(acts: Any, particles: Particles) -> Any:
+def _sim_particles(acts: Any, particles: GunParticles) -> Any:
     container, size = acts.examples.SimParticleContainer(), np.linalg.norm(particles.momentum, axis=1)
     rows = zip(particles.pdg, particles.position, particles.momentum / size[:, None], size, strict=True)
     for number, (pdg, position, direction, momentum) in enumerate(rows):
@@ -124,18 +134,18 @@ def _sim_particles(acts: Any, particles: Particles) -> Any:
 
 def _simulation(acts: Any, seed: int) -> tuple[Any, ...]:
     """Fatras and digitisation."""
-    # ACTS adds the seed to a small number made of the event's, so neighbouring seeds would share events
+    # ACTS adds the seed to a small number made from the event number, so neighbouring seeds would share events
     spread = int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1))
     random, examples = acts.examples.RandomNumbers(seed=spread), acts.examples
-    level = acts.logging.FATAL  # both tell of the rare particle or hit they give up, which is no news to a user
+    level = acts.logging.FATAL  # no messages about the rare particle or hit that is dropped
     fatras = examples.FatrasSimulation(
         level=level,
         inputParticles="particles_generated",
         outputParticles="particles_simulated",
         outputSimHits="simhits",
         randomNumbers=random,
-        trackingGeometry=detector().geometry,
-        magneticField=detector().field,
+        trackingGeometry=generic_detector().geometry,
+        magneticField=generic_detector().field,
         pMin=MOMENTUM_MIN,
         emScattering=True,
         emEnergyLossIonisation=True,
@@ -146,7 +156,7 @@ def _simulation(acts: Any, seed: int) -> tuple[Any, ...]:
     digitisation = examples.DigitizationAlgorithm(
         level=level,
         digitizationConfigs=_smearing(acts),
-        surfaceByIdentifier=detector().surfaces,
+        surfaceByIdentifier=generic_detector().surfaces,
         randomNumbers=random,
         inputSimHits="simhits",
         outputMeasurements="measurements",
@@ -159,7 +169,7 @@ def _simulation(acts: Any, seed: int) -> tuple[Any, ...]:
 
 
 def _smearing(acts: Any) -> Any:
-    """RESOLUTION as ACTS wants it, which reads it from a file only."""
+    """RESOLUTION in the form of ACTS, which can only be read from a file."""
     entries = [
         {"volume": volume, "value": {"smearing": [_gauss(axis, sigma) for axis, sigma in enumerate(sigmas)]}}
         for volume, sigmas in RESOLUTION.items()
@@ -176,7 +186,8 @@ def _gauss(axis: int, sigma: float) -> dict[str, Any]:
 
 
 def _tables(acts: Any) -> tuple[Any, ...]:
-    """Hits and particles of an event as Arrow tables: a loop in Python over hits takes longer than their simulation."""
+    """Converters of hits and particles to Arrow tables. A Python loop over hits would take longer than the
+    simulation."""
     examples, level = acts.examples, acts.logging.WARNING
     hits = examples.arrow.ArrowSimHitOutputConverter(
         level=level,
@@ -193,8 +204,8 @@ def _tables(acts: Any) -> tuple[Any, ...]:
     return hits, particles
 
 
-def _collector(acts: Any, found: list[Arrays]) -> Any:
-    """An algorithm of ACTS that appends the arrays of each event to `found`."""
+def _event_collector(acts: Any, arrays: list[Arrays]) -> Any:
+    """An algorithm for ACTS that appends the arrays of each event to `arrays`."""
     examples, table = acts.examples, importlib.import_module("acts.arrow").ArrowTable
 
     class Collector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
@@ -207,7 +218,7 @@ def _collector(acts: Any, found: list[Arrays]) -> Any:
 
         def execute(self, context: Any) -> Any:
             hits, particles, crossings = (handle(context.eventStore) for handle in self.inputs.values())
-            found.append({**_hits(hits.as_table(), crossings), **_particles(particles.as_table())})
+            arrays.append({**_hits(hits.as_table(), crossings), **_particles(particles.as_table())})
             return examples.ProcessCode.SUCCESS
 
     return Collector()
@@ -217,13 +228,15 @@ def _hits(table: Any, crossings: Any) -> Arrays:
     momenta = [crossing.momentum4Before for crossing in crossings]
     along = np.array([(p[0], p[1], p[2]) for p in momenta], dtype=np.float32).reshape(-1, 3)
     hits = {
-        **{ours: _flat(table, theirs, np.float32) for theirs, ours in _HIT.items()},
-        **{ours: _flat(table, theirs, np.int32) for theirs, ours in _PLACE.items()},
+        **{ours: _flat(table, acts_name, np.float32) for acts_name, ours in _HIT.items()},
+        **{ours: _flat(table, acts_name, np.int32) for acts_name, ours in _PLACE.items()},
         "track": _flat(table, "particle_id", np.int64) + 1,  # 0 is noise in TrackML's files
         **dict(zip(("tpx", "tpy", "tpz"), along.T, strict=True)),
     }
-    seen = np.isfinite(hits["x"])  # one in some 500,000 is smeared off its module every time, and given up
-    return {name: values[seen] for name, values in hits.items()}
+    measured = np.isfinite(
+        hits["x"]
+    )  # ACTS drops about one hit in 500,000, which is smeared outside its module every time
+    return {name: values[measured] for name, values in hits.items()}
 
 
 def _particles(table: Any) -> Arrays:

@@ -1,7 +1,8 @@
-"""The ACTS chain that finds tracks: hits in, seeds, the combinatorial Kalman filter, lists of hits out.
+"""The ACTS chain that finds tracks: seeds, then the combinatorial Kalman filter. Input are hits, output lists of hits.
 
-Lengths in mm, momenta in GeV, which are ACTS' own units too. The cuts on seeds are wider than the particles of `gun`
-need; the rest is what ACTS' own examples use. SEED_STEP and SEED_DOUBT were set on 60 events of each kind, seed 1.
+Units are mm and GeV, as in ACTS. The cuts on seeds are wider than the particles of `particle_gun` need. All other
+settings are those of the examples of ACTS. SEED_STEP and SEED_VARIANCE_FACTOR were set on 60 events of each kind, seed
+1.
 """
 
 from __future__ import annotations
@@ -14,37 +15,41 @@ import numpy as np
 
 from clew import Table
 from clew.errors import DataError
-from clew.recipes.tracking.acts_chain import FIELD, RESOLUTION, detector, load, sequencer
+from clew.recipes.tracking.acts_chain import FIELD, RESOLUTION, generic_detector, load_acts, sequencer
 from clew.recipes.tracking.geometry import Floats, Ints
 
-Lists = list[list[list[int]]]
+HitLists = list[list[list[int]]]
 
 PIXELS = (7, 8, 9)
-SEED_PT = 0.4  # GeV, the least pT looked for
-SEED_RADIUS = 200.0  # mm: the pixels end there
+SEED_PT = 0.4  # GeV, lowest pT of a seed
+SEED_RADIUS = 200.0  # mm, outer radius of the pixels
 SEED_STEP = (1.0, 120.0)  # mm between the space points of a seed, along the radius
 SEED_Z, SEED_ORIGIN, SEED_IMPACT = 2000.0, 250.0, 3.0  # mm: of space points, of the vertex, across the beam
 SEED_SLOPE = 10.02  # cot(theta) at |eta| = 3
-SEEDS_A_POINT, SEED_MATERIAL = 1, 0.1  # seeds kept a middle point; radiation lengths a seed passes
-SEED_DOUBT = 10.0  # factor on the variances of a seed's parameters: the pixels alone measure a high pT badly
+SEEDS_PER_POINT, SEED_MATERIAL = 1, 0.1  # seeds per middle point; radiation lengths that a seed passes
+SEED_VARIANCE_FACTOR = 10.0  # factor on the variances of a seed's parameters: the pixels alone measure a high pT badly
 CHI2_MEASUREMENT, CHI2_OUTLIER, BRANCHES = 15.0, 25.0, 10
 HITS_MIN, HOLES_MAX, SHARED_MAX = 6, 3, 3
 
 
-def run(events: Table) -> tuple[Lists, float]:
-    """Hits of each track of each event, as numbers of the event's hits; CPU seconds from space points to tracks."""
-    acts, lists, clock = load(), Lists(), list[float]()
+def find_tracks(events: Table) -> tuple[HitLists, float]:
+    """Run the chain on a table of events.
+
+    Returns:
+        Per event and track the numbers of its hits in the event, and the CPU seconds from space points to tracks.
+    """
+    acts, lists, clock = load_acts(), HitLists(), list[float]()
     sequence = sequencer(len(events))
-    sequence.addReader(_reader(acts, events))
+    sequence.addReader(_hit_reader(acts, events))
     for algorithm in (_clock(acts, clock), *_seeding(acts), *_finding(acts), _clock(acts, clock)):
         sequence.addAlgorithm(algorithm)
-    sequence.addAlgorithm(_collector(acts, lists))
+    sequence.addAlgorithm(_track_collector(acts, lists))
     sequence.run()
     return lists, sum(clock[1::2]) - sum(clock[::2])
 
 
 class Modules(NamedTuple):
-    """The detector's modules: codes in rising order, and for each its id in ACTS, centre (3,) and axes (2, 3)."""
+    """The modules of the detector: codes in rising order, and for each its id in ACTS, centre (3,) and axes (2, 3)."""
 
     code: Ints
     place: list[Any]
@@ -54,7 +59,7 @@ class Modules(NamedTuple):
 
 @functools.cache
 def _modules() -> Modules:
-    acts, surfaces = load(), detector().surfaces
+    acts, surfaces = load_acts(), generic_detector().surfaces
     places = sorted(surfaces, key=lambda place: _code(place.volume, place.layer, place.sensitive))
     context, nowhere = acts.GeometryContext.dangerouslyDefaultConstruct(), acts.Vector3(0, 0, 0)
     corners = [acts.Vector2(0, 0), acts.Vector2(1, 0), acts.Vector2(0, 1)]
@@ -69,23 +74,24 @@ def _code(volume: Any, layer: Any, module: Any) -> Any:
 
 
 def _local(events: Table) -> tuple[Ints, Floats]:
-    """The module of every hit (an index), and its place on the module's two axes in mm, shape (hits, 2)."""
+    """The index of the module of every hit, and its position along the two axes of the module in mm, shape (hits,
+    2)."""
     modules = _modules()
     volume, layer, module = (
         events.ragged(f"{name}_id").values.astype(np.int64) for name in ("volume", "layer", "module")
     )
     code = _code(volume, layer, module)
     index = np.minimum(np.searchsorted(modules.code, code), len(modules.code) - 1)
-    strange = np.flatnonzero(modules.code[index] != code)
-    if len(strange):
-        where = f"volume {volume[strange[0]]}, layer {layer[strange[0]]}, module {module[strange[0]]}"
+    unknown = np.flatnonzero(modules.code[index] != code)
+    if len(unknown):
+        where = f"volume {volume[unknown[0]]}, layer {layer[unknown[0]]}, module {module[unknown[0]]}"
         raise DataError(f"a hit is on {where}, which ACTS' GenericDetector does not have")
     position = np.stack([events.ragged(name).values for name in "xyz"], axis=1).astype(np.float64)
     return index, np.einsum("hi,hai->ha", position - modules.centre[index], modules.axes[index])
 
 
-def _reader(acts: Any, events: Table) -> Any:
-    """A reader of ACTS that hands over the hits of the table's events."""
+def _hit_reader(acts: Any, events: Table) -> Any:
+    """A reader for ACTS that provides the hits of each event."""
     examples, places, offsets = acts.examples, _modules().place, events.ragged("x").offsets
     module, local = (column.tolist() for column in _local(events))
     variance = {volume: [a**2, b**2] for volume, (a, b) in RESOLUTION.items()}
@@ -100,18 +106,18 @@ def _reader(acts: Any, events: Table) -> Any:
             return 0, len(events)
 
         def read(self, context: Any) -> Any:
-            self.held = examples.MeasurementContainer()  # the subset only points into it
+            self.container = examples.MeasurementContainer()  # the subset only points into it
             for hit in range(*offsets[context.eventNumber : context.eventNumber + 2]):
                 place = places[module[hit]]
-                self.held.emplaceMeasurement(place, [0, 1], local[hit], variance[place.volume])
-            self.output(context, examples.MeasurementSubset(self.held, range(len(self.held))))
+                self.container.emplaceMeasurement(place, [0, 1], local[hit], variance[place.volume])
+            self.output(context, examples.MeasurementSubset(self.container, range(len(self.container))))
             return examples.ProcessCode.SUCCESS
 
     return Hits()
 
 
 def _clock(acts: Any, times: list[float]) -> Any:
-    """An algorithm of ACTS that notes when it is reached."""
+    """An algorithm for ACTS that records the time at which it runs."""
 
     class Clock(acts.examples.IAlgorithm):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -125,8 +131,8 @@ def _clock(acts: Any, times: list[float]) -> Any:
 
 
 def _seeding(acts: Any) -> tuple[Any, ...]:
-    """Space points of the pixels, triplets of them, and the track parameters of each triplet."""
-    level, setup = acts.logging.WARNING, detector()
+    """Algorithms: space points of the pixels, triplets of them as seeds, and track parameters of each seed."""
+    level, setup = acts.logging.WARNING, generic_detector()
     points = acts.examples.SpacePointMaker(
         level=level,
         trackingGeometry=setup.geometry,
@@ -150,7 +156,7 @@ def _seeding(acts: Any) -> tuple[Any, ...]:
         zMax=SEED_Z,
         collisionRegionMin=-SEED_ORIGIN,
         collisionRegionMax=SEED_ORIGIN,
-        maxSeedsPerSpM=SEEDS_A_POINT,
+        maxSeedsPerSpM=SEEDS_PER_POINT,
         radLengthPerSeed=SEED_MATERIAL,
         **{f"deltaRMin{step}": near for step in steps},
         **{f"deltaRMax{step}": far for step in steps},
@@ -162,14 +168,15 @@ def _seeding(acts: Any) -> tuple[Any, ...]:
         outputTrackParameters="parameters",
         trackingGeometry=setup.geometry,
         magneticField=setup.field,
-        initialVarInflation=[SEED_DOUBT] * 6,
+        initialVarInflation=[SEED_VARIANCE_FACTOR] * 6,
     )
     return points, seeds, parameters
 
 
 def _finding(acts: Any) -> tuple[Any, ...]:
-    """The combinatorial Kalman filter from each seed both ways, and the choice among tracks that share hits."""
-    level, setup, finder = acts.logging.FATAL, detector(), acts.examples.TrackFindingAlgorithm  # a lost seed is no news
+    """Algorithms: the combinatorial Kalman filter from each seed in both directions, and the removal of duplicates."""
+    level = acts.logging.FATAL  # no messages about seeds that give no track
+    setup, finder = generic_detector(), acts.examples.TrackFindingAlgorithm
     cuts: tuple[list[float], ...] = ([], [CHI2_MEASUREMENT], [CHI2_OUTLIER], [BRANCHES])
     search = finder(
         level=level,
@@ -198,8 +205,8 @@ def _finding(acts: Any) -> tuple[Any, ...]:
     return search, choice
 
 
-def _collector(acts: Any, lists: Lists) -> Any:
-    """An algorithm of ACTS that appends the tracks of each event to `lists`."""
+def _track_collector(acts: Any, lists: HitLists) -> Any:
+    """An algorithm for ACTS that appends the tracks of each event to `lists`."""
     examples = acts.examples
 
     class Collector(examples.IAlgorithm):  # type: ignore[misc, name-defined]
@@ -216,7 +223,7 @@ def _collector(acts: Any, lists: Lists) -> Any:
 
 
 def _hits(acts: Any, track: Any) -> list[int]:
-    """The hits a track was fitted to; outliers are not among them."""
+    """The hits that a track was fitted to, without outliers."""
     link = acts.examples.IndexSourceLink.fromSourceLink
     used = [state for state in track.trackStatesReversed if state.typeFlags.isMeasurement]
     return [link(state.uncalibratedSourceLink).index() for state in used if not state.typeFlags.isOutlier]

@@ -1,4 +1,4 @@
-"""The detector as declared: cylinders around the beam or planes across it, and hits in its own coordinates."""
+"""The detector (cylinders around the beam, or planes across it), and hits in the coordinates of the detector."""
 
 from __future__ import annotations
 
@@ -29,43 +29,43 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bes3": {},
     "bmn": {"shape": "planes", "field": 0.6},
     "trackml": _BARREL,
-    # ACTS' GenericDetector is TrackML's; forward tracks leave the short pixel barrel and come back to the strips'
+    # the GenericDetector of ACTS is that of TrackML; forward tracks leave the short pixel barrel and reach the strips
     "acts": {**_BARREL, "gaps": "bridge", "half_lengths": (491.0,) * 4 + (1084.0,) * 6},
 }
-"""What differs from the defaults of `Detector` for each detector that has a name."""
+"""By name of a detector: the values that differ from the defaults of `Detector`."""
 
 
 class Detector(Section):
-    """Stations in the order a particle crosses them, and the scale of each coordinate in the networks' features.
+    """Stations in the order in which a particle crosses them, and the scale of each coordinate in network features.
 
-    A name stands for a whole detector: whatever is left at its default becomes that detector's. Any other one is
-    declared by its shape and its `radii` or `planes`.
+    `name` selects a known detector: every value that is not set is that of the named detector. Another detector is
+    described by its shape and its `radii` or `planes`.
     """
 
     name: Literal["bes3", "bmn", "trackml", "acts"] = "bes3"
-    """Whose events: what `clew data generate` makes, and how text is laid out."""
+    """Selects the generator of `clew data generate`, the layout of text files, and the defaults below."""
     shape: Literal["cylinders", "planes"] = "cylinders"
     radii: tuple[Positive, ...] = (81.555, 126.055, 166.555)
-    """mm, cylinders from the inside out; the station numbers of the hits count through them."""
+    """Radii of the cylinders, mm, from the inside out. Station numbers of hits are positions in this list."""
     planes: tuple[float, ...] = (123.44, 156.1, 245.0, 397.0, 645.4, 1126.5, 1353.3, 1606.6, 1836.68)
-    """mm from the target along the beam, where the shape is planes."""
+    """Positions of the planes along the beam, mm from the target."""
     r_range: tuple[float, float] = (80.0, 167.0)
-    """mm, scaled to [-1, 1]."""
+    """Range of r in mm that is scaled to [-1, 1]."""
     phi_max: Positive = 3.15
-    """rad, scaled to 1."""
+    """phi in rad that is scaled to 1."""
     z_max: Positive = 423.5
-    """mm, scaled to 1."""
+    """z in mm that is scaled to 1."""
     x_max: Positive = 800.0
-    """mm, scaled to 1, for planes."""
+    """x in mm that is scaled to 1 (planes)."""
     y_max: Positive = 400.0
-    """mm, scaled to 1, for planes."""
+    """y in mm that is scaled to 1 (planes)."""
     field: Positive = 1.0
-    """T, along z for cylinders, along y for planes; only for the momentum shown in plots."""
+    """Magnetic field in T, along z for cylinders, along y for planes. Used only for the momentum shown in plots."""
     gaps: Literal["skip", "bridge"] = "skip"
-    """What becomes of a track that misses a station: `skip` links consecutive stations only, `bridge` also those with
-    one station between them."""
+    """Which stations are linked: `skip` links consecutive stations, `bridge` also stations with one between them, for
+    tracks that miss a station."""
     half_lengths: tuple[Positive, ...] = ()
-    """mm, of each cylinder along the beam: hit graphs then bridge a station only where it does not reach."""
+    """Half length of each cylinder along the beam, mm. Hit graphs then bridge a station only beyond its ends."""
 
     @model_validator(mode="before")
     @classmethod
@@ -88,12 +88,12 @@ class Detector(Section):
 
     @property
     def positions(self) -> tuple[float, ...]:
-        """Where each station is along the depth: radius or z, mm."""
+        """Depth of each station: radius or z, mm."""
         return self.planes if self.planar else self.radii
 
     @property
     def scales(self) -> tuple[float, float, float]:
-        """What is 1 to a network, of (w, u, v)."""
+        """Scales of (w, u, v): a coordinate divided by its scale is of order 1."""
         if self.planar:
             return (self.planes[-1] - self.planes[0]) / 2, self.x_max, self.y_max
         return (self.r_range[1] - self.r_range[0]) / 2, self.phi_max, self.z_max
@@ -106,11 +106,11 @@ class Detector(Section):
 
 
 @dataclass(frozen=True)
-class Places:
-    """Hits in the coordinates of their detector, flat over all events of a table.
+class HitCoordinates:
+    """Hits of all events of a table in the coordinates of the detector, one array element per hit.
 
-    w is the depth (r, or z for planes, mm); u the coordinate in which tracks bend (phi in rad, or x in mm); v the one
-    in which they are straight (z, or y, mm). `number` is what the events are called.
+    w is the depth (r, or z for planes, in mm). u is the coordinate in which tracks bend (phi in rad, or x in mm). v is
+    the coordinate in which tracks are straight (z, or y, in mm). `event_number` holds the numbers of the events.
     """
 
     event: Ints
@@ -119,30 +119,35 @@ class Places:
     u: Floats
     v: Floats
     period: float
-    """Of u: a turn, or 0 where there is no seam."""
-    number: Ints
+    """Period of u: 2 pi, or 0 if u is not an angle."""
+    event_number: Ints
 
-    def across(self, a: Ints, b: Ints) -> Floats:
-        """u of b minus u of a, the short way round."""
+    def delta_u(self, a: Ints, b: Ints) -> Floats:
+        """u of b minus u of a; for angles the difference of smallest size."""
         difference = self.u[b] - self.u[a]
-        return wrap(difference) if self.period else difference
+        return wrap_angle(difference) if self.period else difference
 
-    def deeper(self, a: Ints, b: Ints) -> Floats:
-        """w of b minus w of a, kept away from 0 so that a slope is a number even where hits are misplaced."""
+    def delta_w(self, a: Ints, b: Ints) -> Floats:
+        """w of b minus w of a, never exactly 0: slopes stay finite even for misplaced hits."""
         difference = self.w[b] - self.w[a]
         return np.where(np.abs(difference) < 1e-6, 1e-6, difference)
 
 
-def wrap(angle: Floats) -> Floats:
-    """An angle, or a difference of two, into [-pi, pi)."""
+def wrap_angle(angle: Floats) -> Floats:
+    """An angle moved into [-pi, pi)."""
     return (angle + np.pi) % TURN - np.pi
 
 
-def places(events: Table, detector: Detector, *, check: bool = True) -> Places:
-    """The hits of all events.
+def hit_coordinates(events: Table, detector: Detector, *, check: bool = True) -> HitCoordinates:
+    """The hits of all events in the coordinates of the detector.
+
+    Args:
+        events: Table with the columns `x`, `y`, `z` (mm) and `station` per hit.
+        detector: The detector.
+        check: Whether station numbers are checked.
 
     Raises:
-        DataError: a station that the detector does not have.
+        DataError: A hit has a station that the detector does not have.
     """
     x, y, z = (events.ragged(name).values.astype(np.float64) for name in "xyz")
     station = events.ragged("station").values.astype(np.int64)
@@ -151,17 +156,17 @@ def places(events: Table, detector: Detector, *, check: bool = True) -> Places:
         wrong = int(station[(station < 0) | (station >= stations)][0])
         raise DataError(f"a hit has station {wrong}, the detector has 0 to {stations - 1}")
     event = events.ragged("x").events
-    number = events.fixed("event") if "event" in events else np.arange(len(events))
+    event_number = events.fixed("event") if "event" in events else np.arange(len(events))
     if detector.planar:
-        return Places(event, station, z, x, y, 0.0, number)
-    return Places(event, station, np.hypot(x, y), np.arctan2(y, x), z, TURN, number)
+        return HitCoordinates(event, station, z, x, y, 0.0, event_number)
+    return HitCoordinates(event, station, np.hypot(x, y), np.arctan2(y, x), z, TURN, event_number)
 
 
 def in_mm(events: Table) -> Table:
-    """Coordinates in mm, whatever the file has them in; units that are not declared are taken for mm.
+    """Convert coordinates to mm. Coordinates without a unit are taken as mm.
 
     Raises:
-        DataError: a unit of length nobody knows.
+        DataError: A column has an unknown unit of length.
     """
     factors = {"mm": 1.0, "": 1.0, "cm": 10.0, "m": 1000.0}
     changed: dict[str, Any] = {}

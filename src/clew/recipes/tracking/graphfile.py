@@ -1,7 +1,7 @@
-"""TrackML events cut into sectors, as graphs in one npz: hits, candidate edges, and which edges are true.
+"""Reader for TrackML events cut into sectors, stored as graphs in one npz file: hits, candidate edges, true edges.
 
-Its own two halves (`train_`, `valid_`) hold sectors of the same events. They are read as one sample, and the event is
-kept as `collision`, so that `prepare.split_by: collision` puts all sectors of an event on one side.
+The two parts of the file (`train_`, `valid_`) contain sectors of the same events. They are read as one sample. The
+column `collision` holds the event, so that `prepare.split_by: collision` puts all sectors of an event in one split.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from clew.recipes.tracking.geometry import PRESETS
 
 HALVES = ("train", "valid")
 SECTORS = 8
-"""In phi: angles in the file are relative to the middle of their sector, in units of its half-width."""
-SHORTEST = 3
-"""Hits that true edges must join for them to be a track."""
+"""Number of sectors in phi. Angles in the file are relative to the centre of the sector, in units of its half width."""
+MIN_HITS = 3
+"""Smallest number of hits of a true track."""
 SAMPLES = 200
-"""Sectors in a piece."""
+"""Sectors per piece that is read."""
 
 
 def holds_graphs(path: str) -> bool:
-    """Whether a file is laid out like this: an npz with edges in it."""
+    """Whether a file is an npz file with edges."""
     if readers.kind_of(path) != "npz":
         return False
     try:
         with zipfile.ZipFile(path) as archive:
             return "train_src.npy" in archive.namelist()
     except (OSError, zipfile.BadZipFile):
-        return False  # not here, or not what its name says: the npz reader says it better
+        return False  # the npz reader gives the better error message
 
 
 def read(path: str) -> Iterator[Table]:
-    """The sectors of both halves, as events with edges: columns as text gives them, and `collision`, `link`, `label`.
+    """Read the sectors of both parts as events with the columns of text files and `collision`, `link`, `label`.
 
-    `event` is 100 times the collision plus the sector; x, y, z in mm; `station` is the layer of the barrel; `track`
-    numbers what the true edges join.
+    `event` is 100 times the collision plus the sector. x, y, z are in mm. `station` is the layer of the barrel. `track`
+    numbers the connected components of the true edges.
 
     Raises:
-        DataError: arrays are missing.
+        DataError: Arrays are missing.
     """
     for half in HALVES:
         columns = [f"{half}_{name}" for name in ("event", "sector", "x", "src", "dst", "y")]
@@ -60,17 +60,17 @@ def _events(piece: Table, half: str) -> Table:
     if scaled.values.ndim != 2 or scaled.values.shape[1] != 3:
         raise DataError(f"array '{half}_x' has shape {scaled.values.shape}, expected (hits, 3): r, phi, z")
     radius, phi, z = scaled.values.astype(np.float64).T * np.array([[1000.0], [np.pi / SECTORS], [1000.0]])
-    like = Ragged(radius * np.cos(phi), scaled.offsets)
+    x = Ragged(radius * np.cos(phi), scaled.offsets)
     link = Ragged(np.stack([src.values, dst.values], axis=1), src.offsets)
     collision = piece.fixed(f"{half}_event").astype(np.int64)
     columns: dict[str, Any] = {
         "event": 100 * collision + piece.fixed(f"{half}_sector"),
         "collision": collision,
-        "x": like,
-        "y": like.share(radius * np.sin(phi)),
-        "z": like.share(z),
-        "station": like.share(_layer(radius)),
-        "track": like.share(_tracks(like, link, y.values > 0)),
+        "x": x,
+        "y": x.share(radius * np.sin(phi)),
+        "z": x.share(z),
+        "station": x.share(_layer(radius)),
+        "track": x.share(_tracks(x, link, y.values > 0)),
         "link": link,
         "label": link.share(y.values.astype(np.uint8)),
     }
@@ -78,14 +78,14 @@ def _events(piece: Table, half: str) -> Table:
 
 
 def _layer(radius: NDArray[np.float64]) -> NDArray[np.int64]:
-    """The barrel layer nearest in radius."""
+    """The barrel layer with the nearest radius."""
     radii = np.array(PRESETS["trackml"]["radii"])
     return np.searchsorted((radii[1:] + radii[:-1]) / 2, radius).astype(np.int64)
 
 
 def _tracks(hits: Ragged, link: Ragged, true: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """What true edges join, where it is at least SHORTEST hits; -1 elsewhere."""
+    """Connected components of true edges with at least MIN_HITS hits; -1 for other hits."""
     pairs = link.values.astype(np.int64) + hits.offsets[link.events][:, None]
-    found = tracks.components(pairs[true], len(hits.values))
-    size = np.bincount(found[found >= 0], minlength=len(found) + 1)
-    return np.where(size[found] >= SHORTEST, found, -1)
+    track = tracks.connected_components(pairs[true], len(hits.values))
+    size = np.bincount(track[track >= 0], minlength=len(track) + 1)
+    return np.where(size[track] >= MIN_HITS, track, -1)

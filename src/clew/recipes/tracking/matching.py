@@ -1,4 +1,5 @@
-"""Found tracks against true ones: exact hit sets, majorities, the TrackML score; and what true tracks are like."""
+"""Comparison of found with true tracks: exact hit sets, majorities, the TrackML score; and kinematics of true
+tracks."""
 
 from __future__ import annotations
 
@@ -8,79 +9,84 @@ import numpy as np
 
 from clew import Table
 from clew.recipes.tracking.geometry import Bools, Floats, Ints
-from clew.recipes.tracking.truth import number
+from clew.recipes.tracking.truth import true_track_numbers
 
-SHARES = (0.5, 0.75)
+MAJORITIES = (0.5, 0.75)
 
 
 @dataclass(frozen=True)
 class Match:
-    """True tracks and found tracks side by side; the one definition of matching for networks and filters alike.
+    """The comparison of true and found tracks; the same for networks and for the Kalman filter.
 
-    A found track belongs to the true one that most of its hits are of (the lower number where two have as many), to no
-    other. It is exact (`true_found`, `found_true`) where both have the same hits. By a majority (`true_share`,
-    `found_share`: one row for each of SHARES) it matches where at least that share of the hits of *both* is common to
-    them: TrackML's double majority. The purity of the found track alone would call any two hits of a track a find.
+    A found track belongs to the true track that most of its hits come from (the lower number if two have as many). The
+    match is exact (`true_found`, `found_true`) if both have the same hits. It is a match by majority (`true_majority`,
+    `found_majority`: one row for each of MAJORITIES) if at least that share of the hits of *both* is common to them,
+    the double majority of TrackML. With the share of the found track alone any two hits of a track would be a match.
     """
 
     true_event: Ints
     true_hits: Ints
-    """Hits of each true track."""
+    """Number of hits of each true track."""
     true_found: Bools
     found_event: Ints
     found_true: Bools
     true_of_hit: Ints
-    """Which true track each hit is of, counted through the table; -1 for noise."""
-    true_share: Bools
-    found_share: Bools
-    scored: Bools
-    """Hits that count for the TrackML score: common to two tracks that each have more than half of the other."""
+    """The true track of each hit, numbered through the table; -1 for noise."""
+    true_majority: Bools
+    found_majority: Bools
+    scored_hits: Bools
+    """Hits that count for the TrackML score: common to a found and a true track that share more than half of their
+    hits."""
 
-    def shown(self, by: str) -> Match:
-        """The same with `true_found` and `found_true` by `exact` hit sets, or by a majority of `50` or `75` percent."""
-        if by == "exact":
+    def by_criterion(self, criterion: str) -> Match:
+        """The same with `true_found` and `found_true` by another criterion: `exact`, or a majority of `50` or `75`
+        %."""
+        if criterion == "exact":
             return self
-        row = SHARES.index(int(by) / 100)
-        return replace(self, true_found=self.true_share[row], found_true=self.found_share[row])
+        row = MAJORITIES.index(int(criterion) / 100)
+        return replace(self, true_found=self.true_majority[row], found_true=self.found_majority[row])
 
 
-def match(samples: Table, found: Ints) -> Match:
-    """Compare the track each hit was given (-1: none) with the column `track`."""
-    hit = np.flatnonzero(found >= 0)
-    return match_lists(samples, found[hit], hit)
+def match(samples: Table, found_track: Ints) -> Match:
+    """Compare the found track of each hit (-1: none) with the column `track`."""
+    hit = np.flatnonzero(found_track >= 0)
+    return match_lists(samples, found_track[hit], hit)
 
 
-def match_lists(samples: Table, found: Ints, hit: Ints) -> Match:
+def match_lists(samples: Table, found_track: Ints, hit: Ints) -> Match:
     """Compare tracks that may share hits with the column `track`.
 
-    Each entry is a found track and one of its hits, both counted through the table; no entry stands there twice.
+    Args:
+        samples: Samples with the column `track`.
+        found_track: Numbers of found tracks, one entry per track and hit, numbered through the table.
+        hit: The hit of each entry, numbered through the table. No entry is repeated.
     """
-    hit_event, true = samples.ragged("track").events, number(samples)
+    hit_event, true = samples.ragged("track").events, true_track_numbers(samples)
     true_event, true_size = _groups(true[true >= 0], hit_event[true >= 0])
-    found_event, found_size = _groups(found, hit_event[hit])
-    track, common = _owners(found, true[hit], len(found_size))
-    own = np.flatnonzero(track >= 0)
-    track, common = track[own], common[own]
-    least = np.minimum(common / found_size[own], common / true_size[track])
-    half = np.full(len(found_size), -1, dtype=np.int64)
-    half[own[least > 0.5]] = track[least > 0.5]
-    passed = [least == 1, *(least >= share for share in SHARES)]
+    found_event, found_size = _groups(found_track, hit_event[hit])
+    track, common = _owners(found_track, true[hit], len(found_size))
+    matched = np.flatnonzero(track >= 0)
+    track, common = track[matched], common[matched]
+    overlap = np.minimum(common / found_size[matched], common / true_size[track])
+    majority_track = np.full(len(found_size), -1, dtype=np.int64)
+    majority_track[matched[overlap > 0.5]] = track[overlap > 0.5]
+    passed = [overlap == 1, *(overlap >= share for share in MAJORITIES)]
     of_true = np.stack([_marked(len(true_size), track[rows]) for rows in passed])
-    of_found = np.stack([_marked(len(found_size), own[rows]) for rows in passed])
-    scored = _marked(len(true), hit[(half[found] >= 0) & (half[found] == true[hit])])
+    of_found = np.stack([_marked(len(found_size), matched[rows]) for rows in passed])
+    scored = _marked(len(true), hit[(majority_track[found_track] >= 0) & (majority_track[found_track] == true[hit])])
     return Match(true_event, true_size, of_true[0], found_event, of_found[0], true, of_true[1:], of_found[1:], scored)
 
 
-def _owners(found: Ints, true: Ints, tracks: int) -> tuple[Ints, Ints]:
-    """The true track that most hits of each found one are of (-1: all noise), and how many they are."""
-    used, base = true >= 0, int(true.max(initial=0)) + 1
-    key, common = np.unique(found[used] * base + true[used], return_counts=True)
-    of, track = np.divmod(key, base)
-    order = np.lexsort((track, -common, of))
-    first = order[np.unique(of[order], return_index=True)[1]]
-    owner, times = np.full(tracks, -1, dtype=np.int64), np.zeros(tracks, dtype=np.int64)
-    owner[of[first]], times[of[first]] = track[first], common[first]
-    return owner, times
+def _owners(found_track: Ints, true_track: Ints, tracks: int) -> tuple[Ints, Ints]:
+    """The true track that most hits of each found track come from (-1: all noise), and the number of these hits."""
+    used, base = true_track >= 0, int(true_track.max(initial=0)) + 1
+    key, common = np.unique(found_track[used] * base + true_track[used], return_counts=True)
+    owner_of, track = np.divmod(key, base)
+    order = np.lexsort((track, -common, owner_of))
+    first = order[np.unique(owner_of[order], return_index=True)[1]]
+    owner, counts = np.full(tracks, -1, dtype=np.int64), np.zeros(tracks, dtype=np.int64)
+    owner[owner_of[first]], counts[owner_of[first]] = track[first], common[first]
+    return owner, counts
 
 
 def _marked(size: int, rows: Ints) -> Bools:
@@ -90,15 +96,15 @@ def _marked(size: int, rows: Ints) -> Bools:
 
 
 def _groups(numbers: Ints, event: Ints) -> tuple[Ints, Ints]:
-    """Event and size of each numbered group of hits."""
+    """Event and number of hits of each group."""
     count = int(numbers.max(initial=-1)) + 1
-    of = np.zeros(count, dtype=np.int64)
-    of[numbers] = event
-    return of, np.bincount(numbers, minlength=count)
+    group_event = np.zeros(count, dtype=np.int64)
+    group_event[numbers] = event
+    return group_event, np.bincount(numbers, minlength=count)
 
 
-def momenta(samples: Table, track: Ints) -> tuple[Floats, Floats]:
-    """Transverse momentum (GeV) and polar angle (degrees) of tracks, true, at the hit where the first is largest."""
+def true_kinematics(samples: Table, track: Ints) -> tuple[Floats, Floats]:
+    """True pT (GeV) and polar angle (degrees) of tracks, at the hit where pT is largest."""
     px, py, pz = (samples.ragged(name).values.astype(np.float64) for name in ("px", "py", "pz"))
     pt = np.hypot(px, py)
     used = np.flatnonzero(track >= 0)
@@ -108,11 +114,11 @@ def momenta(samples: Table, track: Ints) -> tuple[Floats, Floats]:
     return pt[largest], np.degrees(np.arctan2(pt[largest], pz[largest]))
 
 
-def kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Floats]:
-    """Transverse momentum (GeV) and polar angle (degrees) of tracks in a field along z, from their hits.
+def fitted_kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Floats]:
+    """pT (GeV) and polar angle (degrees) of tracks in a field along z, fitted to their hits.
 
-    pT is that of the circle through the beam line that fits the hits best; the angle that of the line in r-z.
-    The text layouts carry no momenta, so both samples are measured alike.
+    pT comes from the circle through the beam line that fits the hits best, the angle from a line in r-z. Text files
+    contain no momenta, so simulated and public events are treated in the same way.
     """
     used = track >= 0
     x, y, z = (samples.ragged(name).values[used].astype(np.float64) for name in "xyz")
@@ -121,9 +127,9 @@ def kinematics(samples: Table, track: Ints, field: float) -> tuple[Floats, Float
     def total(values: Floats) -> Floats:
         return np.bincount(track[used], weights=values, minlength=count).astype(np.float64)
 
-    # turned to lie along the first axis: for a straight track the sums below would cancel to rounding noise
-    along = np.arctan2(total(y), total(x))[track[used]]
-    x, y = x * np.cos(along) + y * np.sin(along), y * np.cos(along) - x * np.sin(along)
+    # rotate the track to the first axis: for a straight track the sums below would cancel to rounding errors
+    azimuth = np.arctan2(total(y), total(x))[track[used]]
+    x, y = x * np.cos(azimuth) + y * np.sin(azimuth), y * np.cos(azimuth) - x * np.sin(azimuth)
     sxx, sxy, syy, sx, sy = total(x * x), total(x * y), total(y * y), total(x * r * r), total(y * r * r)
     with np.errstate(divide="ignore", invalid="ignore"):
         determinant = sxx * syy - sxy**2

@@ -1,4 +1,4 @@
-"""The figures of merit that every track finder is judged by, as tallies: exact under any split of the events."""
+"""Metrics of found tracks. They are sums and counts: the result does not depend on how events are split in batches."""
 
 from __future__ import annotations
 
@@ -14,40 +14,48 @@ from clew.recipes.tracking import matching, plots
 from clew.recipes.tracking.geometry import Bools, Detector, Floats
 
 
-class Judging(Section):
-    """Which true tracks are to be found, and what counts as found in plots. What is not given is the detector's."""
+class TrackingMetricsConfig(Section):
+    """Which true tracks count, and when a track counts as found in plots. Defaults depend on the detector."""
 
     pt_min: Annotated[float, Field(ge=0)] | None = None
-    """GeV, of the largest pT at a track's hits; where events carry no momenta, of pT as measured from the hits. ACTS
-    events: 1, others: 0."""
+    """Smallest pT of a true track in GeV: the largest at its hits, or fitted to the hits if events have no momenta.
+    Default: 1 for ACTS events, 0 for others."""
     hits_min: Annotated[int, Field(ge=1)] | None = None
-    """Hits a track must have. ACTS events: 6, others: 1."""
-    shown: Literal["exact", "50", "75"] | None = None
-    """By which match plots and event displays tell found from missed: the exact hit set, or a majority in percent. ACTS
-    events: 75, others: exact."""
+    """Smallest number of hits of a true track. Default: 6 for ACTS events, 1 for others."""
+    plot_match: Literal["exact", "50", "75"] | None = None
+    """When a track counts as found in plots and event displays: same hits (`exact`), or a majority of the hits in
+    percent. Default: 75 for ACTS events, exact for others."""
 
 
-EVERY_TRACK = Judging()
-ABOVE_1_GEV = Judging(pt_min=1.0, hits_min=6, shown="75")
-"""What is usual for silicon trackers, and the default for ACTS events."""
+ALL_TRACKS = TrackingMetricsConfig()
+ABOVE_1_GEV = TrackingMetricsConfig(pt_min=1.0, hits_min=6, plot_match="75")
+"""Common choice for silicon trackers, and the default for ACTS events."""
 
 
-def tallies(
+def make_metrics(
     samples: Table,
     match: matching.Match,
     detector: Detector,
-    wanted: Judging = EVERY_TRACK,
-    own: Mapping[str, metrics.Metric] | None = None,
+    config: TrackingMetricsConfig = ALL_TRACKS,
+    details: Mapping[str, metrics.Metric] | None = None,
 ) -> dict[str, metrics.Metric]:
-    """Everything about tracks; `own` figures come before plots.
+    """All metrics of tracks.
 
     Exact hit sets: `efficiency`, `purity`, `ghost_rate`, `event_ratio`, `track_f1`. By majority: `efficiency_50`,
-    `purity_50`, `efficiency_75`, `purity_75`, and `duplicate_rate`, found tracks beyond the first that match a true one
-    at 50%. By hits: `trackml_score`. Against pT, angle and multiplicity: plots. Efficiencies are of `wanted` tracks;
-    purities count a match with any true track.
+    `purity_50`, `efficiency_75`, `purity_75`, and `duplicate_rate`, the share of found tracks that match, at 50%, a
+    true track which another found track matches too. By hits: `trackml_score`. Plots: against pT, angle and
+    multiplicity.
+    Efficiencies count the true tracks that `config` selects. Purities count a match with any true track.
+
+    Args:
+        samples: The samples.
+        match: The comparison of found and true tracks.
+        detector: The detector.
+        config: Which true tracks count.
+        details: More metrics, placed before the plots.
     """
-    chosen, weights = choose(samples, match, detector, wanted), samples.weights
-    mask = chosen.mask
+    selection, weights = select_tracks(samples, match, detector, config), samples.weights
+    mask = selection.mask
     of_true, of_found = weights[match.true_event], weights[match.found_event]
     missed = np.bincount(match.true_event[mask & ~match.true_found], minlength=len(samples))
     figures: dict[str, metrics.Metric] = {
@@ -58,45 +66,51 @@ def tallies(
         "track_f1": _f1(match, mask, of_true, of_found),
         "trackml_score": _score(samples, match),
     }
-    for row, share in enumerate(matching.SHARES):
-        figures[f"efficiency_{share * 100:.0f}"] = metrics.Ratio.of(match.true_share[row][mask], of_true[mask])
-        figures[f"purity_{share * 100:.0f}"] = metrics.Ratio.of(match.found_share[row], of_found)
+    for row, share in enumerate(matching.MAJORITIES):
+        figures[f"efficiency_{share * 100:.0f}"] = metrics.Ratio.of(match.true_majority[row][mask], of_true[mask])
+        figures[f"purity_{share * 100:.0f}"] = metrics.Ratio.of(match.found_majority[row], of_found)
     figures["duplicate_rate"] = _duplicates(match, of_true, of_found)
-    return {**figures, **(own or {}), **plots.draw(samples, match, chosen, detector, wanted.shown or "exact")}
+    return {
+        **figures,
+        **(details or {}),
+        **plots.make_plots(samples, match, selection, detector, config.plot_match or "exact"),
+    }
 
 
-def choose(samples: Table, match: matching.Match, detector: Detector, wanted: Judging) -> plots.Wanted:
-    """Which true tracks are wanted.
+def select_tracks(
+    samples: Table, match: matching.Match, detector: Detector, config: TrackingMetricsConfig
+) -> plots.TrackSelection:
+    """The true tracks that `config` selects.
 
     Raises:
-        DataError: by momentum, and nothing tells it of these events.
+        DataError: Tracks are selected by pT, and the events have no momenta and no cylinders to fit them with.
     """
-    enough, pt_min = match.true_hits >= (wanted.hits_min or 1), wanted.pt_min or 0.0
+    selected, pt_min = match.true_hits >= (config.hits_min or 1), config.pt_min or 0.0
     if "px" in samples:
-        told = matching.momenta(samples, match.true_of_hit)
+        kinematics = matching.true_kinematics(samples, match.true_of_hit)
     elif not detector.planar:
-        told = matching.kinematics(samples, match.true_of_hit, detector.field)
+        kinematics = matching.fitted_kinematics(samples, match.true_of_hit, detector.field)
     elif pt_min > 0:
-        raise DataError(f"judging.pt_min is {pt_min:g} GeV, but these events have no momenta")
+        raise DataError(f"metrics.pt_min is {pt_min:g} GeV, but these events have no momenta")
     else:
-        return plots.Wanted(enough, None)
-    return plots.Wanted(enough & (told[0] >= pt_min), told)
+        return plots.TrackSelection(selected, None)
+    return plots.TrackSelection(selected & (kinematics[0] >= pt_min), kinematics)
 
 
 def _f1(match: matching.Match, mask: Bools, of_true: Floats, of_found: Floats) -> metrics.F1:
-    found, false = of_true[match.true_found & mask].sum(), of_found[~match.found_true].sum()
-    return metrics.F1(float(found), float(false), float(of_true[~match.true_found & mask].sum()))
+    matched, false = of_true[match.true_found & mask].sum(), of_found[~match.found_true].sum()
+    return metrics.F1(float(matched), float(false), float(of_true[~match.true_found & mask].sum()))
 
 
 def _duplicates(match: matching.Match, of_true: Floats, of_found: Floats) -> metrics.Ratio:
-    twice = of_found[match.found_share[0]].sum() - of_true[match.true_share[0]].sum()
-    return metrics.Ratio(float(twice), float(of_found.sum()), float((of_found**2).sum()))
+    duplicates = of_found[match.found_majority[0]].sum() - of_true[match.true_majority[0]].sum()
+    return metrics.Ratio(float(duplicates), float(of_found.sum()), float((of_found**2).sum()))
 
 
 def _score(samples: Table, match: matching.Match) -> metrics.Ratio:
-    """The share of the weight of true hits that is in the right track; weights of hits from `hit_weight`, or 1."""
+    """The TrackML score: the weighted share of true hits in the right track. Weights are `hit_weight`, or 1."""
     weight = samples.weights[samples.ragged("track").events]
     if "hit_weight" in samples:
         weight = weight * samples.ragged("hit_weight").values
     true = match.true_of_hit >= 0
-    return metrics.Ratio.of(match.scored[true], weight[true])
+    return metrics.Ratio.of(match.scored_hits[true], weight[true])

@@ -1,4 +1,5 @@
-"""The segment GraphNet, on concatenated graphs: gather and scatter, no dense matrix, no padding."""
+"""The GraphNet for segment graphs. It works on the concatenated graphs of a batch, without dense matrices or
+padding."""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from clew import Batch, Loss
 
 
 class GraphNet(nn.Module):
-    """Scores edges between segments; 102,785 parameters with 5 features, 128 hidden, any number of iterations.
+    """Scores edges between segments. It has 102,785 parameters with 5 features and 128 hidden units.
 
-    Takes a batch with `node` (nodes, features) and `edge` (edges, 2); gives one logit an edge.
+    Input: a batch with `node` (nodes, features) and `edge` (edges, 2). Output: one logit per edge.
     """
 
     def __init__(self, features: int = 5, hidden: int = 128, iterations: int = 1) -> None:
@@ -29,14 +30,14 @@ class GraphNet(nn.Module):
         state = torch.cat([self.embed(features), features], dim=1)
         for _ in range(self.iterations):
             gate = torch.sigmoid(self._score(state, source, target)).unsqueeze(1)
-            nothing = torch.zeros_like(state)
-            arriving = nothing.index_add(0, target, gate * state[source])
-            leaving = nothing.index_add(0, source, gate * state[target])
+            zeros = torch.zeros_like(state)
+            arriving = zeros.index_add(0, target, gate * state[source])
+            leaving = zeros.index_add(0, source, gate * state[target])
             state = torch.cat([self.node(torch.cat([arriving, leaving, state], dim=1)), features], dim=1)
         return self._score(state, source, target)
 
     def _score(self, state: Tensor, source: Tensor, target: Tensor) -> Tensor:
-        """W [a, b] = W_a a + W_b b: multiplying before gathering does the work once a node, not once an edge."""
+        """One logit per edge. W [a, b] = W_a a + W_b b is computed once per node, and gathered per edge."""
         width = state.shape[1]
         weight = self.edge_hidden.weight
         inner = nn.functional.linear(state, weight[:, :width], self.edge_hidden.bias)
@@ -46,7 +47,14 @@ class GraphNet(nn.Module):
 
 
 def edge_loss(logits: Tensor, batch: Batch, positive: float, negative: float) -> Loss:
-    """Binary cross-entropy over edges, true and false ones weighted, times the weight of their event."""
+    """Binary cross-entropy over edges.
+
+    Args:
+        logits: One logit per edge.
+        batch: Batch with the column `label`. Event weights are applied.
+        positive: Weight of true edges.
+        negative: Weight of false edges.
+    """
     edges = batch.ragged("label")
     label = edges.values.to(logits.dtype)
     weight = torch.where(label > 0, positive, negative)

@@ -1,6 +1,6 @@
-"""Pairs of hits that pass cuts, over all events at once, in memory that does not grow with what the cuts reject.
+"""Pairs of hits that pass cuts, for all events at once. Memory does not grow with the number of rejected pairs.
 
-An event's number is part of the sort key, so that the partners of a hit are one window of one sorted array.
+The event is part of the sort key, so the partners of a hit are one window of one sorted array.
 """
 
 from __future__ import annotations
@@ -12,73 +12,80 @@ from typing import NoReturn
 import numpy as np
 
 from clew.errors import DataError
-from clew.recipes.tracking.geometry import TURN, Bools, Floats, Ints, Places
+from clew.recipes.tracking.geometry import TURN, Bools, Floats, HitCoordinates, Ints
 
 BLOCK = 1 << 20
-"""Candidates looked at in one go: about 50 MB."""
-FAR = 1e5
-"""mm: no detector is wider than 100 m; a coordinate beyond would reach into the next event's part of a key."""
-PATIENCE = 50
-"""Candidates an event may have for each link it may have: beyond, the window is wrong and would take minutes."""
+"""Candidates that are tested at once; they take about 50 MB."""
+MAX_COORDINATE = 1e5
+"""Largest coordinate in mm. A larger one would overlap with the next event in the sort key."""
+CANDIDATES_PER_PAIR = 50
+"""Largest number of candidates of an event, per allowed pair. With more the window is too wide and takes minutes."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A window in u, what else must pass, and how much may pass in one event."""
+class PairCut:
+    """A window in u, another condition, and the largest number of pairs in one event."""
 
     window: float
     accept: Callable[[Ints, Ints], Bools]
-    """From the numbers of rows and of the hits that may be theirs."""
-    names: tuple[str, str]
-    """The settings behind the window and behind `accept`."""
-    most: int
-    most_name: str
-    what: str
-    """What is being made."""
+    """The other condition: takes row numbers and hit numbers, returns which pairs pass."""
+    settings: tuple[str, str]
+    """Names of the settings of the window and of `accept`, for error messages."""
+    max_per_event: int
+    max_setting: str
+    item: str
+    """Name of what is built, for error messages."""
 
 
-def between(hits: Places, link: tuple[int, int], cut: Cut) -> Ints:
-    """Hit numbers (pairs, 2), inner and outer, of all pairs between two stations; rows of `cut.accept` are inner hits.
+def pairs_between(hits: HitCoordinates, link: tuple[int, int], cut: PairCut) -> Ints:
+    """Hit numbers (pairs, 2), inner and outer, of all pairs between two stations. Rows of `cut.accept` are inner hits.
 
     Raises:
-        DataError: an event has more than `cut.most`; the line names the cut that rejects least.
+        DataError: An event has more than `cut.max_per_event` pairs. The message names the cut that rejects the fewest.
     """
     inner = np.flatnonzero(hits.station == link[0])
     by_hit = replace(cut, accept=lambda row, hit: cut.accept(inner[row], hit))
-    row, hit = around(hits, hits.event[inner], hits.u[inner], link[1], by_hit)
+    row, hit = pairs_around(hits, hits.event[inner], hits.u[inner], link[1], by_hit)
     return np.stack([inner[row], hit], axis=1)
 
 
-def around(hits: Places, event: Ints, centre: Floats, station: int, cut: Cut) -> tuple[Ints, Ints]:
-    """Every (row, hit): hits of a station around a place in u, for any number of rows, each in an event.
+def pairs_around(hits: HitCoordinates, event: Ints, centre: Floats, station: int, cut: PairCut) -> tuple[Ints, Ints]:
+    """All pairs (row, hit) of a row and a hit of a station in the window around the row.
+
+    Args:
+        hits: All hits.
+        event: The event of each row.
+        centre: Centre of the window in u of each row.
+        station: Station of the hits.
+        cut: The window and the other condition.
 
     Raises:
-        DataError: as `between`.
+        DataError: An event has more than `cut.max_per_event` pairs.
     """
     outer = np.flatnonzero(hits.station == station)
     first, last, partners = _windows(hits, event, centre, outer, cut.window)
     counts = np.maximum(last - first, 0)
-    tested = np.bincount(event, weights=counts, minlength=len(hits.number)).astype(np.float64)
-    if len(tested) and tested.max() > PATIENCE * cut.most:
-        _explode(hits, event, outer, tested, int(tested.argmax()), 0.0, cut)
-    rows, found, made = [], [], np.zeros(len(hits.number), dtype=np.int64)
-    for block in blocks(counts):
-        row, place = expand(first[block], last[block])
+    tested = np.bincount(event, weights=counts, minlength=len(hits.event_number)).astype(np.float64)
+    if len(tested) and tested.max() > CANDIDATES_PER_PAIR * cut.max_per_event:
+        _raise_too_many(hits, event, outer, tested, int(tested.argmax()), 0.0, cut)
+    rows, partner_hits, pairs_in_event = [], [], np.zeros(len(hits.event_number), dtype=np.int64)
+    for block in row_blocks(counts):
+        row, place = expand_ranges(first[block], last[block])
         row, hit = row + block.start, partners[place]
-        near = cut.accept(row, hit)
-        rows.append(row[near])
-        found.append(hit[near])
-        made += np.bincount(event[rows[-1]], minlength=len(made))
-        if made.max(initial=0) > cut.most:
-            _explode(hits, event, outer, tested, int(made.argmax()), float(near.mean()), cut)
-    nothing = np.empty(0, dtype=np.int64)
-    return np.concatenate([nothing, *rows]), np.concatenate([nothing, *found])
+        accepted = cut.accept(row, hit)
+        rows.append(row[accepted])
+        partner_hits.append(hit[accepted])
+        pairs_in_event += np.bincount(event[rows[-1]], minlength=len(pairs_in_event))
+        if pairs_in_event.max(initial=0) > cut.max_per_event:
+            _raise_too_many(hits, event, outer, tested, int(pairs_in_event.argmax()), float(accepted.mean()), cut)
+    empty = np.empty(0, dtype=np.int64)
+    return np.concatenate([empty, *rows]), np.concatenate([empty, *partner_hits])
 
 
-def _windows(hits: Places, event: Ints, centre: Floats, outer: Ints, window: float) -> tuple[Ints, Ints, Ints]:
-    """Where the partners of each row begin and end in a sorted array of outer hits, and that array.
+def _windows(hits: HitCoordinates, event: Ints, centre: Floats, outer: Ints, window: float) -> tuple[Ints, Ints, Ints]:
+    """First and last position of the partners of each row in a sorted array of outer hits, and that array.
 
-    Hits near the seam stand in it twice, once a turn away.
+    If u is an angle, hits near -pi and pi are entered twice, the second time shifted by a full turn.
     """
     u = hits.u[outer]
     if hits.period:
@@ -87,10 +94,12 @@ def _windows(hits: Places, event: Ints, centre: Floats, outer: Ints, window: flo
         u = np.concatenate([u, hits.u[low] + TURN, hits.u[high] - TURN])
         stride = 16.0
     else:
-        u = np.clip(u, -FAR, FAR)
-        centre, stride = np.clip(centre, -FAR, FAR), 4 * FAR + 4 * window
+        u = np.clip(u, -MAX_COORDINATE, MAX_COORDINATE)
+        centre, stride = np.clip(centre, -MAX_COORDINATE, MAX_COORDINATE), 4 * MAX_COORDINATE + 4 * window
     key = hits.event[outer] * stride + u
-    order = np.argsort(key, kind="stable")  # ghosts share their phi: no other event may decide their order
+    order = np.argsort(
+        key, kind="stable"
+    )  # stable: ghosts have equal phi, and their order must not depend on other events
     key = key[order]
     centre = event * stride + centre
     first = np.searchsorted(key, centre - window, side="right")
@@ -98,30 +107,32 @@ def _windows(hits: Places, event: Ints, centre: Floats, outer: Ints, window: flo
     return first, last, outer[order]
 
 
-def _explode(hits: Places, event: Ints, outer: Ints, tested: Floats, which: int, passed: float, cut: Cut) -> NoReturn:
-    """Say which of the two cuts lets more through."""
-    every = int((event == which).sum()) * int((hits.event[outer] == which).sum())
-    loose = cut.names[0] if tested[which] / max(every, 1) >= passed else cut.names[1]
-    size = int((hits.event == which).sum())
+def _raise_too_many(
+    hits: HitCoordinates, event: Ints, outer: Ints, tested: Floats, index: int, passed: float, cut: PairCut
+) -> NoReturn:
+    """Raise the error, with the name of the cut that accepts more."""
+    all_pairs = int((event == index).sum()) * int((hits.event[outer] == index).sum())
+    loosest = cut.settings[0] if tested[index] / max(all_pairs, 1) >= passed else cut.settings[1]
+    size = int((hits.event == index).sum())
     raise DataError(
-        f"event {hits.number[which]}: {size:,} hits give more than {cut.most:,} {cut.what}; tighten {loose}, which "
-        f"lets most through, or raise {cut.most_name}"
+        f"event {hits.event_number[index]}: {size:,} hits give more than {cut.max_per_event:,} {cut.item}; "
+        f"tighten {loosest}, which accepts most, or raise {cut.max_setting}"
     )
 
 
-def blocks(counts: Ints) -> Iterator[slice]:
-    """Consecutive rows that expand to about BLOCK places, at least one row each."""
+def row_blocks(counts: Ints) -> Iterator[slice]:
+    """Slices of consecutive rows with about BLOCK positions in total, each with at least one row."""
     ends = np.cumsum(counts)
-    begin = 0
-    while begin < len(counts):
-        done = int(ends[begin - 1]) if begin else 0
-        stop = max(int(np.searchsorted(ends, done + BLOCK, side="right")), begin + 1)
-        yield slice(begin, stop)
-        begin = stop
+    start = 0
+    while start < len(counts):
+        done = int(ends[start - 1]) if start else 0
+        stop = max(int(np.searchsorted(ends, done + BLOCK, side="right")), start + 1)
+        yield slice(start, stop)
+        start = stop
 
 
-def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """Every (row, place) with first[row] <= place < last[row]."""
+def expand_ranges(first: Ints, last: Ints) -> tuple[Ints, Ints]:
+    """All pairs (row, place) with first[row] <= place < last[row]."""
     counts = np.maximum(last - first, 0)
     rows = np.repeat(np.arange(len(first)), counts)
     ends = np.cumsum(counts)

@@ -1,4 +1,4 @@
-"""The recipe `tracking`: segment graphs, the GraphNet, tracks, and how good they are."""
+"""The recipe `tracking`: segment graphs, the GraphNet, and tracks from its edge scores."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from clew import Loss, Table
 from clew.recipes.tracking import segments, tracks
-from clew.recipes.tracking.base import TrackFinder, hits_of, narrowed, sigmoid
-from clew.recipes.tracking.settings import Settings
+from clew.recipes.tracking.settings import TrackingConfig
+from clew.recipes.tracking.track_finder import TrackFinder, compact, hit_columns, sigmoid
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Tracking(TrackFinder):
-    """Track finding by classifying edges of segment graphs."""
+    """Track finding: classifies the edges of segment graphs."""
 
-    Config = Settings
+    Config = TrackingConfig
     defaults = {
         "train": {
             "epochs": 30,
@@ -31,7 +31,7 @@ class Tracking(TrackFinder):
     columns = ("node", "edge", "label")
 
     def prepare(self, events: Table) -> Table:
-        return narrowed(segments.build(hits_of(events), self.config.detector, self.config.segments))
+        return compact(segments.build(hit_columns(events), self.config.detector, self.config.segments))
 
     def model(self) -> nn.Module:
         from clew.recipes.tracking.network import GraphNet
@@ -39,16 +39,19 @@ class Tracking(TrackFinder):
         return GraphNet(hidden=self.config.model.hidden, iterations=self.config.model.iterations)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Loss:
-        """Weighted cross-entropy, a mean over the edges of the batch."""
+        """Weighted cross-entropy, averaged over the edges of the batch."""
         from clew.recipes.tracking.network import edge_loss
 
         settings = self.config.model
         return edge_loss(outputs, batch, settings.positive_weight, settings.negative_weight)
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`found`: the track each hit was given, counted from 0 in each event; `score`: that of each edge."""
+        """`found_track`: the track of each hit, numbered from 0 in each event, -1 for none; `score` of each edge."""
         scores = sigmoid(outputs["output"])
-        found = tracks.find(samples, scores, self.config.tracks.threshold, self.config.tracks.method)
+        found_tracks = tracks.from_edges(samples, scores, self.config.tracks.threshold, self.config.tracks.method)
         return Table(
-            {"found": tracks.in_event(samples.ragged("x"), found), "score": samples.ragged("edge").share(scores)}
+            {
+                "found_track": tracks.number_in_events(samples.ragged("x"), found_tracks),
+                "score": samples.ragged("edge").share(scores),
+            }
         )

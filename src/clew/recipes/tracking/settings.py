@@ -1,4 +1,4 @@
-"""What the tracking recipes can be told."""
+"""Settings of the tracking recipes."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pydantic import Field, ValidationInfo, model_validator
 from clew import Section
 from clew.data.transforms import AnyTransform, DropHoles, DropShort, DropSpinning
 from clew.recipes.tracking.geometry import PRESETS, Detector, Positive
-from clew.recipes.tracking.gun import Gun
-from clew.recipes.tracking.hitgraph import Edges
-from clew.recipes.tracking.metrics import ABOVE_1_GEV, Judging
-from clew.recipes.tracking.segments import Segments
-from clew.recipes.tracking.sequences import Seeds
+from clew.recipes.tracking.hitgraph import EdgeCuts
+from clew.recipes.tracking.metrics import ABOVE_1_GEV, TrackingMetricsConfig
+from clew.recipes.tracking.particle_gun import ParticleGun
+from clew.recipes.tracking.segments import SegmentCuts
+from clew.recipes.tracking.sequences import SeedCuts
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 Count = Annotated[int, Field(ge=1)]
 
 
-class Network(Section):
-    """The GraphNet; the defaults are the published 102,785 parameters."""
+class GraphNetConfig(Section):
+    """The GraphNet. The defaults give the published network of 102,785 parameters."""
 
     hidden: Count = 128
     iterations: Count = 1
@@ -30,29 +30,33 @@ class Network(Section):
     negative_weight: Positive = 0.555
 
 
-class Building(Section):
-    """From scores to tracks."""
+class TrackBuildingConfig(Section):
+    """How tracks are built from edge scores."""
 
     threshold: Share = 0.05
-    """Smallest edge score that can become part of a track."""
+    """Edges with a lower score are ignored."""
     method: Literal["walk", "components"] = "walk"
-    """`walk`: the best-scored edges take their hits first; `components`: whatever edges join is one track."""
+    """`walk`: hits are assigned to edges in order of falling score; `components`: a track is a connected component."""
 
 
-class Finder(Section):
-    """What all tracking recipes have. A detector's name changes the defaults of other sections too (`of_detector`)."""
+class TrackFinderConfig(Section):
+    """Settings of all tracking recipes.
 
-    of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
-        "acts": {"judging": ABOVE_1_GEV.model_dump()},
+    The name of a detector also changes defaults of other sections (`detector_presets`). A value that is set stays.
+    """
+
+    detector_presets: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
+        "acts": {"metrics": ABOVE_1_GEV.model_dump()},
     }
-    """By detector and section: what becomes of settings that are left at their defaults."""
+    """Defaults by detector and section."""
     without_transforms: ClassVar[tuple[str, ...]] = ("acts",)
-    """Detectors whose modules overlap: a track with two hits on a station is no spinning one."""
+    """Detectors with no transforms by default. Their modules overlap: two hits on a station do not mean a looping
+    track."""
 
     transforms: tuple[AnyTransform, ...] = (DropSpinning(), DropHoles(), DropShort(stations=3))
     detector: Detector = Detector()
-    gun: Gun = Gun()
-    judging: Judging = Judging()
+    gun: ParticleGun = ParticleGun()
+    metrics: TrackingMetricsConfig = TrackingMetricsConfig()
 
     @model_validator(mode="before")
     @classmethod
@@ -61,7 +65,7 @@ class Finder(Section):
         detector = data.get("detector") if isinstance(data, dict) else None
         name = str(detector.get("name") if isinstance(detector, dict) else getattr(detector, "name", None))
         explicit = (info.context or {}).get("explicit", data)
-        for section, preset in {"detector": PRESETS.get(name, {}), **cls.of_detector.get(name, {})}.items():
+        for section, preset in {"detector": PRESETS.get(name, {}), **cls.detector_presets.get(name, {})}.items():
             values = data.get(section, {}) if isinstance(data, dict) else None
             if preset and isinstance(values, dict | Section):
                 data = {**data, section: _with_preset(values, preset, explicit.get(section, {}))}
@@ -76,16 +80,16 @@ def _with_preset(values: Any, preset: Mapping[str, Any], explicit: Any) -> dict[
     return {**plain, **{key: value for key, value in preset.items() if (explicit or {}).get(key) is None}}
 
 
-class Settings(Finder):
-    """Sections of `tracking`."""
+class TrackingConfig(TrackFinderConfig):
+    """Settings of the recipe `tracking`."""
 
-    segments: Segments = Segments()
-    model: Network = Network()
-    tracks: Building = Building()
+    segments: SegmentCuts = SegmentCuts()
+    model: GraphNetConfig = GraphNetConfig()
+    tracks: TrackBuildingConfig = TrackBuildingConfig()
 
 
-class HitNetwork(Section):
-    """The interaction network; one set of weights for all iterations."""
+class InteractionNetConfig(Section):
+    """The interaction network. All iterations share one set of weights."""
 
     hidden: Count = 32
     iterations: Count = 8
@@ -94,34 +98,34 @@ class HitNetwork(Section):
     negative_weight: Positive = 1.0
 
 
-class HitBuilding(Building):
-    """From scores to tracks."""
+class HitGraphBuildingConfig(TrackBuildingConfig):
+    """How tracks are built from edge scores."""
 
-    shortest: Count = 3
-    """Hits of the shortest track that is kept."""
+    min_hits: Count = 3
+    """Tracks with fewer hits are removed."""
     overlaps: bool | None = None
-    """Whether a station may see a track twice, because its modules overlap; for cylinders (`overlaps.merged`). If not
-    given: for ACTS events."""
+    """Whether a track may have two hits on a station because modules overlap (cylinders only, see `overlaps.py`).
+    Default: true for ACTS events, false for others."""
 
 
-class HitSettings(Finder):
-    """Sections of `hitgraph`."""
+class HitGraphConfig(TrackFinderConfig):
+    """Settings of the recipe `hitgraph`."""
 
-    of_detector: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
+    detector_presets: ClassVar[dict[str, dict[str, dict[str, Any]]]] = {
         "acts": {
-            **Finder.of_detector["acts"],
+            **TrackFinderConfig.detector_presets["acts"],
             "edges": {"turn_cut": 0.0006, "slope_cut": 5.0, "z0_cut": 200.0},
             "tracks": {"threshold": 0.1, "overlaps": True},
         }
     }
 
-    edges: Edges = Edges()
-    model: HitNetwork = HitNetwork()
-    tracks: HitBuilding = HitBuilding()
+    edges: EdgeCuts = EdgeCuts()
+    model: InteractionNetConfig = InteractionNetConfig()
+    tracks: HitGraphBuildingConfig = HitGraphBuildingConfig()
 
 
-class SequenceNetwork(Section):
-    """TrackNETv2; the defaults are the published 10,020 parameters of the ellipse."""
+class TrackNetNetworkConfig(Section):
+    """TrackNETv2. The defaults give the published network for the ellipse, of 10,020 parameters."""
 
     hidden: Count = 32
     layers: Count = 2
@@ -129,22 +133,22 @@ class SequenceNetwork(Section):
     """Weight of the distance in the loss, against the size of the ellipse. Published: 0.8 on BES-III, 0.01 on BM@N."""
 
 
-class SequenceBuilding(Section):
-    """From ellipses to tracks."""
+class CandidateConfig(Section):
+    """How candidates are extended to tracks."""
 
     widen: Positive = 1.5
-    """Factor on the radii of the ellipses when hits are looked for."""
+    """Factor on the radii of the ellipses in the search for hits."""
     threshold: Share = 0.05
-    """Smallest score of the ghost classifier for a hit to be added."""
+    """A hit is added if the ghost classifier gives it at least this score."""
     branches: Count = 4
-    """Hits that a candidate may be extended by at each station: the best-scored go on."""
+    """Largest number of hits that extend a candidate at each station, best score first."""
     beam: Count = 2000
-    """Candidates of one event that are followed at a time: an untrained classifier would let them multiply."""
+    """Largest number of candidates per event. Without a limit an untrained classifier would let them multiply."""
 
 
-class SequenceSettings(Finder):
-    """Sections of `tracknet`."""
+class TrackNetConfig(TrackFinderConfig):
+    """Settings of the recipe `tracknet`."""
 
-    seeds: Seeds = Seeds()
-    model: SequenceNetwork = SequenceNetwork()
-    tracks: SequenceBuilding = SequenceBuilding()
+    seeds: SeedCuts = SeedCuts()
+    model: TrackNetNetworkConfig = TrackNetNetworkConfig()
+    tracks: CandidateConfig = CandidateConfig()

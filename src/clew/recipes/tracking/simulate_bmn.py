@@ -1,9 +1,9 @@
-"""Fast simulation of a fixed-target tracker like BM@N's: nine planes across the beam, inside a dipole.
+"""Fast simulation of a fixed-target tracker similar to that of BM@N: nine planes across the beam, inside a dipole.
 
-Charged particles start at a target in the origin and bend in x-z in a uniform field along y. Each plane is made of
-modules that read x and a stereo coordinate u = x + y tan(15 degrees); a hit is any crossing of two fired strips in a
-module, so particles that share a module make fakes. The facts that are known of the real detector are the layout, the
-number of planes, and the first and the last z; all other numbers are chosen, not measured. Units: mm, GeV.
+Charged particles start at a target at the origin and bend in x-z in a uniform field along y. Each plane consists of
+modules that read x and a stereo coordinate u = x + y tan(15 degrees). A hit is any crossing of two fired strips in a
+module, so particles in the same module make fakes. The layout, the number of planes, and the first and the last z are
+those of the real detector. All other numbers are chosen, not measured. Units: mm, GeV.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from clew.errors import ConfigError
-from clew.recipes.tracking import writing
+from clew.recipes.tracking import text_files
 from clew.recipes.tracking.geometry import Detector
 
 Columns = dict[str, NDArray[np.float64]]
@@ -24,9 +24,9 @@ BLOCK = 64
 """Events that share one random stream."""
 PLANES = Detector(name="bmn").planes
 SILICON = 3
-"""The first planes; the others are GEM. A file counts them separately."""
+"""Number of silicon planes, which come first; the others are GEM. Files number the two kinds separately."""
 TRACKS = 12.0
-"""Mean charged particles an event, beside the one that is always there."""
+"""Mean number of charged particles per event, in addition to one that every event has."""
 FIELD = 0.6
 CURVATURE = 0.299792458e-3 * FIELD
 STEREO = np.tan(np.radians(15.0))
@@ -42,18 +42,22 @@ NAMES = ("event", "x", "y", "z", "det", "station", "track", "px", "py", "pz", "v
 
 
 def simulate(events: int, seed: int, first_event: int = 0) -> Columns:
-    """Hits of events from `first_event` on of the endless sample that `seed` names: one array a column, in mm.
+    """Simulate events `first_event` to `first_event + events - 1` of the sample defined by `seed`.
 
-    `station` counts through all planes; `track` counts from 0 in each event, -1 is a fake, without a momentum.
-    Raises ConfigError for a negative argument.
+    Returns:
+        One array per column, lengths in mm. `station` numbers all planes. `track` is numbered from 0 in each event; -1
+        is a fake, which has no momentum.
+
+    Raises:
+        ConfigError: An argument is negative.
     """
     if min(events, seed, first_event) < 0:
         raise ConfigError(f"events, seed, first_event must be 0 or more, got {events}, {seed}, {first_event}")
     blocks = range(first_event // BLOCK, -(-(first_event + events) // BLOCK)) if events else range(0)
-    made = [_block(seed, number) for number in blocks] or [_block(seed, 0)]
-    hits = {name: np.concatenate([each[name] for each in made]) for name in NAMES}
-    wanted = (hits["event"] >= first_event) & (hits["event"] < first_event + events)
-    return {name: values[wanted] for name, values in hits.items()}
+    parts = [_block(seed, number) for number in blocks] or [_block(seed, 0)]
+    hits = {name: np.concatenate([part[name] for part in parts]) for name in NAMES}
+    in_range = (hits["event"] >= first_event) & (hits["event"] < first_event + events)
+    return {name: values[in_range] for name, values in hits.items()}
 
 
 def _block(seed: int, number: int) -> Columns:
@@ -80,8 +84,8 @@ def _particles(rng: Generator) -> Columns:
     return {name: values.astype(np.float64) for name, values in columns.items()}
 
 
-def crossing(p: Columns, z: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """x and y where particles meet the plane at z; NaN where the field has turned them back before."""
+def plane_crossing(p: Columns, z: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """x and y where particles cross the plane at z; NaN for particles that the field turns back before."""
     along = np.hypot(p["px"], p["pz"])
     bend = p["charge"] * CURVATURE / along  # 1/R, per mm
     start = np.arctan2(p["px"], p["pz"])
@@ -92,23 +96,23 @@ def crossing(p: Columns, z: float) -> tuple[NDArray[np.float64], NDArray[np.floa
 
 
 def _plane(rng: Generator, station: int, p: Columns) -> Columns:
-    """Hits of one plane, true ones and fakes."""
+    """Hits of one plane: true hits and fakes."""
     half_x, half_y = SIZES[station]
-    x, y = crossing(p, PLANES[station])
-    seen = np.flatnonzero((np.abs(x) < half_x) & (np.abs(y) < half_y) & (rng.random(len(x)) < EFFICIENCY))
-    noise = rng.normal(0, NOISE[station], (2, len(seen)))
-    strip, stereo = x[seen] + noise[0], x[seen] + y[seen] * STEREO + noise[1]
-    module = _module(x[seen], y[seen], half_x, half_y)
-    group = p["event"][seen] * 64 + module
+    x, y = plane_crossing(p, PLANES[station])
+    detected = np.flatnonzero((np.abs(x) < half_x) & (np.abs(y) < half_y) & (rng.random(len(x)) < EFFICIENCY))
+    noise = rng.normal(0, NOISE[station], (2, len(detected)))
+    strip, stereo = x[detected] + noise[0], x[detected] + y[detected] * STEREO + noise[1]
+    module = _module(x[detected], y[detected], half_x, half_y)
+    group = p["event"][detected] * 64 + module
     i, j = _pairs(group)
     cross = (stereo[j] - strip[i]) / STEREO
-    kept = (i == j) | ((_module(strip[i], cross, half_x, half_y) == module[i]) & (np.abs(cross) < half_y))
-    i, j, cross = i[kept], j[kept], cross[kept]
-    true, of = i == j, seen[i]
-    hits = {name: np.where(true, p[name][of], 0.0) for name in ("px", "py", "pz", "vx", "vy", "vz")}
-    whole = np.full(len(i), 1.0)
-    hits |= {"event": p["event"][of], "x": strip[i], "y": cross, "z": PLANES[station] * whole}
-    return hits | {"track": np.where(true, p["track"][of], -1.0), "station": station * whole, "det": whole * 0}
+    accepted = (i == j) | ((_module(strip[i], cross, half_x, half_y) == module[i]) & (np.abs(cross) < half_y))
+    i, j, cross = i[accepted], j[accepted], cross[accepted]
+    true, particle = i == j, detected[i]
+    hits = {name: np.where(true, p[name][particle], 0.0) for name in ("px", "py", "pz", "vx", "vy", "vz")}
+    ones = np.full(len(i), 1.0)
+    hits |= {"event": p["event"][particle], "x": strip[i], "y": cross, "z": PLANES[station] * ones}
+    return hits | {"track": np.where(true, p["track"][particle], -1.0), "station": station * ones, "det": ones * 0}
 
 
 def _module(x: NDArray[np.float64], y: NDArray[np.float64], half_x: float, half_y: float) -> NDArray[np.int64]:
@@ -127,8 +131,9 @@ def _pairs(group: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 def write_text(path: Path, hits: Columns) -> None:
-    """Synthetic hits in the layout `bmn`: in cm, silicon (det 0) and GEM (det 1) stations counted separately."""
+    """Write synthetic hits in the text layout `bmn`: in cm, with silicon (det 0) and GEM (det 1) stations numbered
+    separately."""
     gem = hits["station"] >= SILICON
     rows = {**hits, "det": gem.astype(float), "station": hits["station"] - SILICON * gem}
     rows |= {name: hits[name] / 10 for name in ("x", "y", "z", "vx", "vy", "vz")}
-    writing.write_text(path, "synthetic BM@N-like events", rows, NAMES)
+    text_files.write_text(path, "synthetic BM@N-like events", rows, NAMES)

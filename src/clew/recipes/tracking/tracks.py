@@ -1,4 +1,4 @@
-"""Tracks from scored edges and candidates: a walk along the best, or connected components. All events at once."""
+"""Tracks from edge scores or candidates: greedy by score, or connected components. All events at once."""
 
 from __future__ import annotations
 
@@ -6,106 +6,137 @@ import numpy as np
 
 from clew import Ragged, Table
 from clew.recipes.tracking.geometry import Floats, Ints
-from clew.recipes.tracking.settings import HitBuilding
+from clew.recipes.tracking.settings import HitGraphBuildingConfig
 from clew.recipes.tracking.truth import renumber
 
 
-def find(samples: Table, scores: Floats, threshold: float, method: str = "walk") -> Ints:
-    """From edges of segment graphs: the track each hit was given, counted through the table; -1 for none.
+def from_edges(samples: Table, scores: Floats, threshold: float, method: str = "walk") -> Ints:
+    """Tracks from the edges of segment graphs.
 
-    Edges above the threshold are chains of three hits. `walk`: the best-scored take their hits first: a hit can be
-    the first of one chain, the middle of one and the last of one. Chains that overlap in a segment are one track; where
-    two tracks still share a hit it is given to the one whose chain there scores best. `components`: hits that chains
-    join in any way are one track.
+    An edge above the threshold is a chain of three hits. `walk`: chains are accepted in order of falling score; a hit
+    can be the first of one chain, the middle of one, and the last of one. Chains that share a segment form one track.
+    If two
+    tracks still share a hit, the chain with the best score decides. `components`: a track is a connected component.
+
+    Args:
+        samples: Segment graphs.
+        scores: Score of each edge.
+        threshold: Edges with a lower score are ignored.
+        method: `walk` or `components`.
+
+    Returns:
+        The track of each hit, numbered through the table; -1 for none.
     """
     edges, chains = _chains(samples)
     hits = len(samples.ragged("x").values)
     taken = np.flatnonzero(scores > threshold)
     if method == "components":
-        return components(np.concatenate([chains[taken, :2], chains[taken, 1:]]), hits)
+        return connected_components(np.concatenate([chains[taken, :2], chains[taken, 1:]]), hits)
     slots = chains[taken] + hits * np.arange(3)
-    taken = taken[compete(slots.ravel(), np.repeat(np.arange(len(taken)), 3), scores[taken], 3 * hits)]
-    label = _follow(edges[taken], len(samples.ragged("node").values))
-    found = np.full(hits, -1, dtype=np.int64)
-    found[chains[taken].ravel()] = np.repeat(label[edges[taken, 0]], 3)
-    return renumber(found)
+    taken = taken[greedy_choice(slots.ravel(), np.repeat(np.arange(len(taken)), 3), scores[taken], 3 * hits)]
+    label = _path_labels(edges[taken], len(samples.ragged("node").values))
+    found_tracks = np.full(hits, -1, dtype=np.int64)
+    found_tracks[chains[taken].ravel()] = np.repeat(label[edges[taken, 0]], 3)
+    return renumber(found_tracks)
 
 
-def in_event(like: Ragged, found: Ints) -> Ragged:
-    """Tracks counted from 0 in each event, beside `like`, from those counted through the table; -1 stays."""
-    used, event = found >= 0, like.events
-    many = int(found.max(initial=0)) + 1
-    each, place = np.unique(event[used] * many + found[used], return_inverse=True)
-    first = np.searchsorted(each // many, np.arange(len(like)))
-    local = np.full(len(found), -1, dtype=np.int64)
-    local[used] = place - first[event[used]]
-    return like.share(local)
+def number_in_events(hits: Ragged, found_tracks: Ints) -> Ragged:
+    """Track numbers from 0 in each event, from numbers through the table; -1 stays. `hits` is any column of hits."""
+    assigned, event = found_tracks >= 0, hits.events
+    base = int(found_tracks.max(initial=0)) + 1
+    unique_keys, place = np.unique(event[assigned] * base + found_tracks[assigned], return_inverse=True)
+    first = np.searchsorted(unique_keys // base, np.arange(len(hits)))
+    local = np.full(len(found_tracks), -1, dtype=np.int64)
+    local[assigned] = place - first[event[assigned]]
+    return hits.share(local)
 
 
-def in_table(found: Ragged) -> Ints:
-    """The other way round."""
-    most = np.full(len(found), -1, dtype=np.int64)
-    np.maximum.at(most, found.events, found.values)
-    first = np.cumsum(most + 1) - (most + 1)
-    return np.where(found.values >= 0, found.values + first[found.events], -1)
+def number_in_table(found_tracks: Ragged) -> Ints:
+    """Track numbers through the table, from numbers in each event. The inverse of `number_in_events`."""
+    last_number = np.full(len(found_tracks), -1, dtype=np.int64)
+    np.maximum.at(last_number, found_tracks.events, found_tracks.values)
+    first = np.cumsum(last_number + 1) - (last_number + 1)
+    return np.where(found_tracks.values >= 0, found_tracks.values + first[found_tracks.events], -1)
 
 
-def from_links(links: Ints, scores: Floats, hits: int, chosen: HitBuilding, same: Ints | None = None) -> Ints:
-    """From edges of hit graphs (links, 2), inner and outer hit: the track each hit was given; -1 for none.
+def from_links(
+    links: Ints, scores: Floats, hits: int, config: HitGraphBuildingConfig, same: Ints | None = None
+) -> Ints:
+    """Tracks from the edges of hit graphs.
 
-    `walk`: the best-scored link first, a hit has at most one inwards and one outwards, tracks are the paths that
-    remain. `components`: hits that links join in any way are one track. Tracks of fewer than `shortest` hits go.
-    Hits with the same number in `same` are one to both.
+    `walk`: links are accepted in order of falling score; a hit has at most one inner and one outer link; tracks are the
+    resulting paths. `components`: a track is a connected component. Tracks with fewer than `config.min_hits` hits are
+    removed.
+
+    Args:
+        links: Inner and outer hit of each edge (links, 2).
+        scores: Score of each edge.
+        hits: Number of hits.
+        config: Threshold, method and smallest number of hits.
+        same: A number for each hit; hits with the same number are treated as one.
+
+    Returns:
+        The track of each hit; -1 for none.
     """
     same = np.arange(hits) if same is None else renumber(same)
-    taken = np.flatnonzero(scores > chosen.threshold)
+    taken = np.flatnonzero(scores > config.threshold)
     links, scores = same[links[taken]], scores[taken]
-    if chosen.method == "walk":
+    if config.method == "walk":
         slots = links + hits * np.arange(2)
-        links = links[compete(slots.ravel(), np.repeat(np.arange(len(links)), 2), scores, 2 * hits)]
-        found = np.where(np.bincount(links.ravel(), minlength=hits) > 0, _follow(links, hits), -1)[same]
+        links = links[greedy_choice(slots.ravel(), np.repeat(np.arange(len(links)), 2), scores, 2 * hits)]
+        found_tracks = np.where(np.bincount(links.ravel(), minlength=hits) > 0, _path_labels(links, hits), -1)[same]
     else:
-        found = components(links, hits)[same]
-    size = np.bincount(found[found >= 0], minlength=hits + 1)
-    return renumber(np.where(size[found] >= chosen.shortest, found, -1))
+        found_tracks = connected_components(links, hits)[same]
+    size = np.bincount(found_tracks[found_tracks >= 0], minlength=hits + 1)
+    return renumber(np.where(size[found_tracks] >= config.min_hits, found_tracks, -1))
 
 
 def from_candidates(members: Ints, owner: Ints, scores: Floats, hits: int) -> Ints:
-    """From whole candidates (hit numbers, and the candidate each belongs to): the best take their hits first."""
-    kept = np.zeros(len(scores), dtype=bool)
-    kept[compete(members, owner, scores, hits)] = True
-    found = np.full(hits, -1, dtype=np.int64)
-    found[members[kept[owner]]] = owner[kept[owner]]
-    return renumber(found)
+    """Tracks from candidates (hit numbers, and the candidate of each), accepted in order of falling score."""
+    selected = np.zeros(len(scores), dtype=bool)
+    selected[greedy_choice(members, owner, scores, hits)] = True
+    found_tracks = np.full(hits, -1, dtype=np.int64)
+    found_tracks[members[selected[owner]]] = owner[selected[owner]]
+    return renumber(found_tracks)
 
 
-def compete(slots: Ints, owner: Ints, scores: Floats, count: int) -> Ints:
-    """Those that a greedy choice by falling score keeps where each of `count` slots is given once, the best last.
+def greedy_choice(slots: Ints, owner: Ints, scores: Floats, count: int) -> Ints:
+    """Greedy choice in order of falling score, where each of `count` slots can be taken once.
 
-    In a few rounds over all of them: whoever is best at all its slots wins them, whoever lost a slot is out.
+    It takes a small number of rounds over arrays: an owner that is best at all its slots wins, and an owner that needs
+    a slot which is taken is excluded.
+
+    Args:
+        slots: Slots that owners need.
+        owner: The owner of each entry of `slots`.
+        scores: Score of each owner.
+        count: Number of slots.
+
+    Returns:
+        The chosen owners, the best last.
     """
     order = np.argsort(-scores, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
-    place, kept = rank[owner], []
+    place, winners = rank[owner], []
     while len(slots):
         best = np.full(count, len(order), dtype=np.int64)
         np.minimum.at(best, slots, place)
         beaten = np.zeros(len(order), dtype=bool)
         beaten[place[best[slots] != place]] = True
         wins = ~beaten[place]
-        kept.append(np.unique(place[wins]))
-        gone = np.zeros(count, dtype=bool)
-        gone[slots[wins]] = True
-        out = np.zeros(len(order), dtype=bool)
-        out[place[gone[slots]]] = True
-        left = ~out[place]
-        slots, place = slots[left], place[left]
-    chosen = np.sort(np.concatenate(kept))[::-1] if kept else np.empty(0, dtype=np.int64)
+        winners.append(np.unique(place[wins]))
+        occupied = np.zeros(count, dtype=bool)
+        occupied[slots[wins]] = True
+        excluded = np.zeros(len(order), dtype=bool)
+        excluded[place[occupied[slots]]] = True
+        remaining = ~excluded[place]
+        slots, place = slots[remaining], place[remaining]
+    chosen = np.sort(np.concatenate(winners))[::-1] if winners else np.empty(0, dtype=np.int64)
     return np.asarray(order[chosen])
 
 
-def components(links: Ints, hits: int) -> Ints:
+def connected_components(links: Ints, hits: int) -> Ints:
     """Connected components: a number for each hit with a link, -1 for the others."""
     label = np.arange(hits)
     while True:
@@ -122,15 +153,15 @@ def components(links: Ints, hits: int) -> Ints:
 
 
 def _chains(samples: Table) -> tuple[Ints, Ints]:
-    """Edges as segment numbers and as the three hits they join, both counted through the whole table."""
+    """Edges as pairs of segments and as triples of hits, both numbered through the table."""
     edge, node_hits = samples.ragged("edge"), samples.ragged("node_hits")
     edges = edge.values.astype(np.int64) + samples.ragged("node").offsets[edge.events][:, None]
     hits = node_hits.values.astype(np.int64) + samples.ragged("x").offsets[node_hits.events][:, None]
     return edges, np.concatenate([hits[edges[:, 0]], hits[edges[:, 1], 1:]], axis=1)
 
 
-def _follow(links: Ints, items: int) -> Ints:
-    """A label an item, the same along a path of links; each item has at most one link in and one out."""
+def _path_labels(links: Ints, items: int) -> Ints:
+    """A label per item, the same along a path of links. Each item has at most one link on each side."""
     before = np.arange(items)
     before[links[:, 1]] = links[:, 0]
     while not np.array_equal(before[before], before):

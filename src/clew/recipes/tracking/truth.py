@@ -1,4 +1,4 @@
-"""True tracks: which hits they are made of, and which hit follows which."""
+"""True tracks: which hits belong to them, and in which order."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from clew.recipes.tracking.geometry import Bools, Ints
 
 
 @dataclass(frozen=True)
-class Truth:
-    """`track` numbers each hit's true track through the table, -1 for noise; `rank` counts a track's stations."""
+class TrueTracks:
+    """`track`: the true track of each hit, numbered through the table, -1 for noise. `rank`: position on the track."""
 
     track: Ints
     rank: Ints
 
     @classmethod
-    def of(cls, events: Table) -> Truth:
-        """From the columns `track` and `station`; hits of a track on one station have the same rank."""
-        track, station = number(events), events.ragged("station").values.astype(np.int64)
+    def of(cls, events: Table) -> TrueTracks:
+        """From the columns `track` and `station`. Hits of a track on the same station have the same rank."""
+        track, station = true_track_numbers(events), events.ragged("station").values.astype(np.int64)
         order = np.lexsort((station, track))
         fresh = np.append(True, np.diff(track[order]) != 0)[: len(order)]
         step = np.append(False, np.diff(station[order]) != 0)[: len(order)] & ~fresh
@@ -31,16 +31,16 @@ class Truth:
         return cls(track, rank)
 
     def follows(self, a: Ints, b: Ints) -> Bools:
-        """Whether b is the next hit of a's track."""
+        """Whether b is the next hit on the track of a."""
         same = (self.track[a] == self.track[b]) & (self.track[a] >= 0)
         return np.asarray(same & (self.rank[b] == self.rank[a] + 1))
 
 
-def number(events: Table) -> Ints:
-    """The true track of each hit, counted through the whole table in order of event; -1 for noise."""
+def true_track_numbers(events: Table) -> Ints:
+    """The true track of each hit, numbered through the table in order of events; -1 for noise."""
     hit_event, track = events.ragged("track").events, events.ragged("track").values.astype(np.int64)
     lowest, highest = int(track.min(initial=0)), int(track.max(initial=0))
-    if highest - lowest >= 1 << 31:  # ids of any size: a key made of event and id would overflow
+    if highest - lowest >= 1 << 31:  # large ids: a key made of event and id would overflow
         track = np.where(track == -1, -1, np.unique(track, return_inverse=True)[1])
         lowest, highest = -1, int(track.max(initial=0))
     key = hit_event * (highest - lowest + 1) + (track - lowest)
@@ -48,7 +48,7 @@ def number(events: Table) -> Ints:
 
 
 def renumber(numbers: Ints) -> Ints:
-    """The same groups counted 0, 1, 2, ...; -1 stays."""
+    """The same groups, numbered 0, 1, 2, ...; -1 stays."""
     new = np.full(len(numbers), -1, dtype=np.int64)
     used = numbers >= 0
     new[used] = np.unique(numbers[used], return_inverse=True)[1]

@@ -20,13 +20,10 @@ from clew.server.dashboard.run_cards import short_recipe
 from clew.server.database.tables import studies, trials, users
 
 if TYPE_CHECKING:
-    from clew.tuning.remote_trials import Elsewhere
-    from clew.tuning.study import TrialSummary
+    from clew.tuning.snapshot import StudySnapshot, TrialSummary
 
 router = frame.router()
 _PAGE = 50
-_DRAWN = 200
-"""Trials in parallel coordinates, at most."""
 _LISTED = 1000
 _KEPT = 32
 """Studies whose figures are kept."""
@@ -120,21 +117,21 @@ def _line(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _seen(row: Any, found: Sequence[Mapping[str, Any]]) -> Elsewhere | None:
+def _seen(row: Any, found: Sequence[Mapping[str, Any]]) -> StudySnapshot | None:
     """The study as figures need it; None where what is stored is no study of clew's form."""
     from clew.tuning.config import TuneConfig
-    from clew.tuning.remote_trials import Elsewhere
+    from clew.tuning.snapshot import StudySnapshot
 
     try:
         tune = _mapping(_mapping(getattr(row, "spec", None)).get("tune"))
         config = TuneConfig.model_validate(tune or {"space": row.space, "objective": _objectives(row)})
-        return Elsewhere(config, [_outcome(each) for each in found])
+        return StudySnapshot(config, [_outcome(each) for each in found])
     except (ValidationError, TypeError, ValueError, KeyError):
         return None
 
 
 def _outcome(each: Mapping[str, Any]) -> TrialSummary:
-    from clew.tuning.study import TrialSummary
+    from clew.tuning.snapshot import TrialSummary
 
     facts = _mapping(each["facts"])
     reports = {int(step): float(value) for step, value in _mapping(each["reports"]).items() if value is not None}
@@ -149,84 +146,21 @@ def _outcome(each: Mapping[str, Any]) -> TrialSummary:
         spread=tuple(facts.get("spread", ())),
         seconds=float(facts.get("seconds") or max((each["ended"] or each["updated"]) - each["created"], 0.0)),
         cpu=float(facts.get("cpu") or 0.0),
-        begun=float(each["created"]),
+        started=float(each["created"]),
     )
 
 
-def _figures(seen: Elsewhere) -> list[dict[str, Any]]:
-    from clew.tuning.report import figures
+def _figures(seen: StudySnapshot) -> list[dict[str, Any]]:
+    from clew.tuning.figures import study_figures
 
-    drawn = figures(seen, seen.outcomes)
-    ordered = [*drawn["search"], *_parallel(seen), *drawn["training"], *drawn["parameters"], *drawn["cost"]]
+    drawn = study_figures(seen)
+    ordered = [*drawn["search"], *drawn["parameters"], *drawn["training"], *drawn["cost"]]
     found = [shown for shown in (files.apart(each) for each in ordered) if shown is not None]
     return [{**each, "title": each["title"].replace("darker: later", "stronger: later")} for each in found]
 
 
-def _parallel(seen: Elsewhere) -> list[dict[str, Any]]:
-    """Every complete trial as a line through its settings to its objective. Drawn of plain lines: plotly's own kind
-    needs to compile code in the browser, which the policy of these pages forbids.
-    """
-    from clew.tuning.report import dimension
-
-    done = [each for each in seen.outcomes if each.state == "complete"]
-    goal = seen.config.objectives[0]
-    done = sorted(done, key=lambda each: each.values[0], reverse=goal.direction == "minimize")[-_DRAWN:]
-    if len(done) < 2:
-        return []
-    values = [each.values[0] for each in done]
-    axes = [dimension(seen, key, done) for key in seen.config.space]
-    axes.append({"label": goal.metric, "values": values, "range": [min(values), max(values)]})
-    traces: list[dict[str, Any]] = []
-    for place, each in enumerate(done):
-        share = place / max(len(done) - 1, 1)  # 1: the best
-        heights = [_height(axis, axis["values"][place]) for axis in axes]
-        stroke = {"color": _shade(share), "width": 2.5 if place == len(done) - 1 else 1.2}
-        text = f"trial {each.number}: {each.values[0]:.5g}"
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": list(range(len(axes))),
-                "y": heights,
-                "line": stroke,
-                "name": text,
-            }
-        )
-    for trace in traces:
-        trace |= {"hovertemplate": f"{trace['name']}<extra></extra>", "showlegend": False, "opacity": 0.75}
-    layout = {
-        "title": {"text": "Parallel coordinates (blue is better)"},
-        "xaxis": {"tickvals": list(range(len(axes))), "ticktext": [axis["label"] for axis in axes], "side": "top"},
-        "yaxis": {"visible": False, "range": [-0.06, 1.06]},
-        "annotations": [note for place, axis in enumerate(axes) for note in _ticks(place, axis)],
-        "xaxis2": {"visible": False},
-        "showlegend": False,
-        "hovermode": "closest",
-    }
-    return [{"data": traces, "layout": layout}]
-
-
-def _height(axis: Mapping[str, Any], value: float) -> float:
-    low, high = axis["range"]
-    return round((value - low) / (high - low), 4) if high > low else 0.5
-
-
-def _ticks(place: int, axis: Mapping[str, Any]) -> list[dict[str, Any]]:
-    at = axis.get("tickvals") or axis["range"]
-    shown = axis.get("ticktext") or [f"{value:.4g}" for value in at]
-    base = {"x": place, "xanchor": "left", "xshift": 5, "showarrow": False, "font": {"size": 10.5}}
-    return [{**base, "y": _height(axis, value), "text": text} for value, text in zip(at, shown, strict=True)]
-
-
-def _shade(share: float) -> str:
-    """From orange over grey to blue."""
-    ends = ((0xD5, 0x5E, 0x00), (0xB4, 0xAA, 0x98), (0x00, 0x72, 0xB2))
-    low, high, part = (ends[0], ends[1], 2 * share) if share < 0.5 else (ends[1], ends[2], 2 * share - 1)
-    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(low, high, strict=True))
-
-
 def _tiles(
-    row: Any, found: Sequence[Mapping[str, Any]], seen: Elsewhere | None, best: Sequence[TrialSummary]
+    row: Any, found: Sequence[Mapping[str, Any]], seen: StudySnapshot | None, best: Sequence[TrialSummary]
 ) -> list[dict[str, str]]:
     tiles = []
     if seen is not None and len(best) == 1:
@@ -240,7 +174,7 @@ def _tiles(
             of = f"of {_wanted(row)}" if state == "complete" and _wanted(row) else "trials"
             tiles.append({"name": state, "value": str(count), "unit": of})
     if seen is not None and found:
-        spent = math.fsum(each.seconds for each in seen.outcomes)
+        spent = math.fsum(each.seconds for each in seen.trials)
         tiles.append({"name": "time of trials", "value": length(spent), "unit": ""})
     return tiles
 

@@ -28,7 +28,8 @@ from clew.server.studies.study_rows import TOPIC, best_of, look, put, settle, to
 from clew.tuning.config import TuneConfig
 
 if TYPE_CHECKING:
-    from clew.tuning.study import Study, TrialSummary
+    from clew.tuning.snapshot import TrialSummary
+    from clew.tuning.study import Study
 
 _MOST = 64
 """Studies kept open."""
@@ -104,7 +105,7 @@ class Studies:
             raise RefusedError(422, "give one of values, pruned and failed")
         state: Any = "complete" if given.values else "pruned" if given.pruned else "failed"
         with self._held(caller, number) as study:
-            if study.outcome(given.trial).state not in ("complete", "pruned", "failed"):
+            if study.trial(given.trial).state not in ("complete", "pruned", "failed"):
                 _check(study, given.trial, given.lease)
             news = study.tell(given.trial, given.values or None, state=state, reason=given.failed or "")
             if news:
@@ -147,7 +148,7 @@ class Studies:
 
     def _keep(self, number: int, study: Study, changed: list[int], best: list[dict[str, Any]] | None = None) -> None:
         """Have the database know what the study does."""
-        found = [_trial(study.outcome(trial)) for trial in changed]
+        found = [_trial(study.trial(trial)) for trial in changed]
 
         def work(change: Change) -> None:
             for trial in found:
@@ -211,7 +212,7 @@ def _trial(each: TrialSummary) -> Trial:
         reason=each.reason[:2000],
         seconds=each.seconds,
         attempts=each.attempts,
-        begun=each.begun,
+        begun=each.started,
     )
 
 

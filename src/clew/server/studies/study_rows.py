@@ -57,30 +57,20 @@ def settle(change: Change, number: int, best: list[dict[str, Any]] | None) -> No
 
 
 def best_of(change: Change, number: int, objectives: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best among rows of the database, or the front."""
-    done = (trials.c.study == number) & (trials.c.state == "complete")
-    signs = [1 if each["direction"] == "minimize" else -1 for each in objectives]
-    found = [
-        ([sign * value for sign, value in zip(signs, row.values_, strict=True)], row)
-        for row in change.execute(
-            sa.select(trials.c.number, trials.c.params, trials.c["values"].label("values_")).where(done)
-        )
-        if len(row.values_ or ()) == len(signs)
+    """Return the best trial of a study in the database, or its Pareto front."""
+    from clew.tuning.best_trials import best_indices
+
+    directions = [objective["direction"] for objective in objectives]
+    query = sa.select(trials.c.number, trials.c.params, trials.c["values"].label("values_"))
+    query = query.where((trials.c.study == number) & (trials.c.state == "complete")).order_by(trials.c.number)
+    complete = [
+        row
+        for row in change.execute(query)
+        if len(row.values_ or ()) == len(directions)
         and all(value is not None and math.isfinite(value) for value in row.values_)
     ]
-    found.sort(key=lambda pair: (pair[0], pair[1].number))
-    front = _front(found) if len(signs) > 1 else [row for _, row in found[:1]]
-    return [{"number": row.number, "settings": row.params, "values": row.values_} for row in front]
-
-
-def _front(found: list[tuple[list[float], Any]]) -> list[Any]:
-    """Rows that none is better than, by number. Scores are sorted, so what is better came before."""
-    front: list[tuple[list[float], Any]] = []
-    for scores, row in found:
-        beaten = (other != scores and all(a <= b for a, b in zip(other, scores, strict=True)) for other, _ in front)
-        if not any(beaten):
-            front.append((scores, row))
-    return sorted((row for _, row in front), key=lambda row: row.number)
+    best = [complete[index] for index in best_indices([row.values_ for row in complete], directions)]
+    return [{"number": row.number, "settings": row.params, "values": row.values_} for row in best]
 
 
 def listed(connection: sa.Connection, caller: Caller, *, limit: int, before: int | None = None) -> list[StudyRow]:

@@ -1,4 +1,4 @@
-"""What `clew data generate lartpc` makes."""
+"""Which events `clew data generate lartpc` makes."""
 
 from __future__ import annotations
 
@@ -12,42 +12,43 @@ from clew.recipes.lartpc.columns import CLASSES
 Positive = Annotated[float, Field(gt=0)]
 
 
-class Generator(Section):
-    """Single particles: kind, kinetic energy, place and direction drawn for each event."""
+class LArTPCGeneratorConfig(Section):
+    """Single particles: charge, kinetic energy, position and direction are random in each event."""
 
     classes: tuple[str, ...] = CLASSES
-    """Which of gamma, e, mu, pi, K there are: event n is of class n modulo their number. Both charges equally."""
+    """Classes to generate, of gamma, e, mu, pi, K. Event n has class n modulo their number. Both charges are equally
+    likely."""
     energy: tuple[Positive, Positive] = (0.1, 1.5)
-    """GeV, kinetic: lowest and highest; all between are equally likely."""
+    """Minimum and maximum kinetic energy, GeV, of a uniform distribution."""
     opening: Annotated[float, Field(gt=0, le=180)] = 30.0
-    """Degrees: directions fill a cone of this half-angle about the one in which wires count up."""
+    """Half-angle of the cone of directions, degrees. Its axis points to increasing wire numbers."""
     start: tuple[float, float] = (0.05, 0.45)
-    """Shares of the wires between which particles start."""
+    """Range of wires where particles start, as fractions of the number of wires."""
     depth: tuple[float, float] = (0.2, 0.8)
-    """Shares of the ticks between which particles start."""
+    """Range of ticks where particles start, as fractions of the number of ticks."""
     height: Positive = 240.0
-    """cm along the wires; particles start in the middle half, what is outside is not seen."""
+    """Length of the detector along the wires, cm. Particles start in its middle half."""
     cosmics: Annotated[float, Field(ge=0)] = 0.0
-    """Muons from above laid over each event, on average; event files then say so in their names."""
+    """Mean number of cosmic muons per event. File names contain it if it is not 0."""
 
     @model_validator(mode="after")
-    def _ranges(self) -> Self:
+    def _check_ranges(self) -> Self:
         for name in ("energy", "start", "depth"):
             low, high = getattr(self, name)
             if not low < high:
                 raise ValueError(f"{name} must be a range (low, high), got {(low, high)}")
         if not 0 <= self.start[0] < self.start[1] <= 1 or not 0 <= self.depth[0] < self.depth[1] <= 1:
-            raise ValueError("start and depth are shares, between 0 and 1")
+            raise ValueError("start and depth must be fractions between 0 and 1")
         unknown = [name for name in self.classes if name not in CLASSES]
         if unknown or not self.classes:
             raise ValueError(f"classes must be some of {', '.join(CLASSES)}, got {', '.join(self.classes) or 'none'}")
         if self.energy[1] > 20:
-            raise ValueError(f"energy: tables end at 20 GeV, got {self.energy[1]:g}")
+            raise ValueError(f"energy must be at most 20 GeV, where the tables end, got {self.energy[1]:g}")
         return self
 
     @property
     def label(self) -> str:
-        """For the names of files."""
-        some = "" if self.classes == CLASSES else f"-{'-'.join(self.classes)}"
-        dust = f"-cosmics{self.cosmics:g}" if self.cosmics else ""
-        return f"{self.energy[0]:g}to{self.energy[1]:g}GeV{some}{dust}"
+        """The part of file names that describes the events."""
+        classes = "" if self.classes == CLASSES else f"-{'-'.join(self.classes)}"
+        cosmics = f"-cosmics{self.cosmics:g}" if self.cosmics else ""
+        return f"{self.energy[0]:g}to{self.energy[1]:g}GeV{classes}{cosmics}"

@@ -1,4 +1,4 @@
-"""A dense layer with ELU as one operation: bias and ELU in place, one pass back that also sums for the bias."""
+"""A dense layer with ELU as one operation: bias and ELU in place, and a backward pass that also sums for the bias."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from clew.recipes.particleflow.kernels.products import summed
+from clew.recipes.particleflow.kernels.products import weight_gradient
 
 BLOCK = 2048
 ROWS, COLUMNS = 64, 64
-"""What a program works on at a time."""
+"""Rows and columns that a program processes at a time."""
 TURNS = 10
-"""How often, downwards."""
+"""Blocks of rows per program."""
 
 
 @triton.jit
 def _activate(z, bias, numbers, width, BLOCK: tl.constexpr):
-    """elu(z + bias) in the place of z (heads, rows, width); the second axis of programs is the head."""
+    """Replace z (heads, rows, width) by elu(z + bias). The second axis of programs is the head."""
     head = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there, z = place < numbers, z + head.to(tl.int64) * numbers
@@ -31,8 +31,8 @@ def _activate(z, bias, numbers, width, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _back(dy, y, dz, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNS: tl.constexpr):
-    """The gradient before ELU, by its result; `sums` (heads, programs downwards, width) of it."""
+def _activation_backward(dy, y, dz, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr, TURNS: tl.constexpr):
+    """Compute the gradient before ELU from the result of ELU, and its `sums` (heads, programs along rows, width)."""
     head, part = tl.program_id(2), tl.program_id(0)
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)
@@ -41,20 +41,20 @@ def _back(dy, y, dz, sums, rows, width, ROWS: tl.constexpr, COLUMNS: tl.constexp
         there = (row < rows)[:, None] & (column < width)[None, :]
         at = (head * rows + row).to(tl.int64)[:, None] * width + column[None, :]
         value = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-        found = tl.load(dy + at, mask=there, other=0.0).to(tl.float32) * tl.where(value > 0, 1.0, value + 1.0)
-        tl.store(dz + at, found.to(dz.dtype.element_ty), mask=there)
-        total += tl.sum(found, 0)
+        gradient = tl.load(dy + at, mask=there, other=0.0).to(tl.float32) * tl.where(value > 0, 1.0, value + 1.0)
+        tl.store(dz + at, gradient.to(dz.dtype.element_ty), mask=there)
+        total += tl.sum(gradient, 0)
     tl.store(sums + (head * tl.num_programs(0) + part) * width + column, total, mask=column < width)
 
 
 @torch.library.custom_op("clew::flow_dense", mutates_args=())
 def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """elu(x weight + bias): (heads, rows, k), (heads, k, n) and (heads, n), in the precision of x."""
-    made = torch.bmm(x, weight.to(x.dtype))
-    heads, rows, width = made.shape
+    """Return elu(x weight + bias) in the precision of x. Shapes: (heads, rows, k), (heads, k, n), (heads, n)."""
+    result = torch.bmm(x, weight.to(x.dtype))
+    heads, rows, width = result.shape
     grid = (triton.cdiv(rows * width, BLOCK), heads)
-    _activate[grid](made, bias.contiguous(), rows * width, width, BLOCK=BLOCK, num_warps=4)
-    return made
+    _activate[grid](result, bias.contiguous(), rows * width, width, BLOCK=BLOCK, num_warps=4)
+    return result
 
 
 @dense.register_fake
@@ -63,30 +63,30 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 @torch.library.custom_op("clew::flow_dense_back", mutates_args=())
-def dense_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias."""
+def dense_backward(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of x, weight and bias."""
     heads, rows, width = y.shape
     parts = triton.cdiv(rows, ROWS * TURNS)
     dz, sums = torch.empty_like(y), torch.empty(heads, parts, width, dtype=torch.float32, device=y.device)
     grid, sizes = (parts, triton.cdiv(width, COLUMNS), heads), {"ROWS": ROWS, "COLUMNS": COLUMNS, "TURNS": TURNS}
-    _back[grid](dy.contiguous(), y, dz, sums, rows, width, **sizes, num_warps=4)
-    dx = torch.bmm(dz, weight.to(x.dtype).transpose(1, 2), out=torch.empty_like(x))  # rows as far apart as those of x
-    return dx, summed(x, dz).to(weight.dtype).contiguous(), sums.sum(dim=1)
+    _activation_backward[grid](dy.contiguous(), y, dz, sums, rows, width, **sizes, num_warps=4)
+    dx = torch.bmm(dz, weight.to(x.dtype).transpose(1, 2), out=torch.empty_like(x))  # with the strides of x
+    return dx, weight_gradient(x, dz).to(weight.dtype).contiguous(), sums.sum(dim=1)
 
 
-@dense_back.register_fake
+@dense_backward.register_fake
 def _(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(x), weight.new_empty(weight.shape), weight.new_empty(y.shape[0], y.shape[2])
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(inputs[0], inputs[1], output)
 
 
-def _gradients(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     x, weight, y = ctx.saved_tensors
-    found: tuple[Tensor, Tensor, Tensor] = dense_back(dy, x, weight, y)
-    return found
+    gradients: tuple[Tensor, Tensor, Tensor] = dense_backward(dy, x, weight, y)
+    return gradients
 
 
-dense.register_autograd(_gradients, setup_context=_keep)
+dense.register_autograd(_backward, setup_context=_save_for_backward)

@@ -1,4 +1,4 @@
-"""One graph layer of both stacks as one operation of torch, with its gradient: for `torch.compile` and CUDA graphs."""
+"""One graph layer of both stacks as one torch operation with its gradient, for `torch.compile` and CUDA graphs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clew.recipes.particleflow.kernels import gating
-from clew.recipes.particleflow.kernels.nearness import nearness, pulled
-from clew.recipes.particleflow.kernels.products import summed
-from clew.recipes.particleflow.kernels.sorting import hashed
+from clew.recipes.particleflow.kernels import messages
+from clew.recipes.particleflow.kernels.affinity import affinity, affinity_backward
+from clew.recipes.particleflow.kernels.products import weight_gradient
+from clew.recipes.particleflow.kernels.sorting import sort_by_hash
 
 Outputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -27,22 +27,30 @@ def flow_layer(
     first: Tensor,
     half: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """What a layer gives (stacks, rows, f), then what its gradient needs.
+    """Return the output of a layer (stacks, rows, f), then the tensors that its gradient needs.
 
-    `x` (stacks, rows, k); weights as those of `GraphLayer`, in single precision; `book` (stacks, d, 16), of which
-    `half` columns count; `fill` and `first` as in `sorting`.
+    Args:
+        x: (stacks, rows, k).
+        project: Weights of `GraphLayer`, in single precision, as are the following three.
+        inner_bias: See `GraphLayer`.
+        outer: See `GraphLayer`.
+        gate_bias: See `GraphLayer`.
+        book: Codebook (stacks, d, 16), of which `half` columns are used.
+        fill: Elements in each bin; see `sorting`.
+        first: The first bin of each event; see `sorting`.
+        half: Half the number of hash codes.
     """
     size, distance = x.shape[1] // len(fill), outer.shape[-1]
     width = gate_bias.shape[-1]
     z = torch.bmm(x, project.to(x.dtype))
-    inner = gating.inner(z, inner_bias, distance)
+    inner = messages.inner_features(z, inner_bias, distance)
     apart = torch.bmm(inner, outer.to(x.dtype))
-    index, square = hashed(apart, book.to(x.dtype), fill, first, size, half)
-    near, norm = nearness(apart, square, index, fill, size)
-    sent = gating.send(z, index, norm, distance, width, size)
+    index, square = sort_by_hash(apart, book.to(x.dtype), fill, first, size, half)
+    near, norm = affinity(apart, square, index, fill, size)
+    sent = messages.send_messages(z, index, norm, distance, width, size)
     arrived = torch.bmm(near, sent)
-    made = gating.gate(arrived, z, index, norm, gate_bias, distance + width)
-    return made, z, inner, apart, square, index, norm, near, sent, arrived
+    result = messages.gate_messages(arrived, z, index, norm, gate_bias, distance + width)
+    return result, z, inner, apart, square, index, norm, near, sent, arrived
 
 
 @flow_layer.register_fake
@@ -80,63 +88,63 @@ def _(
 
 
 @torch.library.custom_op("clew::flow_layer_back", mutates_args=())
-def flow_layer_back(
-    dmade: Tensor,
+def flow_layer_backward(
+    dresult: Tensor,
     x: Tensor,
     project: Tensor,
     outer: Tensor,
     gate_bias: Tensor,
     fill: Tensor,
     saved: list[Tensor],
-    wanted: bool,
+    needs_dx: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x (empty unless `wanted`), project, inner bias, outer and gate bias."""
-    made, z, inner, apart, square, index, norm, near, sent, arrived = saved
+    """Return the gradients of x (empty unless `needs_dx`), project, inner bias, outer and gate bias."""
+    result, z, inner, apart, square, index, norm, near, sent, arrived = saved
     distance, width = outer.shape[-1], gate_bias.shape[-1]
     dz = torch.empty_like(z)
-    through, along, dgate = gating.gate_back(
-        dmade.contiguous(), made, arrived, z, index, norm, gate_bias, dz, distance + width
+    through, along, dgate = messages.gate_messages_backward(
+        dresult.contiguous(), result, arrived, z, index, norm, gate_bias, dz, distance + width
     )
     back = torch.bmm(near, through)
-    degree = gating.send_back(back, sent, along, index, norm, dz, distance)
-    dapart = pulled(apart, square, index, fill, torch.bmm(through, sent.transpose(1, 2)), degree)
+    degree = messages.send_messages_backward(back, sent, along, index, norm, dz, distance)
+    dapart = affinity_backward(apart, square, index, fill, torch.bmm(through, sent.transpose(1, 2)), degree)
     dinner = torch.bmm(dapart, outer.to(x.dtype).transpose(1, 2))
-    dbias = gating.inner_back(dinner, inner, dz)
-    dx = torch.bmm(dz, project.to(x.dtype).transpose(1, 2)) if wanted else x.new_empty(0)
-    return dx, summed(x, dz, 8), dbias.unsqueeze(1), summed(inner, dapart), dgate.unsqueeze(1)
+    dbias = messages.inner_features_backward(dinner, inner, dz)
+    dx = torch.bmm(dz, project.to(x.dtype).transpose(1, 2)) if needs_dx else x.new_empty(0)
+    return dx, weight_gradient(x, dz, 8), dbias.unsqueeze(1), weight_gradient(inner, dapart), dgate.unsqueeze(1)
 
 
-@flow_layer_back.register_fake
+@flow_layer_backward.register_fake
 def _(
-    dmade: Tensor,
+    dresult: Tensor,
     x: Tensor,
     project: Tensor,
     outer: Tensor,
     gate_bias: Tensor,
     fill: Tensor,
     saved: list[Tensor],
-    wanted: bool,
+    needs_dx: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     def like(*shape: int) -> Tensor:
         return x.new_empty(shape, dtype=torch.float32)
 
-    dx = x.new_empty(x.shape) if wanted else x.new_empty(0)
+    dx = x.new_empty(x.shape) if needs_dx else x.new_empty(0)
     bias = like(x.shape[0], 1, outer.shape[-1])
     return dx, like(*project.shape), bias, like(*outer.shape), like(x.shape[0], 1, gate_bias.shape[-1])
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
+def _save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
     x, project, _, outer, gate_bias, _, fill, *_ = inputs
     ctx.save_for_backward(x, project, outer, gate_bias, fill, *output)
     ctx.mark_non_differentiable(*output[1:])
 
 
-def _back(ctx: Any, dmade: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, dresult: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
     x, project, outer, gate_bias, fill, *saved = ctx.saved_tensors
-    wanted = ctx.needs_input_grad[0]
-    dx, *rest = flow_layer_back(dmade, x, project, outer, gate_bias, fill, saved, wanted)
+    needs_dx = ctx.needs_input_grad[0]
+    dx, *rest = flow_layer_backward(dresult, x, project, outer, gate_bias, fill, saved, needs_dx)
     dproject, dinner, douter, dgate = rest
-    return dx if wanted else None, dproject, dinner, douter, dgate, None, None, None, None
+    return dx if needs_dx else None, dproject, dinner, douter, dgate, None, None, None, None
 
 
-flow_layer.register_autograd(_back, setup_context=_remember)
+flow_layer.register_autograd(_backward, setup_context=_save_for_backward)

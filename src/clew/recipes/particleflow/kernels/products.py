@@ -1,4 +1,4 @@
-"""Matrix products whose weight gradients sum over 10^5 rows: in parts, so that a GPU has enough to do at once."""
+"""Matrix products whose weight gradients sum over 10^5 rows: the sum is split into parts, which fill a GPU."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-PARTS = 32
-"""At most."""
+MAX_PARTS = 32
+"""Maximum number of parts of a sum."""
 TILE, TILES = 128, 264
-"""Rows and columns that a multiprocessor does of a product, and how many such should be there at least."""
+"""Rows and columns of a product per multiprocessor, and the minimum number of such tiles."""
 
 
 def _parts(k: int, n: int) -> int:
-    """Parts of a sum, so that its products fill a device."""
+    """Return the number of parts of a sum whose products fill a device."""
     tiles, parts = -(-k // TILE) * -(-n // TILE), 4
-    while parts < PARTS and parts * tiles < TILES:
+    while parts < MAX_PARTS and parts * tiles < TILES:
         parts *= 2
     return parts
 
 
-def summed(x: Tensor, gradient: Tensor, parts: int | None = None) -> Tensor:
-    """x^T gradient over rows, (b, rows, k) and (b, rows, n) to (b, k, n), added in single precision."""
+def weight_gradient(x: Tensor, gradient: Tensor, parts: int | None = None) -> Tensor:
+    """Return x^T gradient, summed over rows in single precision: (b, rows, k) and (b, rows, n) to (b, k, n)."""
     rows, parts = x.shape[1], parts or _parts(x.shape[2], gradient.shape[2])
     while rows % parts:
         parts //= 2
     wide = torch.promote_types(x.dtype, torch.float32)
-    found = []
-    for own, of in zip(x, gradient, strict=True):  # one by one: together they might have to be copied
-        pieces = [each.unflatten(0, (parts, rows // parts)) for each in (own, of)]
-        found.append(torch.bmm(pieces[0].transpose(1, 2), pieces[1]).sum(dim=0, dtype=wide))
-    return torch.stack(found)
+    sums = []
+    for inputs, outputs in zip(x, gradient, strict=True):  # one by one: a batched product might copy its inputs
+        pieces = [each.unflatten(0, (parts, rows // parts)) for each in (inputs, outputs)]
+        sums.append(torch.bmm(pieces[0].transpose(1, 2), pieces[1]).sum(dim=0, dtype=wide))
+    return torch.stack(sums)
 
 
 class _Product(torch.autograd.Function):
@@ -45,11 +45,11 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor]:
         x, weight = ctx.saved_tensors
-        own = torch.bmm(gradients[0], weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-        return own, summed(x, gradients[0]).to(ctx.kind)
+        dx = torch.bmm(gradients[0], weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+        return dx, weight_gradient(x, gradients[0]).to(ctx.kind)
 
 
 def product(x: Tensor, weight: Tensor) -> Tensor:
-    """(b, rows, k) times (b, k, n), in the precision of x; weights and their gradients keep theirs."""
-    made: Tensor = _Product.apply(x, weight)
-    return made
+    """Return (b, rows, k) times (b, k, n) in the precision of x; weights and their gradients keep their precision."""
+    result: Tensor = _Product.apply(x, weight)
+    return result

@@ -1,9 +1,9 @@
-// What all kernels share: cells of 5 x 5 positions, numbers of 16 bits, ELU.
+// Shared by all kernels: cells of 5 x 5 positions, 16-bit numbers, ELU.
 
 const int POOL = 5;
 const int PLACES = POOL * POOL;
 const int WINDOW = 9;
-// Rows and columns that the convolutions of a cell see: it begins two before the cell.
+// Rows and columns of the input of the convolutions of a cell. The window starts two positions before the cell.
 
 struct Cell {
     int event, row, column;
@@ -29,8 +29,8 @@ INLINE void clear(float (&sums)[PLACES][4]) {
     for (int i = 0; i < PLACES; i++) sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0.f;
 }
 
-// Of 25 convolutions (16 outputs x 8 cells) the largest of each, the first of equals, with its bias through ELU, to
-// 16 outputs of a cell in a row of y and of winner. `cell` is that of column g, or -1.
+// Writes the ELU of the maximum of 25 convolutions (16 outputs x 8 cells) plus bias to y, and its index to winner. The
+// first of equal values wins. `cell` is the cell of column g, or -1.
 INLINE void keep_largest(const float (&sums)[PLACES][4], float bias0, float bias1, int cell, int stride, int first,
                          u16* y, u8* winner) {
     float best[4];

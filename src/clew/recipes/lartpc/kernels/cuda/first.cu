@@ -1,10 +1,10 @@
-// The first block: one number a pixel in, up to 16 channels out, on listed cells.
+// The first block: one number per pixel in, up to 16 channels out, on listed cells.
 //
-// A product takes a row of windows, 8 columns of 8 cells: K is the column, so that one load of a window serves all 25
-// convolutions with weights that are shifted instead. The convolutions of the last column of a cell begin at column 4,
-// where 8 columns from the first end too early: they take columns 4 to 11, of which 4 to 8 exist.
+// A product uses one row of the windows, 8 columns of 8 cells. K is the column. One load of a window serves all 25
+// convolutions, because the weights are shifted instead. The convolutions of the last column of a cell start at
+// column 4. They use columns 4 to 11, of which 4 to 8 exist.
 
-// `taps` (25, 32, 2): of row ky and convolution column px, 16 outputs x 8 window columns, by lane.
+// `taps` (25, 32, 2): for row ky and convolution column px, 16 outputs x 8 window columns, by lane.
 extern "C" __global__ void __launch_bounds__(128, 3)
     first_forward(const u16* image, const int* listed, const int* count, const uint2* taps, const float* bias, u16* y,
                   u8* winner, int height, int width, int outputs) {
@@ -53,8 +53,8 @@ extern "C" __global__ void __launch_bounds__(128, 3)
     }
 }
 
-// Adds to `dtaps` (outputs, 25) what winners saw times the gradient before ELU, and to `dbias` the latter's sum.
-// `gradient`, `y` and `winner` have 16 channels a cell; of `gradient` only listed cells are looked at.
+// Adds the input of winners times the gradient before ELU to `dtaps` (outputs, 25), and that gradient to `dbias`.
+// `gradient`, `y` and `winner` have 16 channels per cell. Only listed cells of `gradient` are read.
 extern "C" __global__ void __launch_bounds__(128, 2)
     first_learn(const u16* image, const int* listed, const int* count, const u16* gradient, const u16* y,
                 const u8* winner, float* dtaps, float* dbias, int height, int width, int outputs) {

@@ -1,8 +1,8 @@
-// A block of up to 16 channels in and any multiple of 16 out, on listed cells. Rows of x have 16 channels, the missing
-// ones zero. K is the channel, in the order that lets a lane read four at once: 4t, 4t + 1, then 4t + 2, 4t + 3.
+// A block of up to 16 channels in and any multiple of 16 out, on listed cells. Positions of x have 16 channels, unused
+// ones are zero. K is the channel, in the order in which a lane reads four at once: 4t, 4t + 1, then 4t + 2, 4t + 3.
 
-// A warp does 16 outputs of 8 cells: weights and sums of 25 convolutions stay in registers, every position of the
-// window is read once. `taps` (outputs / 16, 25, 32, 4) by lane.
+// A warp processes 16 outputs of 8 cells. The weights and sums of 25 convolutions stay in registers, and every position
+// of the window is read once. `taps` (outputs / 16, 25, 32, 4) by lane.
 extern "C" __global__ void __launch_bounds__(128, 2)
     second_forward(const u16* x, const int* listed, const int* count, const uint4* taps, const float* bias, u16* y,
                    u8* winner, int height, int width, int outputs) {
@@ -51,10 +51,9 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     }
 }
 
-// What winners carry back to listed squares of 5 x 5 positions of x: to dx (16 channels a position), and its sum over
-// those of them that are active added to `total` (16,). A warp does 8 squares, 16 outputs after the other; the weights
-// of all lie in shared memory: outputs / 16 * 25 * 32 * 16 bytes. `taps` (outputs / 16, 25, 32, 4): rows are channels, K
-// is the output.
+// Writes the gradient of x in listed squares of 5 x 5 positions to dx (16 channels per position), and adds its sum over
+// active positions to `total` (16,). A warp processes 8 squares, 16 outputs at a time. All weights are in shared memory:
+// outputs / 16 * 25 * 32 * 16 bytes. `taps` (outputs / 16, 25, 32, 4): rows are channels, K is the output.
 extern "C" __global__ void __launch_bounds__(128, 2)
     second_return(const u16* inner, const u8* winner, const u8* active, const int* listed, const int* count,
                   const uint4* taps, u16* dx, float* total, int height, int width, int outputs) {
@@ -140,9 +139,9 @@ extern "C" __global__ void __launch_bounds__(128, 2)
     }
 }
 
-// Adds to `dtaps` (25, outputs, 16) what winners saw times `inner`, the gradient before ELU. Windows of 16 cells lie in
-// shared memory, the next while these are used: 4 * 16 * 81 * 16 bytes. K is the cell; a warp does 16 outputs and 8
-// channels.
+// Adds the input of winners times `inner`, the gradient before ELU, to `dtaps` (25, outputs, 16). The windows of 16
+// cells are in shared memory, and the next ones are loaded while these are used: 4 * 16 * 81 * 16 bytes. K is the cell.
+// A warp processes 16 outputs and 8 channels.
 const int WINDOWS = 16 * WINDOW * WINDOW;
 extern "C" __global__ void __launch_bounds__(256, 1)
     second_learn(const u16* x, const int* listed, const int* count, const u16* inner, const u8* winner, float* dtaps,

@@ -1,4 +1,4 @@
-// What the kernels use of a warp, by PTX alone: NVRTC then needs no headers. Numbers of 16 bits are bfloat16.
+// Warp operations of the kernels, in PTX, so that NVRTC needs no headers. 16-bit numbers are bfloat16.
 //
 // Lanes are counted as g = lane / 4 (0..7) and t = lane % 4. Of a product C (16 x 8) = A (16 x K) B (K x 8) a lane holds
 //   C: rows g, g, g + 8, g + 8 at columns 2t, 2t + 1, 2t, 2t + 1;
@@ -42,7 +42,7 @@ INLINE void read_columns(u32& b0, u32& b1, const uint4* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1},[%2];" : "=r"(b0), "=r"(b1) : "r"(at));
 }
 
-// 16 bytes to shared memory while other work goes on, or zeros.
+// Copies 16 bytes, or zeros, to shared memory asynchronously.
 INLINE void fetch(uint4* to, const void* from, bool there) {
     u32 at = static_cast<u32>(__cvta_generic_to_shared(to));
     asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0));
@@ -60,8 +60,8 @@ INLINE u32 pair(float low, float high) {
     return found;
 }
 
-// Both halves by themselves: all ones where equal. They are compared as numbers in half precision, in one instruction:
-// `code` makes such of small integers.
+// Compares the two halves separately: all ones where equal. One instruction compares them as half-precision numbers.
+// `code` makes such numbers from small integers.
 INLINE u32 equal(u32 one, u32 other) {
     u32 found;
     asm("set.eq.u32.f16x2 %0,%1,%2;" : "=r"(found) : "r"(one), "r"(other));

@@ -1,0 +1,58 @@
+"""Reads files of events with the reader that fits them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from clew import Section, readers
+from clew.data.readers import Pieces
+from clew.errors import DataError
+
+TREE_OF_READER = {"edm4hep": "events", "pfnano": "Events"}
+"""The tree of a ROOT file, by the reader of such files."""
+
+
+class ParticleFlowDataConfig(Section):
+    """The source of elements and targets."""
+
+    reader: Literal["auto", "delphes", "edm4hep", "pfnano", "table"] = "auto"
+    """`delphes`: pickles of the public set. `edm4hep`: ROOT files of FCC. `pfnano`: ROOT files of CMS. `table`: HDF5 or
+    any other file with the columns `elements` and `targets`, such as generated events. `auto`: chosen from the file."""
+
+
+def read_events(path: str, data: ParticleFlowDataConfig | None = None) -> Pieces:
+    """Read the events of a file in pieces.
+
+    Args:
+        path: The file.
+        data: Which reader to use. Default: chosen from the file.
+
+    Raises:
+        DataError: No reader fits the file.
+    """
+    kind = (data or ParticleFlowDataConfig()).reader
+    reader = _find_reader(path) if kind == "auto" else kind
+    return readers.read(path) if reader == "table" else readers.read(path, reader)
+
+
+def _find_reader(path: str) -> str:
+    ending = readers.kind_of(path)
+    if ending == "pickle":
+        return "delphes"
+    if ending != "root":
+        return "table"
+    for kind, tree in TREE_OF_READER.items():
+        if _has_tree(path, tree):
+            return kind
+    expected = " nor ".join(f"'{tree}' ({kind})" for kind, tree in TREE_OF_READER.items())
+    raise DataError(f"{path}: a ROOT file with neither a tree {expected}")
+
+
+def _has_tree(path: str, tree: str) -> bool:
+    """Return whether a file has a tree. Problems of reading are reported later, by its reader."""
+    try:
+        return bool(readers.read(path, "root", tree=tree).plan)
+    except DataError as error:
+        if str(error).startswith(("no tree", "no events")):
+            return False
+        raise DataError(f"{path}: {error}") from error

@@ -1,0 +1,32 @@
+"""The commands of the first two parts of docs/particleflow.md, on fewer events and less pile-up."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from clew.recipes.particleflow import pileup, pythia
+from tests.cli import done
+
+from . import ROOT
+
+BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "particleflow.md").read_text(), flags=re.DOTALL)
+
+
+def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(pileup, "COLLISIONS_PER_PART", 100)
+    monkeypatch.setitem(pythia.PROCESS_SETTINGS, "minimum bias", ("SoftQCD:nonDiffractive = on",))
+    less = ["--set", "generator.pileup=5", "--set", "generator.pool.size=100", "--workers", "1"]
+    for line in (BLOCKS[0] + BLOCKS[1]).splitlines():
+        words = shlex.split(line.replace("--events 100", "--events 6"))[1:]
+        done(*words, *(less if "generate" in words else []))
+    assert [path.name for path in sorted(tmp_path.glob("*/synthetic-*.h5"))] == [
+        "synthetic-ttbar-pu5-seed0-00000.h5",
+        "synthetic-qcd-pu5-seed0-00000.h5",
+        "synthetic-parametric-pu5-seed0-00000.h5",
+    ]

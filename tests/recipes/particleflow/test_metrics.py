@@ -1,0 +1,91 @@
+"""Losses and figures of particle flow, on numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from clew import Ragged, Table
+from clew.recipes.particleflow import jet_metrics, metrics
+from clew.recipes.particleflow.loss import class_weights, element_losses
+from clew.recipes.particleflow.metric_types import ClassRatioCurve, ResponseHistogram
+from clew.recipes.particleflow.settings import ParticleFlowLossConfig
+
+
+def _samples(pid: list[int], pt: list[float]) -> Table:
+    rows = [[p, 0, x, 0.5, 0.0, 1.0, 2 * x] for p, x in zip(pid, pt, strict=True)]
+    column = Ragged.from_lengths(np.array(rows, dtype=np.float32), [2, len(pid) - 2])
+    return Table({"targets": column})
+
+
+def _objects(samples: Table, pid: list[int], factor: float = 1.0) -> Table:
+    truth, column = metrics.true_particles(samples), samples.ragged("targets")
+    scaled = {name: values * (factor if name in ("pt", "energy") else 1) for name, values in truth.items()}
+    return Table({name: column.share(np.asarray(v)) for name, v in {**scaled, "pid": np.array(pid)}.items()})
+
+
+def test_accuracy_efficiency_and_fakes_count_elements() -> None:
+    samples = _samples([1, 1, 2, 3, 0], [1, 2, 3, 4, 0])
+    found = metrics.make_metrics(
+        samples, _objects(samples, [1, 3, 2, 3, 3]), metrics.ParticleFlowMetricsConfig(padded_length=10)
+    )
+    values = {name: tally.value for name, tally in found.items()}
+    assert values["accuracy"] == pytest.approx(3 / 5)
+    assert values["accuracy_padded"] == pytest.approx((3 + 15) / 20)
+    assert values["efficiency/charged_hadron"] == 0.5 and values["fake/charged_hadron"] == 0
+    assert values["efficiency/photon"] == 1 and values["fake/photon"] == pytest.approx(2 / 3)
+    assert np.isnan(values["efficiency/muon"])
+
+
+def test_a_scale_is_seen_in_every_response() -> None:
+    samples = _samples([1, 1, 2, 3, 1], [30, 40, 50, 30, 25])
+    found = metrics.make_metrics(samples, _objects(samples, [1, 1, 2, 3, 1], 0.81), metrics.ParticleFlowMetricsConfig())
+    for name in ("pt_response", "energy_response", "met_response"):
+        assert found[name].value == pytest.approx(0.81, abs=0.025), name
+    pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
+    assert found["jet_response"].value == pytest.approx(0.81, abs=0.025) and found["jet_efficiency"].value == 1
+
+
+def test_jets_are_matched_once_and_around_the_seam() -> None:
+    true = np.array([[50, 0.0, np.pi - 0.01], [40, 0.1, np.pi - 0.01], [30, 3.0, 0.0]])
+    said = np.array([[45, 0.0, -np.pi + 0.01]])
+    ratio = jet_metrics.match_jets(true, said, 0.2)
+    assert ratio[0] == pytest.approx(0.9) and np.isnan(ratio[1:]).all()
+
+
+def test_tallies_of_parts_add_up() -> None:
+    rng = np.random.default_rng(1)
+    x, passed, kind, ones = rng.uniform(1, 100, 90), rng.random(90) < 0.5, rng.integers(0, 3, 90), np.ones(90)
+
+    def curves(own: slice) -> ClassRatioCurve:
+        names, weights = ("a", "b"), ones[own]
+        return ClassRatioCurve.of(
+            x[own], passed[own], kind[own], [1, 10, 100], names, axis="x", label="y", weights=weights
+        )
+
+    def response(own: slice) -> ResponseHistogram:
+        return ResponseHistogram.of(x[own] / 50, [0, 0.5, 1, 1.5], axis="x", what="y", weights=ones[own])
+
+    whole, first, rest = slice(None), slice(0, 30), slice(30, None)
+    np.testing.assert_array_equal((curves(first) + curves(rest)).passed, curves(whole).passed)
+    assert curves(whole).total.sum() == (kind > 0).sum()
+    assert (response(first) + response(rest)).value == response(whole).value
+    assert response(whole).counts.sum() == 90 and response(whole).value == pytest.approx(np.median(x / 50), abs=0.1)
+
+
+def test_class_weights_are_one_on_average() -> None:
+    expected = ParticleFlowLossConfig().expected_counts
+    weights = class_weights(expected)
+    assert np.average(weights, weights=expected) == pytest.approx(1)
+    assert weights[5] / weights[1] == pytest.approx((expected[1] / expected[5]) ** 0.5)
+
+
+def test_momenta_count_where_there_is_a_particle() -> None:
+    targets = torch.tensor([[0.0, 0, 0, 0, 0, 0, 0], [1, 1, 3, 0, 0, 1, 3]])
+    outputs = {"class": torch.zeros(2, 6), "charge": torch.tensor([0.0, 1]), "momentum": torch.zeros(2, 5)}
+    settings = ParticleFlowLossConfig()
+    each = element_losses(outputs, targets, settings)
+    told = np.log(6) * np.array(class_weights(settings.expected_counts))[[0, 1]]
+    huber = 2 * (np.log(4) - 0.5) + 0.5  # of log(1 + 3) twice, and of a cosine of 1
+    np.testing.assert_allclose(each.numpy(), told + np.array([0, huber]), rtol=1e-5)
