@@ -41,8 +41,8 @@ def pack(path: Path, count: int, seed: int) -> None:
         "hard": hard.ragged("pt").lengths,
         "soft": np.diff(soft.offsets),
     }
-    for name, own in (("hard", pileup.particles_from_table(hard)), ("soft", soft.particles)):
-        arrays |= {f"{name}_{key}": _halves(values) for key, values in own._asdict().items()}
+    for name, particles in (("hard", pileup.particles_from_table(hard)), ("soft", soft.particles)):
+        arrays |= {f"{name}_{key}": _halves(values) for key, values in particles._asdict().items()}
     held = io.BytesIO()
     np.savez(held, **arrays)
     path.write_bytes(lzma.compress(held.getvalue(), preset=6))
@@ -70,11 +70,16 @@ def overlaid(path: Path, count: int, seed: int, folder: Path) -> list[str]:
 def _file(job: tuple[Path, int, int, int, Path]) -> str:
     path, count, seed, file, folder = job
     hard, soft = unpack(path)
-    setattr(pileup, "opened", lambda settings, energy: soft)  # noqa: B010
-    own, config = hard.slice(file * EVENTS_PER_FILE, file * EVENTS_PER_FILE + count), ParticleFlowGeneratorConfig()
-    met, seen = zip(*(generator._make_event(own, seed, file, place, config) for place in range(count)), strict=True)
+    setattr(generator, "load_pool", lambda settings, energy: soft)  # noqa: B010
+    file_events, config = (
+        hard.slice(file * EVENTS_PER_FILE, file * EVENTS_PER_FILE + count),
+        ParticleFlowGeneratorConfig(),
+    )
+    met, detected = zip(
+        *(generator._make_event(file_events, seed, file, place, config) for place in range(count)), strict=True
+    )
     target = folder / f"carried-{file:05d}.h5"
-    generator.events_table(seen, met, file * EVENTS_PER_FILE, config.process_name).save(target)
+    generator.events_table(detected, met, file * EVENTS_PER_FILE, config.process_name).save(target)
     return str(target)
 
 
@@ -84,13 +89,13 @@ def _halves(values: NDArray[Any]) -> NDArray[Any]:
         return values
     drop = 24 - BITS
     raw = (values.view(np.uint32).astype(np.uint64) + (1 << (drop - 1))) >> drop
-    whole = raw.astype(np.uint32)
-    return np.stack([(whole >> 8 * place & 255).astype(np.uint8) for place in range(3)])
+    rounded = raw.astype(np.uint32)
+    return np.stack([(rounded >> 8 * place & 255).astype(np.uint8) for place in range(3)])
 
 
 def _particles(arrays: Mapping[str, NDArray[Any]], name: str) -> VisibleParticles:
-    found = {key: arrays[f"{name}_{key}"] for key in VisibleParticles._fields}
-    return VisibleParticles(**{key: _joined(values) if values.ndim == 2 else values for key, values in found.items()})
+    columns = {key: arrays[f"{name}_{key}"] for key in VisibleParticles._fields}
+    return VisibleParticles(**{key: _joined(values) if values.ndim == 2 else values for key, values in columns.items()})
 
 
 def _joined(bytes_: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -1,4 +1,4 @@
-"""What benchmarks share: contestants that take turns, a sheet of what was found, and the command line.
+"""Shared by benchmarks: contestants that take turns, a sheet of results, and the command line.
 
 No torch at module level: `prepare.py` measures the memory of processes forked from its own.
 """
@@ -27,11 +27,11 @@ Times = dict[str, list[float]]
 
 
 class Over(Exception):  # noqa: N818
-    """Ends a contestant whose blocks are all done."""
+    """Raised in a contestant to end it after its last block."""
 
 
 class Contestant:
-    """A loop in a thread that works only when it is its turn. `settle` waits for what a step left to a device."""
+    """A loop in a thread that runs only when it is its turn. `settle` waits for the pending work of a device."""
 
     def __init__(self, loop: Callable[[Turn], None], steps: int, settle: Turn = lambda: None) -> None:
         self._loop, self._steps, self._lead, self._settle = loop, steps, steps // 10, settle
@@ -43,8 +43,11 @@ class Contestant:
         self._wait()  # until it stands before its first step
 
     def turn(self) -> None:
-        """Called by the loop at the begin of every step. The clock starts after a few steps, with warm caches: in a
-        training of its own, a loop does not begin anew every 20 steps."""
+        """Called by the loop at the start of every step.
+
+        The clock starts after a few steps, when caches are warm, because a real training does not restart every 20
+        steps.
+        """
         place = self._count % (self._lead + self._steps)
         if place in (0, self._lead):
             self._settle()
@@ -59,7 +62,7 @@ class Contestant:
         self._count += 1
 
     def block(self) -> float:
-        """Let it do one block; the seconds it took."""
+        """Run one block, and return its time in seconds."""
         self._go.release()
         self._wait()
         return self._seconds
@@ -88,7 +91,7 @@ class Contestant:
 
 
 def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
-    """Seconds of every block of every contestant, who go in another order every round."""
+    """Return the seconds of every block of every contestant. The order of contestants changes every round."""
     times: Times = {name: [] for name in blocks}
     rng = np.random.default_rng(1)
     for _ in range(rounds + WARM):
@@ -100,7 +103,7 @@ def alternate(blocks: Mapping[str, Callable[[], float]], rounds: int) -> Times:
 def in_turns(
     loops: Mapping[str, Callable[[Turn], None]], steps: int, rounds: int, settle: Turn = lambda: None
 ) -> Times:
-    """The same of whole loops, in blocks of so many steps."""
+    """Do the same with loops, in blocks of `steps` steps."""
     contestants = {name: Contestant(loop, steps, settle) for name, loop in loops.items()}
     try:
         return alternate({name: each.block for name, each in contestants.items()}, rounds)
@@ -110,10 +113,10 @@ def in_turns(
 
 
 def seconds(work: Callable[[], Any]) -> float:
-    """How long it takes."""
-    begun = time.perf_counter()
+    """Return how long a function takes, in seconds."""
+    start = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def quartile(times: Sequence[float]) -> float:
@@ -122,39 +125,39 @@ def quartile(times: Sequence[float]) -> float:
 
 @contextmanager
 def timed(owner: Any, name: str) -> Iterator[list[tuple[float, float]]]:
-    """Begin and end of every call of something within the block."""
-    whole, spans = getattr(owner, name), list[tuple[float, float]]()
+    """Record the start and end time of every call of a function within the `with` block."""
+    function, spans = getattr(owner, name), list[tuple[float, float]]()
 
     def call(*arguments: Any, **options: Any) -> Any:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         try:
-            return whole(*arguments, **options)
+            return function(*arguments, **options)
         finally:
-            spans.append((begun, time.perf_counter()))
+            spans.append((start, time.perf_counter()))
 
     setattr(owner, name, call)
     try:
         yield spans
     finally:
-        setattr(owner, name, whole)
+        setattr(owner, name, function)
 
 
 class Sheet:
-    """What was found, printed as it comes."""
+    """The results of a benchmark, printed as they come."""
 
     def __init__(self) -> None:
         self.bars: list[dict[str, Any]] = []
         self.stated: dict[str, float] = {}
 
     def bar(self, name: str, value: float, limit: float, unit: str, *, lower: bool = False) -> None:
-        """A figure that must be reached; with `lower`, not be passed."""
+        """Add a result with a limit that it must reach, or with `lower` must not exceed."""
         ok = value <= limit if lower else value >= limit
         self.bars.append({"name": name, "value": value, "bar": limit, "unit": unit, "ok": bool(ok)})
         sign, word = "<=" if lower else ">=", "ok" if ok else "MISSED"
         print(f"{name:58} {value:12,.3f} {unit:18} {sign} {limit:<8,g} {word}", flush=True)
 
     def state(self, name: str, value: float, unit: str) -> None:
-        """A figure that nothing is asked of."""
+        """Add a result without a limit."""
         self.stated[f"{name} [{unit}]" if unit else name] = value
         print(f"  {name:56} {value:12,.3f} {unit}", flush=True)
 
@@ -164,11 +167,11 @@ class Sheet:
 
 
 Measure = Callable[[Sheet, Path, argparse.Namespace], Mapping[str, Any]]
-"""Fills the sheet, with a folder to work in; returns conditions beyond those of every benchmark."""
+"""Fills the sheet, with a working folder; returns conditions in addition to those of every benchmark."""
 
 
 def options(about: str | None, quick: str = "fewer events and repetitions") -> argparse.ArgumentParser:
-    """The two options of every benchmark; its own may be added."""
+    """Return a parser with the two options of every benchmark. A benchmark may add its own."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--json", type=Path, help="write bars and conditions to this file")
@@ -176,16 +179,16 @@ def options(about: str | None, quick: str = "fewer events and repetitions") -> a
 
 
 def main(measure: Measure, parser: argparse.ArgumentParser) -> int:
-    """Measure and write down; 0 when all bars are met."""
+    """Run a benchmark and write its results. Returns 0 if all limits are met."""
     arguments = parser.parse_args()
-    sheet, begun, load = Sheet(), time.monotonic(), os.getloadavg()
+    sheet, start, load = Sheet(), time.monotonic(), os.getloadavg()
     with tempfile.TemporaryDirectory() as folder:
         more = measure(sheet, Path(folder), arguments)
     if arguments.json:
         conditions = {
             "quick": arguments.quick,
             **more,
-            "seconds": round(time.monotonic() - begun),
+            "seconds": round(time.monotonic() - start),
             "load_average": {"before": load, "after": os.getloadavg()},
             "environment": capture(),
             "stated": sheet.stated,

@@ -28,7 +28,7 @@ if __name__ == "__main__":
         data(BATCH),
         loss="cross_entropy",
         strategy="downpour",
-        central=given["central"],
+        asynchronous=given["asynchronous"],
         workers=int(sys.argv[2]) if len(sys.argv) > 2 else 1,
         threads=1,
         epochs=given["epochs"],

@@ -24,12 +24,12 @@ def track(rng: np.random.Generator, side: int) -> NDArray[np.int64]:
 
 def tracks(events: int, side: int, share: float, seed: int = 1) -> Pixels:
     """Events in which at least `share` of the pixels are not zero."""
-    rng, found = np.random.default_rng(seed), []
+    rng, pixels = np.random.default_rng(seed), []
     for _ in range(events):
-        seen = np.zeros(side * side, dtype=bool)
-        while seen.sum() < share * side * side:
-            seen[track(rng, side)] = True
-        found.append(np.flatnonzero(seen).astype(np.int32))
-    charge = rng.uniform(0.1, 1.1, sum(map(len, found))).astype(np.float32)
-    offsets = np.cumsum([0, *map(len, found)])
-    return torch.from_numpy(np.concatenate(found)), torch.from_numpy(charge), torch.from_numpy(offsets)
+        occupied = np.zeros(side * side, dtype=bool)
+        while occupied.sum() < share * side * side:
+            occupied[track(rng, side)] = True
+        pixels.append(np.flatnonzero(occupied).astype(np.int32))
+    charge = rng.uniform(0.1, 1.1, sum(map(len, pixels))).astype(np.float32)
+    offsets = np.cumsum([0, *map(len, pixels)])
+    return torch.from_numpy(np.concatenate(pixels)), torch.from_numpy(charge), torch.from_numpy(offsets)

@@ -1,4 +1,4 @@
-"""How batches are made: what padding costs, and how long trainings wait for data."""
+"""Making batches: the cost of padding, and how long trainings wait for data."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class Reader(nn.Module):
 
 
 def reading(table: Table) -> Callable[[Any], float]:
-    """A function that learns from some sequences, padded, and says how long that took."""
+    """Return a function that trains on a batch of padded sequences and returns its time in seconds."""
     torch.manual_seed(0)
     model = Reader()
     optimizer = Adam(model.parameters(), fused=True)
 
     def learn(numbers: Any) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         batch = to_batch(table.take(numbers))
         sequences = batch.ragged("x")
         loss = binary_cross_entropy_with_logits(model(sequences.padded()[0], sequences.lengths), batch["y"])
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     return learn
 
@@ -83,8 +83,8 @@ def bucketing(sheet: Sheet, share: float) -> None:
             seconds[name] += learners[name](each[place])
             done[name] += len(each[place])
     speed = {name: done[name] / seconds[name] for name in orders}
-    for name, found in speed.items():
-        sheet.state(f"GRU, {name} batches", found, "samples/s")
+    for name, samples_per_second in speed.items():
+        sheet.state(f"GRU, {name} batches", samples_per_second, "samples/s")
     sheet.bar("GRU: bucketed against random batches", speed["bucketed"] / speed["random"], 2, "times")
 
 
@@ -120,12 +120,12 @@ def waited(sheet: Sheet, title: str, recipe: Any, data: Any, output: Path, *, ba
 
 
 def rate(run: Any, *, skip: int = 1) -> float:
-    """Samples a second that a training learned from, validations left out, and its first `skip` epochs."""
+    """Return the samples per second of a training, without validations and without its first `skip` epochs."""
     records = list(run.records(kind="step"))
     before = max((each["samples"] for each in records if each["epoch"] < skip), default=0)
     timed = [each for each in records if each["epoch"] >= skip]
-    found: float = (timed[-1]["samples"] - before) / sum(each["seconds"] for each in timed)
-    return found
+    samples_per_second: float = (timed[-1]["samples"] - before) / sum(each["seconds"] for each in timed)
+    return samples_per_second
 
 
 def compression(sheet: Sheet, data: Dataset) -> None:

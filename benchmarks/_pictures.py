@@ -39,8 +39,8 @@ class _Images(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layers(x[:, None])
-        return found
+        logits: Tensor = self.layers(x[:, None])
+        return logits
 
 
 def wide() -> nn.Module:

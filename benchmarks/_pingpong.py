@@ -1,4 +1,4 @@
-"""Rank 0 and 1 of `mpiexec`: blocks of bare flat ping-pongs and of exchanges through clew's post, in turns."""
+"""Rank 0 and 1 of `mpiexec`: blocks of bare flat ping-pongs and of exchanges through clew's transport, in turns."""
 
 import json
 import sys
@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from clew.training.asynchronous.messaging.mpi import Mpi, library
+from clew.training.asynchronous.messaging.mpi import MpiTransport, mpi_library
 
 SIZE, BLOCK = 1_244_060, 10
 rounds = int(sys.argv[1])
-world, apart, near = MPI.COMM_WORLD, Mpi(share=False), Mpi()
+world, apart, near = MPI.COMM_WORLD, MpiTransport(share_memory=False), MpiTransport()
 mine, theirs = torch.ones(SIZE), torch.ones(SIZE)
 sent, room = mine.numpy(), theirs.numpy()
 
@@ -26,18 +26,18 @@ def bare() -> None:
         world.Send(sent, 1)
 
 
-def clew(post: Mpi, mine: torch.Tensor, land: torch.Tensor | None = None) -> None:
+def clew(transport: MpiTransport, mine: torch.Tensor, land: torch.Tensor | None = None) -> None:
     if world.rank:
-        post.landing = {} if land is None else {0: land}
-        post.send(0, "push", {"done": [[1, 1]], "version": 3}, mine, lent=True)
-        post.receive()
+        transport.receive_buffers = {} if land is None else {0: land}
+        transport.send(0, "push", {"done": [[1, 1]], "version": 3}, mine, stable=True)
+        transport.receive()
     else:
-        message = post.receive()
+        message = transport.receive()
         assert message is not None
-        post.send(1, "weights", {"version": 4, "step": 5}, theirs)
+        transport.send(1, "weights", {"version": 4, "step": 5}, theirs)
 
 
-lent, land = (near.room((torch.float32, SIZE)) for _ in range(2))
+lent, land = (near.allocate((torch.float32, SIZE)) for _ in range(2))
 times: dict[str, list[float]] = {"bare": [], "clew": [], "seen": [], "again": []}
 works = {
     "bare": bare,
@@ -54,4 +54,4 @@ for _ in range(rounds):
             works[name]()
         times[name].append((time.perf_counter() - begun) / BLOCK)
 if world.rank == 0:
-    print(json.dumps({"times": times, "library": library()}))
+    print(json.dumps({"times": times, "library": mpi_library()}))

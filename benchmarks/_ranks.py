@@ -29,14 +29,14 @@ CPU = torch.device("cpu")
 
 def steps_of_clew(recipe: Recipe, strategy: AllReduce, batches: Sequence[Batch], size: int) -> Callable[[], None]:
     """Everything the loop does in a step but loading and recording; batches of `size` over both ranks."""
-    model = strategy.place(fresh(recipe)[0])
+    model = strategy.distribute(fresh(recipe)[0])
     engine = Engine(recipe, model, TrainConfig(workers=2), strategy, CPU)
 
     def block() -> None:
         for batch in batches:
-            strategy.order, strategy.alarm, strategy.size = 0, False, size
+            strategy.command, strategy.stop_requested, strategy.batch_samples = 0, False, size
             engine.step([batch])
-            strategy.heard()
+            strategy.received_signals()
 
     return block
 

@@ -1,8 +1,8 @@
-"""Small models trained one by one on a device, in every way that is quick: the rivals of packed training.
+"""Small models trained one by one on a device, in several fast ways: the rivals of packed training.
 
-As a program (`_separate.py KIND [STREAMS]`) it says when it is ready, trains for some seconds when it is told to (by a
-line on its input) and prints the steps a second it did. A rival is one or several such processes; one that hangs is
-given up.
+As a program (`_separate.py KIND [STREAMS]`) it prints a line when it is ready, trains for some seconds after it reads a
+line from its input, and prints its steps per second. A rival is one or several such processes. Processes that hang are
+stopped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 SIZE, FEATURES, CLASSES, WIDTH, LAYERS = 64, 15, 5, 64, 3
 SAMPLES = 16_384
 _SECONDS, _START, _HANG = 2.0, 40.0, 15.0
-"""What a rival trains, what it has to begin, and when it is given up after the word."""
+"""Seconds of training, seconds to start up, and seconds until a running process counts as hanging."""
 _AHEAD = 3
 """Orders that wait in a stream at most."""
 Step = Callable[[], None]
@@ -62,7 +62,7 @@ class Data:
 
 
 def eager(device: torch.device, data: Data) -> Step:
-    """A step as anybody would write it, with torch's fused optimiser."""
+    """Return a plain training step with the fused optimiser of torch."""
     model, following = network().to(device), data.numbers()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
@@ -125,21 +125,21 @@ def in_streams(device: torch.device, data: Data, count: int, steps: int) -> Step
 
 
 def rate(step: Step, seconds: float = _SECONDS) -> float:
-    """Calls a second, when the device has done them."""
+    """Return the calls per second, measured until the device has finished."""
     for _ in range(10):
         step()
     torch.accelerator.synchronize()
-    begun, done = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds:
+    start, done = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
         for _ in range(20):
             step()
         done += 20
     torch.accelerator.synchronize()
-    return done / (time.perf_counter() - begun)
+    return done / (time.perf_counter() - start)
 
 
 class Rival:
-    """Processes that train the same way, side by side. Once begun, they wait for the word.
+    """Processes that train in the same way at the same time. After their start they wait for a signal.
 
     Raises RuntimeError where one fails or hangs."""
 
@@ -154,14 +154,14 @@ class Rival:
         self._processes = [subprocess.Popen(self._command, **pipes) for _ in range(self._many)]
 
     def rate(self) -> float:
-        """Steps of a model a second, of all."""
+        """Return the model steps per second of all processes."""
         try:
             for each in self._processes:
-                self._heard(each, "begin")
+                self._read_line(each, "begin")
             self._until = time.monotonic() + _HANG
             for each in self._processes:
                 print("go", file=each.stdin, flush=True)
-            return sum(float(self._heard(each, "end")) for each in self._processes)
+            return sum(float(self._read_line(each, "end")) for each in self._processes)
         finally:
             self.end()
 
@@ -173,7 +173,7 @@ class Rival:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 each.wait(max(0.0, until - time.monotonic()))
 
-    def _heard(self, process: Any, what: str) -> str:
+    def _read_line(self, process: Any, what: str) -> str:
         left = max(0.0, self._until - time.monotonic())
         if not select.select([process.stdout], [], [], left)[0]:
             raise RuntimeError(f"hung: it did not {what} in time")

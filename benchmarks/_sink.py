@@ -3,7 +3,7 @@
 import socket
 import threading
 
-from clew.training.asynchronous.messaging.tcp import Server, Token
+from clew.training.asynchronous.messaging.tcp import JoinToken, TcpServer
 
 SIZE, BLOCK = 4 * 1_244_060, 10
 
@@ -11,12 +11,12 @@ SIZE, BLOCK = 4 * 1_244_060, 10
 def raw(listening: socket.socket) -> None:
     line, _ = listening.accept()
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    room = memoryview(bytearray(SIZE))
+    buffer = memoryview(bytearray(SIZE))
     while True:
         for _ in range(BLOCK):
             got = 0
             while got < SIZE:
-                count = line.recv_into(room[got:])
+                count = line.recv_into(buffer[got:])
                 if not count:
                     return
                 got += count
@@ -25,12 +25,12 @@ def raw(listening: socket.socket) -> None:
 
 def main() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
-    token = Token.new(encrypted=False)
-    server = Server(token=token)
+    token = JoinToken.new(encrypted=False)
+    server = TcpServer(token=token)
     print(listening.getsockname()[1], server.address, token, flush=True)
     threading.Thread(target=raw, args=(listening,), daemon=True).start()
     while True:
         message = server.receive()
         assert message is not None
-        if message.facts.get("last"):
-            server.send(message.peer, "told")
+        if message.fields.get("last"):
+            server.send(message.peer, "status")

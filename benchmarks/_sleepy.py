@@ -1,4 +1,4 @@
-"""A recipe whose steps take a given time by sleeping; thrice as long, if asked for, in the worker that came first."""
+"""A recipe whose steps take a given time by sleeping; optionally three times as long in the first worker."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from clew import Batch, Dataset, Recipe, Section, Table
 class Settings(Section):
     pause: float = 0.02
     folder: str = ""
-    """Where the first worker leaves a sign, and is slow from then on; nobody is where there is none."""
+    """Folder of the marker file of the first worker, which is slow from then on. Empty: no worker is slow."""
 
 
 class Sleepy(Recipe):
-    """A line, slowly."""
+    """A linear model with slow steps."""
 
     Config = Settings
     columns = ("x", "y")

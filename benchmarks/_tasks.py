@@ -167,8 +167,8 @@ def fresh(recipe: Recipe) -> tuple[nn.Module, Adam]:
 def with_clew(task: Task, folder: Path, turn: Turn, **settings: Any) -> None:
     """`clew.train` in this process, until `turn` raises."""
     task.recipe.turn = turn
-    given = {"batch_size": task.size, "epochs": 100_000, "threads": 1, "optimizer": {"lr": 1e-3}, **settings}
-    clew.train(task.recipe, task.dataset, output=folder, **given)
+    options = {"batch_size": task.size, "epochs": 100_000, "threads": 1, "optimizer": {"lr": 1e-3}, **settings}
+    clew.train(task.recipe, task.dataset, output=folder, **options)
 
 
 def ratio(task: Task, times: Times, who: str, other: str) -> float:
@@ -184,8 +184,8 @@ def against(sheet: Sheet, title: str, task: Task, times: Times, rival: str) -> N
         sheet.state(f"{title}: {who}", task.steps * task.size / quartile(blocks), "samples/s")
     again = f"{rival} again"
     sheet.state(f"{title}: control, {rival} against itself", ratio(task, times, rival, again), "times")
-    found = (ratio(task, times, rival, "clew") + ratio(task, times, again, "clew")) / 2
-    sheet.bar(f"{title}: clew against {rival}", found, 0.97, "times")
+    speed = (ratio(task, times, rival, "clew") + ratio(task, times, again, "clew")) / 2
+    sheet.bar(f"{title}: clew against {rival}", speed, 0.97, "times")
 
 
 def flat_events() -> Table:
@@ -210,9 +210,9 @@ def generated(name: str, folder: Path, events: int) -> Dataset:
 
 
 def prepared(recipe: Recipe, source: Path, output: Path) -> Dataset:
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "input": [str(source)],
         "cache": str(output.parent / "cache"),
         "split": {"train": 0.98, "val": 0.02},
     }
-    return clew.prepare(recipe, output=str(output), workers=1, **given)
+    return clew.prepare(recipe, output=str(output), workers=1, **options)

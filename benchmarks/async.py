@@ -1,4 +1,4 @@
-"""What asynchronous training costs: the master's apply, an exchange over MPI and over TCP, whole trainings.
+"""The cost of asynchronous training: an update of the master, an exchange over MPI and over TCP, complete trainings.
 
 Ratios come from blocks that take turns in one process (or one pair of processes) and compare 25th percentiles, with a
 control of one side against itself. Whole trainings, real processes with one thread each, alternate with a plain loop;
@@ -26,8 +26,8 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Run
-from clew.training.asynchronous.master import Holder
-from clew.training.asynchronous.messaging.tcp import Client, Token
+from clew.training.asynchronous.master_weights import MasterWeights
+from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient
 from clew.training.asynchronous.messaging.transport import as_bytes
 from clew.training.config import TrainConfig
 
@@ -40,7 +40,7 @@ def apply(sheet: Sheet, rounds: int) -> None:
     """One update at the master, against torch's fused Adam on a flat tensor. Workers look whether it is finite."""
     torch.set_num_threads(1)
     update = 1e-3 * torch.randn(SIZE)
-    holder = Holder(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
+    master = MasterWeights(torch.randn(SIZE), SIZE, TrainConfig(strategy="downpour"))
 
     def fused() -> Callable[[], float]:
         weights = nn.Parameter(torch.randn(SIZE))
@@ -49,32 +49,40 @@ def apply(sheet: Sheet, rounds: int) -> None:
         return lambda: seconds(lambda: [optimizer.step() for _ in range(10)])
 
     def mine() -> float:
-        return seconds(lambda: [holder.take(update, {"version": holder.version, "finite": True}) for _ in range(10)])
+        return seconds(lambda: [master.apply(update, {"version": master.version, "finite": True}) for _ in range(10)])
 
     times = alternate({"clew": mine, "torch": fused(), "control": fused()}, rounds)
-    found = {name: quartile(each) / 10 for name, each in times.items()}
-    sheet.state("torch's fused Adam, 1.24 million parameters", 1e3 * found["torch"], "ms")
-    sheet.state("master's apply", 1e3 * found["clew"], "ms")
-    sheet.state("fused Adam against itself", found["control"] / found["torch"], "ratio")
-    sheet.bar("master's apply against fused Adam", found["clew"] / found["torch"], 1.2, "ratio", lower=True)
+    seconds_per_update = {name: quartile(each) / 10 for name, each in times.items()}
+    sheet.state("torch's fused Adam, 1.24 million parameters", 1e3 * seconds_per_update["torch"], "ms")
+    sheet.state("master's apply", 1e3 * seconds_per_update["clew"], "ms")
+    sheet.state("fused Adam against itself", seconds_per_update["control"] / seconds_per_update["torch"], "ratio")
+    sheet.bar(
+        "master's apply against fused Adam",
+        seconds_per_update["clew"] / seconds_per_update["torch"],
+        1.2,
+        "ratio",
+        lower=True,
+    )
 
 
 def mpiexec() -> list[str]:
-    """The one beside Python, or the site's."""
-    beside = Path(sys.executable).parent / "mpiexec"
-    return [str(beside) if beside.exists() else "mpiexec", "-n"]
+    """Return the command of mpiexec: from the environment of Python if it is there, else of the system."""
+    local = Path(sys.executable).parent / "mpiexec"
+    return [str(local) if local.exists() else "mpiexec", "-n"]
 
 
 def over_mpi(sheet: Sheet, rounds: int) -> str:
     command = [*mpiexec(), "2", sys.executable, str(HERE / "_pingpong.py")]
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout.strip().splitlines()[-1])
-    found = {name: quartile(each[1:]) for name, each in told["times"].items()}
-    sheet.state("bare flat ping-pong over MPI, 4.98 MB each way", 1e3 * found["bare"], "ms")
-    sheet.state("ping-pong against itself", found["again"] / found["bare"], "ratio")
-    sheet.bar("exchange over MPI against bare ping-pong", found["clew"] / found["bare"], 1.3, "ratio", lower=True)
-    sheet.state("exchange over MPI through memory both see", found["seen"] / found["bare"], "ratio")
-    return str(told["library"])
+    report = json.loads(done.stdout.strip().splitlines()[-1])
+    quartiles = {name: quartile(each[1:]) for name, each in report["times"].items()}
+    sheet.state("bare flat ping-pong over MPI, 4.98 MB each way", 1e3 * quartiles["bare"], "ms")
+    sheet.state("ping-pong against itself", quartiles["again"] / quartiles["bare"], "ratio")
+    sheet.bar(
+        "exchange over MPI against bare ping-pong", quartiles["clew"] / quartiles["bare"], 1.3, "ratio", lower=True
+    )
+    sheet.state("exchange over MPI through memory both see", quartiles["seen"] / quartiles["bare"], "ratio")
+    return str(report["library"])
 
 
 class _Sink:
@@ -92,35 +100,35 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
     sink = _Sink()
     line = socket.create_connection(("127.0.0.1", int(sink.raw)))
     line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    post = Client(here=1)
-    post.connect(0, sink.address, Token.parse(sink.token))
-    post.send(0, "hello")
+    client = TcpClient(number=1)
+    client.connect(0, sink.address, JoinToken.parse(sink.token))
+    client.send(0, "hello")
     tensors = [torch.ones(SIZE) for _ in range(10)]
 
     def raw() -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for tensor in tensors:
             line.sendall(as_bytes(tensor))
         line.recv(1)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def mine() -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for number, tensor in enumerate(tensors):
-            post.send(0, "push", {"last": number == 9}, tensor, lent=True)
-        assert post.receive(10) is not None
-        return time.perf_counter() - begun
+            client.send(0, "push", {"last": number == 9}, tensor, stable=True)
+        assert client.receive(10) is not None
+        return time.perf_counter() - start
 
     times = alternate({"raw": raw, "clew": mine, "again": raw}, rounds)
-    found = {name: 10 * 4 * SIZE / quartile(each) / 1e9 for name, each in times.items()}
+    speeds = {name: 10 * 4 * SIZE / quartile(each) / 1e9 for name, each in times.items()}
     sink.process.kill()
     sink.process.wait()
-    post.close()
+    client.close()
     line.close()
-    sheet.state("raw sockets on the loopback", found["raw"], "GB/s")
-    sheet.state("raw sockets against themselves", found["again"] / found["raw"], "ratio")
-    sheet.state("clew over TCP", found["clew"], "GB/s")
-    sheet.bar("TCP against raw sockets, one way", found["clew"] / found["raw"], 0.6, "ratio")
+    sheet.state("raw sockets on the loopback", speeds["raw"], "GB/s")
+    sheet.state("raw sockets against themselves", speeds["again"] / speeds["raw"], "ratio")
+    sheet.state("clew over TCP", speeds["clew"], "GB/s")
+    sheet.bar("TCP against raw sockets, one way", speeds["clew"] / speeds["raw"], 0.6, "ratio")
 
 
 def plain(samples: int, epochs: int) -> float:
@@ -129,23 +137,23 @@ def plain(samples: int, epochs: int) -> float:
     x, y = (torch.from_numpy(each) for each in data(samples))
     model = wide()
     optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    begun = 0.0
+    start = 0.0
     for epoch in range(epochs + 1):
         if epoch == 1:
-            begun = time.perf_counter()
+            start = time.perf_counter()
         order = torch.randperm(samples)
         for first in range(0, samples, BATCH):
             chosen = order[first : first + BATCH]
             optimizer.zero_grad()
             torch.autograd.backward(cross_entropy(model(x[chosen]), y[chosen]))
             optimizer.step()
-    return epochs * samples / (time.perf_counter() - begun)
+    return epochs * samples / (time.perf_counter() - start)
 
 
-def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **central: Any) -> float:
+def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **asynchronous: Any) -> float:
     """The same by clew, one thread a process: samples/s after the first epoch."""
     output = folder / f"run-{time.monotonic_ns()}"
-    settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "central": central}
+    settings = {"output": str(output), "samples": samples, "epochs": epochs + 1, "asynchronous": asynchronous}
     script = [sys.executable, str(HERE / "_downpour.py"), json.dumps(settings)]
     starter = [*mpiexec(), str(1 + workers)] if comm == "mpi" else []
     more = [] if comm == "mpi" else [str(workers)]
@@ -154,8 +162,8 @@ def train(folder: Path, samples: int, epochs: int, workers: int, comm: str, **ce
 
 
 def speed(run: Run) -> float:
-    told = list(run.records(kind="workers"))
-    first, last = told[0], told[-2]
+    records = list(run.records(kind="workers"))
+    first, last = records[0], records[-2]
     samples = [sum(each["samples"] for each in record["workers"].values()) for record in (first, last)]
     return float((samples[1] - samples[0]) / (last["time"] - first["time"]))
 
@@ -172,11 +180,11 @@ def trainings(sheet: Sheet, folder: Path, *, quick: bool) -> None:
         "overlapped, TCP": lambda: train(folder, samples, epochs, 1, "tcp", overlap=True),
         "again": lambda: plain(samples, epochs),
     }
-    found: dict[str, list[float]] = {name: [] for name in kinds}
+    rates: dict[str, list[float]] = {name: [] for name in kinds}
     for _ in range(repeat):
         for name, work in kinds.items():
-            found[name].append(work())
-    best = {name: max(each) for name, each in found.items()}
+            rates[name].append(work())
+    best = {name: max(each) for name, each in rates.items()}
     sheet.state("plain loop, one thread", best["plain"], "samples/s")
     sheet.state("plain loop against itself", best["again"] / best["plain"], "ratio")
     sheet.bar("one master, one worker, strict, MPI", best["strict"] / best["plain"], 0.70, "of the plain loop")
@@ -193,20 +201,20 @@ def uneven(sheet: Sheet, folder: Path, *, quick: bool) -> None:
     batches, pause = (60, 0.02) if quick else (200, 0.03)
     from _sleepy import prepared
 
-    made = prepared(folder, batches)
-    equal, slowed = (_taken(folder, made, pause, name) for name in ("", "slowed"))
+    dataset = prepared(folder, batches)
+    equal, slowed = (_taken(folder, dataset, pause, name) for name in ("", "slowed"))
     sheet.state("batches of the slowest of three workers", slowed[1], "of all")
     ideal = equal[0] * 3 / (2 + 1 / 3)
     sheet.bar("a batch with one slow worker of three", slowed[0] / ideal, 1.15, "of the ideal", lower=True)
 
 
-def _taken(folder: Path, made: Any, pause: float, slowed: str) -> tuple[float, float]:
+def _taken(folder: Path, data: Any, pause: float, slowed: str) -> tuple[float, float]:
     """Seconds a batch, and the smallest share of batches that a worker did."""
     from _sleepy import Sleepy
 
     run = clew.train(
         Sleepy(Sleepy.Config(pause=pause, folder=str(folder) if slowed else "")),
-        made,
+        data,
         strategy="downpour",
         workers=3,
         threads=1,

@@ -1,8 +1,8 @@
-"""How fast pages are there, in a real Chromium on the same machine: a run with a million recorded steps.
+"""Loading times of dashboard pages in a real Chromium on the same machine, for a run with a million recorded steps.
 
-From the click to the last curve in sight, its data fetched from the server: drawn plainly first, and by plotly once
-that is read, which is stated beside it. Then a zoom into a twentieth of the run, to the finer curve. Every figure is
-the median of several, each in a browser profile of its own: nothing is cached.
+Measured is the time from the click to the last visible curve, with its data from the server. Curves are first drawn
+plainly, and then by plotly when it has loaded, which is also stated. Then follows a zoom into a twentieth of the run,
+until the finer curve is drawn. Every result is a median, each measurement with a new browser profile without caches.
 
     python benchmarks/dashboard.py [--quick] [--json FILE]
 """
@@ -64,11 +64,11 @@ def visit(browser: Any, live: Live, path: str) -> tuple[Any, float, float]:
     they could be zoomed."""
     visitor = Visitor(browser, live, live.token)
     page = visitor.open(path, wait="commit")
-    found = []
+    times = []
     for what in ("'.sketch path, .scatterlayer path'", "'.scatterlayer path'"):
         page.wait_for_function(_DRAWN.replace("WHAT", what), polling="raf")
-        found.append(float(page.evaluate("() => performance.now()")) / 1000)
-    return visitor, found[0], found[1]
+        times.append(float(page.evaluate("() => performance.now()")) / 1000)
+    return visitor, times[0], times[1]
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -86,9 +86,9 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
         for _ in range(repeats):
             for part, times in pages.items():
-                visitor, taken, whole = visit(browser, live, f"/runs/{pusher.number}{part}")
+                visitor, taken, full_run = visit(browser, live, f"/runs/{pusher.number}{part}")
                 times.append(taken)
-                ready.append(whole)
+                ready.append(full_run)
                 if not part:
                     window = [records // 2, records // 2 + records // 20]
                     zooms.append(float(visitor.page.evaluate(_ZOOM, window)) / 1000)

@@ -50,9 +50,9 @@ class Gru(nn.Module):
         self.gru, self.head = nn.GRU(4, 64, batch_first=True), nn.Linear(64, 3)
 
     def forward(self, x: Tensor, mask: Tensor) -> Any:
-        found, _ = self.gru(x)
+        output, _ = self.gru(x)
         last = (mask.sum(1) - 1).clamp(min=0)
-        return self.head(found[torch.arange(x.shape[0], device=x.device), last])
+        return self.head(output[torch.arange(x.shape[0], device=x.device), last])
 
 
 def mlp() -> nn.Module:
@@ -84,14 +84,14 @@ def plain_run(folder: Path, make: Callable[[], nn.Module], data: Callable[[], Ta
 def recipe_run(folder: Path, name: str, settings: tuple[str, ...] = (), events: int = 700) -> Run:
     """A run of a shipped recipe on its own synthetic events; recipes with the same generator get the same ones."""
     chosen = load_settings(name, [*settings, "train.epochs=1", "train.steps=2"])
-    made = folder.parent / f"{type(chosen.recipe).generate.__qualname__}-{events}"
-    if not made.exists():
-        for _ in chosen.recipe.generate(events, 1, made):
+    events_folder = folder.parent / f"{type(chosen.recipe).generate.__qualname__}-{events}"
+    if not events_folder.exists():
+        for _ in chosen.recipe.generate(events, 1, events_folder):
             pass
     share = {"train": 0.1, "val": 0.1, "test": 0.8}
-    source, output, cache = [str(made)], str(folder / "data"), str(folder / "cache")
+    source, output, cache = [str(events_folder)], str(folder / "data"), str(folder / "cache")
     data = clew.prepare(chosen.recipe, input=source, output=output, split=share, cache=cache)
-    return clew.train(chosen.recipe, data, chosen.train, output=folder / "run")
+    return clew.train(chosen.recipe, data, config=chosen.train, output=folder / "run")
 
 
 MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
@@ -112,16 +112,16 @@ MODELS: dict[str, tuple[Callable[[Path], Run], Callable[[], Any] | None]] = {
 
 def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple[Contestants, int, float]:
     """torch (twice) and ONNX on batches of each size, the events of a block, and how far the two are apart."""
-    given = None if make is None else make()
-    exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=given)
-    recipe, config = recipe_of_run(run, given)
+    custom_recipe = None if make is None else make()
+    exported = clew.export(run, to="onnx", output=folder / "model.onnx", recipe=custom_recipe)
+    recipe, config = recipe_of_run(run, custom_recipe)
     model = recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     model.eval()
     portable = load(exported.path)
     data = Dataset(config.dataset)
     samples = data.read("test" if data.splits.get("test") else "val")
-    asked: Contestants = {}
+    calls: Contestants = {}
     for size in SIZES:
         ready = [to_batch(samples.slice(first, first + size), recipe.columns) for first in range(0, len(samples), size)]
 
@@ -131,8 +131,8 @@ def contestants(run: Run, make: Callable[[], Any] | None, folder: Path) -> tuple
                     network(batch)
 
         original = partial(ask, lambda batch: recipe.forward(model, batch))
-        asked |= {f"torch {size}": original, f"onnx {size}": partial(ask, portable), f"again {size}": original}
-    return asked, len(samples), exported.facts.difference
+        calls |= {f"torch {size}": original, f"onnx {size}": partial(ask, portable), f"again {size}": original}
+    return calls, len(samples), exported.facts.difference
 
 
 def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict[str, float]:
@@ -141,17 +141,17 @@ def blocks(contestants: Contestants, rounds: int, seconds: float = 0.05) -> dict
     order, rng, repeats = list(contestants), random.Random(0), {}
     for name, work in contestants.items():
         work()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         work()
-        repeats[name] = max(1, round(seconds / (time.perf_counter() - begun)))
+        repeats[name] = max(1, round(seconds / (time.perf_counter() - start)))
     for _ in range(rounds):
         rng.shuffle(order)
         for name in order:
-            begun = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(repeats[name]):
                 contestants[name]()
-            times[name].append((time.perf_counter() - begun) / repeats[name])
-    return {name: float(np.percentile(found, 25)) for name, found in times.items()}
+            times[name].append((time.perf_counter() - start) / repeats[name])
+    return {name: float(np.percentile(block_times, 25)) for name, block_times in times.items()}
 
 
 def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
@@ -159,18 +159,18 @@ def measured(title: str, folder: Path, rounds: int) -> dict[str, Any]:
     make_run, make_model = MODELS[title]
     run = make_run(folder)
     torch.set_num_threads(THREADS)  # training has set its own
-    asked, events, far = contestants(run, make_model, folder)
-    times = blocks(asked, rounds)
+    calls, events, far = contestants(run, make_model, folder)
+    times = blocks(calls, rounds)
     size = {who: min(SIZES, key=lambda size: times[f"{who} {size}"]) for who in ("torch", "onnx")}
-    found = {who: times[f"{who} {size[who]}"] for who in size} | {"again": times[f"again {size['torch']}"]}
-    value, control = found["torch"] / found["onnx"], found["torch"] / found["again"]
+    results = {who: times[f"{who} {size[who]}"] for who in size} | {"again": times[f"again {size['torch']}"]}
+    value, control = results["torch"] / results["onnx"], results["torch"] / results["again"]
     name, ok, load = f"{title}: ONNX against torch", value >= BAR, os.getloadavg()[0]
     print(f"{name:58} {value:8.2f} times  >= {BAR}  {'ok' if ok else 'MISSED'}")
     print(f"{'  control: torch against itself':58} {control:8.2f} times")
-    speeds = f"{events / found['onnx']:,.0f} against {events / found['torch']:,.0f} events/s"
+    speeds = f"{events / results['onnx']:,.0f} against {events / results['torch']:,.0f} events/s"
     sizes = f"batches of {size['onnx']} against {size['torch']}"
     print(f"  {speeds}; {sizes}; they differ by {far:.1g} at most; load {load:.1f}", flush=True)
-    more = {"control": control, "load": load, "events/s": events / found["onnx"], "batch": size}
+    more = {"control": control, "load": load, "events/s": events / results["onnx"], "batch": size}
     return {"name": name, "value": value, "bar": BAR, "unit": "times", "ok": ok, **more}
 
 
@@ -186,8 +186,8 @@ def main() -> int:
         bars = [measured(title, Path(temporary) / str(number), rounds) for number, title in enumerate(chosen)]
     if arguments.json:
         conditions = {"quick": arguments.quick, "cores": psutil.cpu_count(), "threads": THREADS, "batches": SIZES}
-        told = {"bars": bars, "conditions": {**conditions, "environment": capture()}}
-        arguments.json.write_text(json.dumps(told, indent=1) + "\n")
+        results = {"bars": bars, "conditions": {**conditions, "environment": capture()}}
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
     return int(not all(each["ok"] for each in bars))
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/figure3.py --output figure3.html [--quick] [--json FILE]
 
-Edges are judged on held-out events after every epoch; time is that of training alone, validations left out, as the
-records tell it. The same seed, the same size of batches, the same samples in each; one thread a rank.
+Edges are evaluated on held-out events after every epoch. The time is that of training without validations, from the
+records of the run. Seed, batch size and samples are the same in each; one thread per rank.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def data(folder: Path, events: int) -> Dataset:
     recipe = find("tracking")()
     for _ in recipe.generate(events, 3, folder / "events"):
         pass
-    given: dict[str, Any] = {"input": [str(folder / "events")], "cache": str(folder / "cache")}
-    return clew.prepare(recipe, output=str(folder / "dataset"), **given)
+    settings: dict[str, Any] = {"input": [str(folder / "events")], "cache": str(folder / "cache")}
+    return clew.prepare(recipe, output=str(folder / "dataset"), **settings)
 
 
 def curve(run: Run) -> Curve:
@@ -64,7 +64,7 @@ def drawn(curves: Mapping[str, Curve]) -> dict[str, Any]:
 
 
 def label(name: str, settings: Mapping[str, Any]) -> str:
-    """The name of a curve, which tells where ranks had to share cores."""
+    """Return the name of a curve. It mentions if ranks shared cores."""
     cores = allowed_cores()
     return f"{name} on {cores} cores" if settings.get("workers", 1) > cores else name
 
@@ -74,8 +74,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     curves: dict[str, Curve] = {}
     dataset = data(folder, events)
     for name, settings in WAYS.items():
-        given: dict[str, Any] = {"epochs": epochs, "threads": 1, "batch_size": 32, **settings}
-        run = clew.train("tracking", dataset, output=folder / name.replace(" ", "-"), **given)
+        train_settings: dict[str, Any] = {"epochs": epochs, "threads": 1, "batch_size": 32, **settings}
+        run = clew.train("tracking", dataset, output=folder / name.replace(" ", "-"), **train_settings)
         curves[label(name, settings)] = x, y = curve(run)
         sheet.state(f"{name}: {epochs} epochs", x[-1], "s")
         sheet.state(f"{name}: F1 at the end", y[-1], "")

@@ -86,9 +86,9 @@ def quartile(times: list[float]) -> float:
 
 def cpu(work: Callable[[], None]) -> Callable[[], float]:
     def block() -> float:
-        begun = time.process_time()
+        start = time.process_time()
         work()
-        return time.process_time() - begun
+        return time.process_time() - start
 
     return block
 
@@ -174,10 +174,10 @@ class Contestant:
         self._steps += 1
 
     def block(self) -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self._go.release()
         self._wait()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     def end(self) -> None:
         self._over = True
@@ -251,8 +251,8 @@ def training(folder: Path, count: int, rounds: int) -> tuple[float, float, float
     finally:
         for each in contestants.values():
             each.end()
-    own = np.array(times["clew"])
-    ratio = float(np.median(np.concatenate([times["bare"] / own, times["again"] / own])))
+    clew_times = np.array(times["clew"])
+    ratio = float(np.median(np.concatenate([times["bare"] / clew_times, times["again"] / clew_times])))
     control = float(np.median(np.divide(times["bare"], times["again"])))
     return ratio, control, STEPS * SIZE / quartile(times["clew"])
 

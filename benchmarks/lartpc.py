@@ -43,9 +43,9 @@ def step(network: ParticleNet, look: Callable[[], Tensor], label: Tensor) -> Cal
 def difference(network: ParticleNet, pixels: Pixels, dense: Tensor, label: Tensor) -> tuple[float, float]:
     """The largest of a logit, and the largest of a gradient over its norm, between clew and plain PyTorch."""
     logits = [network(*pixels), network.dense(dense)]
-    wanted = tuple(network.parameters())
-    ours, theirs = (torch.autograd.grad(f.cross_entropy(each, label), wanted) for each in logits)
-    off = [float((one - two).norm() / two.norm()) for one, two in zip(ours, theirs, strict=True)]
+    parameters = tuple(network.parameters())
+    clew_values, torch_values = (torch.autograd.grad(f.cross_entropy(each, label), parameters) for each in logits)
+    off = [float((one - two).norm() / two.norm()) for one, two in zip(clew_values, torch_values, strict=True)]
     return float((logits[0] - logits[1]).detach().abs().max()), max(off)
 
 
@@ -53,14 +53,14 @@ def contest(sheet: Sheet, kind: str, side: int, batch: int, rounds: int) -> None
     """Clew, plain PyTorch and plain PyTorch again, on one kind of image."""
     pixels, label = tracks(batch, side, SHARES[kind]), torch.arange(batch) % 5
     torch.manual_seed(1)
-    ours, plain = (ParticleNet(side, side) for _ in range(2))
-    plain.load_state_dict(ours.state_dict())
+    network, plain = (ParticleNet(side, side) for _ in range(2))
+    plain.load_state_dict(network.state_dict())
     dense = dense_images(*pixels, side, side)
-    logit, gradient = difference(copy.deepcopy(ours), pixels, dense, label)
+    logit, gradient = difference(copy.deepcopy(network), pixels, dense, label)
     sheet.bar(f"{kind}: logits differ by", logit, 1e-4, "", lower=True)
     sheet.bar(f"{kind}: gradients differ by (arg-max flips included)", gradient, 2e-2, "of their norm", lower=True)
     contestants = {
-        "clew": step(ours, lambda: ours(*pixels), label),
+        "clew": step(network, lambda: network(*pixels), label),
         "plain": step(plain, lambda: plain.dense(dense), label),
         "plain again": step(plain, lambda: plain.dense(dense), label),
     }

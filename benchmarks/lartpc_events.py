@@ -1,9 +1,9 @@
 """How fast synthetic liquid-argon events are made, how empty they are, and what compressing them in memory gives.
 
 Events of the recipe's generator at 3600 x 3600, alone and under 40 cosmic muons. Tiles are those that a pooling by 5
-sees, once and twice; where the public ProtoDUNE-HD frame is at hand (CLEW_TEST_DATA), it is measured beside them.
+sees, once and twice. If the public ProtoDUNE-HD frame is available (CLEW_TEST_DATA), it is measured too.
 The store is the one that `train.loading.keep: compressed` uses, over a dataset of `clew prepare`; its rival is what the
-study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both hand out arrays, by one thread.
+study did: dense images in memory, compressed by blosc2 with LZ4, one by one. Both return arrays, with one thread.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ HELD = 30_000
 
 def generating(sheet: Sheet, quick: bool) -> dict[str, Table]:
     """Both kinds of events, and how fast they came."""
-    found = {}
+    tables = {}
     simulate(1, 1)
-    for name, config, many in (
+    for name, config, count in (
         ("single", LArTPCGeneratorConfig(), 80 if quick else 320),
         ("overlaid", LArTPCGeneratorConfig(cosmics=COSMICS), 16 if quick else 48),
     ):
-        begun = time.process_time()
-        found[name] = simulate(many, 1, config=config)
-        rate = many / (time.process_time() - begun)
+        start = time.process_time()
+        tables[name] = simulate(count, 1, config=config)
+        rate = count / (time.process_time() - start)
         if name == "single":
             sheet.bar("single particles made", rate, 20, "events/CPU-second")
         else:
             sheet.state(f"events under {COSMICS} cosmic muons made", rate, "events/CPU-second")
-    return found
+    return tables
 
 
 def tiles(events: Table, by: int, size: tuple[int, int]) -> float:
@@ -64,8 +64,8 @@ def emptiness(sheet: Sheet, events: Mapping[str, Table]) -> None:
     single = events["single"]
     pixels = SIZE[0] * SIZE[1] / 100
     for place, name in enumerate(CLASSES):
-        own = single.ragged(INDEX).lengths[single.fixed(LABEL) == place]
-        sheet.state(f"pixels that are not zero, {name}", float(own.mean() / pixels), "%")
+        pixel_counts = single.ragged(INDEX).lengths[single.fixed(LABEL) == place]
+        sheet.state(f"pixels that are not zero, {name}", float(pixel_counts.mean() / pixels), "%")
     frame = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / FRAME
     everything = {name: (table, SIZE) for name, table in events.items()}
     if frame.is_file():
@@ -78,14 +78,14 @@ def emptiness(sheet: Sheet, events: Mapping[str, Table]) -> None:
             sheet.state(f"{by} x {by} that are not zero, {name}", tiles(table, by, size), "%")
 
 
-def rate(work: Callable[[], Any], least: float) -> float:
+def rate(work: Callable[[], Any], min_seconds: float) -> float:
     """Times a second of CPU."""
     work()
-    begun, times = time.process_time(), 0
-    while time.process_time() - begun < least:
+    start, times = time.process_time(), 0
+    while time.process_time() - start < min_seconds:
         work()
         times += 1
-    return times / (time.process_time() - begun)
+    return times / (time.process_time() - start)
 
 
 def storing(sheet: Sheet, folder: Path, name: str, events: Table, quick: bool) -> None:
@@ -93,18 +93,18 @@ def storing(sheet: Sheet, folder: Path, name: str, events: Table, quick: bool) -
     blosc2.set_nthreads(1)
     path = folder / f"{name}.h5"
     events.save(path)
-    made: Dataset = clew.prepare(
+    dataset: Dataset = clew.prepare(
         "lartpc", input=[str(path)], output=str(folder / name), workers=1, split={"train": 1.0}
     )
-    many, least = made.splits["train"], 0.3 if quick else 2.0
+    count, min_seconds = dataset.splits["train"], 0.3 if quick else 2.0
     columns = (INDEX, CHARGE, LABEL)
-    store = open_store(made, "train", keep="compressed", columns=columns, block=16)
-    held, raw = store.facts["bytes"] / many, store.facts["raw_bytes"] / many
-    reads = rate(lambda: store.read(np.arange(16)), least) * 16
+    store = open_store(dataset, "train", keep="compressed", columns=columns, block=16)
+    held, raw = store.facts["bytes"] / count, store.facts["raw_bytes"] / count
+    reads = rate(lambda: store.read(np.arange(16)), min_seconds) * 16
     image = images.dense_image(events.ragged(INDEX)[2], events.ragged(CHARGE)[2], SIZE)
     packed = blosc2.compress2(image, typesize=4, codec=blosc2.Codec.LZ4, nthreads=1)
     target = np.empty_like(image)
-    dense = rate(lambda: blosc2.decompress2(packed, dst=target, nthreads=1), least)
+    dense = rate(lambda: blosc2.decompress2(packed, dst=target, nthreads=1), min_seconds)
     sheet.state(f"{name}: an event as pixels", raw / 1e6, "MB")
     sheet.state(f"{name}: the same, compressed", held / 1e6, "MB")
     sheet.state(f"{name}: compressed pixels against the dense image", DENSE / held, "times smaller")

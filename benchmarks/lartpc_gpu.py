@@ -4,8 +4,8 @@ Plain PyTorch in its best variant: bf16 autocast, channels_last, torch.compile, 
 clew: lists of pixels on the device, bf16, the whole step (scatter, forward, loss, backward, fused Adam) as one CUDA
 graph. The same weights and the same images of 3600 x 3600. `tracks` have charge in 1.4% of their pixels; `dense` images
 have it everywhere, so that lists help nothing: whole images are handed over. `fed` is `clew train` itself, from images
-in compressed memory. Errors come first: each block against float64 with
-the same inputs, the share of winners that differ, and gradients of the whole network beside those of plain bf16.
+in compressed memory. Errors are measured first: each block against float64 with the same inputs, the fraction of
+winners that differ, and the gradients of the complete network compared with those of plain bf16.
 Without a device only plain PyTorch is tried, at a small image, and nothing is measured against a bar.
 """
 
@@ -52,9 +52,9 @@ def frames(path: str, side: int) -> Pixels:
     from clew import concat
     from clew.recipes.lartpc import event_files
 
-    found = concat(list(event_files.read_events(path, (side, side))))
-    index = found.ragged("index")
-    parts = (index.values, found.ragged("charge").values, index.offsets)
+    table = concat(list(event_files.read_events(path, (side, side))))
+    index = table.ragged("index")
+    parts = (index.values, table.ragged("charge").values, index.offsets)
     return tuple(torch.from_numpy(each) for each in parts)  # type: ignore[return-value]
 
 
@@ -116,18 +116,18 @@ def contest(sheet: Sheet, name: str, pixels: Pixels, side: int, bar: float, *, r
     device, batch = pixels[0].device, len(pixels[2]) - 1
     label = torch.arange(batch, device=device) % 5
     torch.manual_seed(1)
-    ours = ParticleNet(side, side).to(device)
+    network = ParticleNet(side, side).to(device)
     torch.cuda.reset_peak_memory_stats()
-    contestants = {"clew": timed(captured(learner(ours, lambda: ours(*pixels), label)), 5)}
+    contestants = {"clew": timed(captured(learner(network, lambda: network(*pixels), label)), 5)}
     memory = torch.cuda.max_memory_allocated() / 2**30
     if rival:
         other = ParticleNet(side, side).to(device)
-        other.load_state_dict(ours.state_dict())
+        other.load_state_dict(network.state_dict())
         contestants["plain"] = timed(plain(other, pixels, label), 2)
         contestants["plain again"] = contestants["plain"]
-    times = {each: quartile(found) for each, found in alternate(contestants, rounds).items()}
-    for each, found in times.items():
-        sheet.state(f"{name}, batch {batch}: {each}", batch / found, "images/s")
+    times = {each: quartile(seconds_by_name) for each, seconds_by_name in alternate(contestants, rounds).items()}
+    for each, seconds_by_name in times.items():
+        sheet.state(f"{name}, batch {batch}: {each}", batch / seconds_by_name, "images/s")
     sheet.bar(f"{name}, batch {batch}: clew", batch / times["clew"], bar, "images/s")
     sheet.state(f"{name}, batch {batch}: peak memory of clew", memory, "GiB")
     return batch / times["clew"]
@@ -148,22 +148,24 @@ def errors(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
         weight, bias = (each.detach() for each in block.parameters())
         before, fill = fill, ops.background(fill, weight, bias)
         if x is None:
-            y, winner, found, _ = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
+            y, winner, y_active, _ = ops.pixels(index, charge, offsets, fill, weight, bias, side, side)
             exact = portable.dense_images(index, charge.double(), offsets, side, side)
         elif ops.uses_cell_lists(x, weight):
-            y, winner, found = ops.cells(x, active, before, fill, weight, bias)
+            y, winner, y_active = ops.cells(x, active, before, fill, weight, bias)
             exact = x.double()
         else:
             (y, winner), exact = ops.dense_block(x, weight, bias), x.double()
-            found = torch.ones(y.shape[:3], dtype=torch.bool, device=y.device)
+            y_active = torch.ones(y.shape[:3], dtype=torch.bool, device=y.device)
         z = f.conv2d(exact.permute(0, 3, 1, 2), weight.double(), bias.double(), padding=2)
         best, place = f.max_pool2d(z, 5, return_indices=True)
         true = (place // z.shape[3] % 5 * 5 + place % z.shape[3] % 5).permute(0, 2, 3, 1)
-        wanted = f.elu(best).permute(0, 2, 3, 1)
-        off = float((y.double() - wanted).norm() / wanted.norm())
+        expected = f.elu(best).permute(0, 2, 3, 1)
+        off = float((y.double() - expected).norm() / expected.norm())
         sheet.bar(f"{name}: block {number} forward, error", off, TOLERANCE, "of its norm", lower=True)
-        sheet.state(f"{name}: block {number}, winners that differ", float((true != winner)[found].double().mean()), "")
-        x, active = y, found
+        sheet.state(
+            f"{name}: block {number}, winners that differ", float((true != winner)[y_active].double().mean()), ""
+        )
+        x, active = y, y_active
 
 
 def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
@@ -172,7 +174,7 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     label = torch.arange(len(pixels[2]) - 1, device=device) % 5
     torch.manual_seed(1)
     network = ParticleNet(side, side).to(device)
-    image, wanted = dense_images(*pixels, side, side), tuple(network.parameters())
+    image, parameters = dense_images(*pixels, side, side), tuple(network.parameters())
     exact = ParticleNet(side, side).to(device).double()
     exact.load_state_dict(network.state_dict())
     truth = torch.autograd.grad(f.cross_entropy(exact.dense(image.double()), label), tuple(exact.parameters()))
@@ -180,8 +182,8 @@ def gradients(sheet: Sheet, name: str, pixels: Pixels, side: int) -> None:
     for kind, look in (("clew", lambda: network(*pixels)), ("plain", lambda: network.dense(image))):
         with torch.autocast(device.type, torch.bfloat16):
             loss = f.cross_entropy(look(), label)
-        found = torch.autograd.grad(loss, wanted)
-        each = [float((a - b).norm() / b.norm()) for a, b in zip(found, truth, strict=True)]
+        gradient = torch.autograd.grad(loss, parameters)
+        each = [float((a - b).norm() / b.norm()) for a, b in zip(gradient, truth, strict=True)]
         print(kind, " ".join(f"{one:.3g}" for one in each), flush=True)
         off[kind] = max(each)
         sheet.state(f"{name}: largest error of a gradient, {kind}", off[kind], "of its norm")
@@ -197,9 +199,9 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         sheet.state("plain, on the processor, a small image", 1 / timed(learn, 1)(), "images/s")
         return {"side": min(side, 700), "device": "cpu"}
     device = torch.device("cuda")
-    few = on(device, tracks(2, side, SHARE))
-    errors(sheet, "tracks", few, side)
-    gradients(sheet, "tracks", few, side)
+    two_events = on(device, tracks(2, side, SHARE))
+    errors(sheet, "tracks", two_events, side)
+    gradients(sheet, "tracks", two_events, side)
     rates = {}
     for batch, bar in BARS.items():
         pixels = on(device, tracks(batch if batch < 8 else 8, side, SHARE, seed=batch))

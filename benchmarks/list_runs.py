@@ -53,7 +53,7 @@ def make(root: Path, runs: int) -> None:
     environment, facts = capture(), step_lines()
     for number in range(runs):
         run = Run.create(root / f"tracking-{number:04d}", config=config, environment=environment)
-        begun, end = 1.7e9 + 60 * number, [{"kind": "end", "status": "finished", "message": ""}]
+        start_time, end = 1.7e9 + 60 * number, [{"kind": "end", "status": "finished", "message": ""}]
         start = {"kind": "start", "schema": 1, "host": environment["host"], "pid": 2**22 - 7, "rank": 0, "ranks": 2}
         if number % 10 == 1:
             end = []
@@ -62,7 +62,7 @@ def make(root: Path, runs: int) -> None:
         middle = [*facts[:150], start, {"kind": "resume", "epoch": 3, "step": 900, "file": "x", "damaged": []}]
         body = [*middle, *facts[95:]] if number % 50 == 3 else facts
         lines = [
-            json.dumps({"seq": seq, "time": begun + 0.1234 * seq, **each})
+            json.dumps({"seq": seq, "time": start_time + 0.1234 * seq, **each})
             for seq, each in enumerate([start, *body, *end])
         ]
         for rank in range(2):
@@ -72,18 +72,21 @@ def make(root: Path, runs: int) -> None:
 def listed(root: Path, *options: str) -> tuple[float, float]:
     """Wall and CPU seconds of the whole command."""
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "runs", "list", str(root), *options]
-    begun, before = time.perf_counter(), os.times()
+    start, before = time.perf_counter(), os.times()
     done = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"})
     assert "tracking-0001" in done.stdout
     after = os.times()
     spent = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - begun, spent
+    return time.perf_counter() - start, spent
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     make(folder, 1000)
-    for name, words in {"1,000 runs listed": (), "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1")}.items():
-        taken = [listed(folder, *words) for _ in range(3 if arguments.quick else 9)]
+    for name, command in {
+        "1,000 runs listed": (),
+        "1,000 runs as JSON, by a metric": ("--json", "--sort", "f1"),
+    }.items():
+        taken = [listed(folder, *command) for _ in range(3 if arguments.quick else 9)]
         sheet.bar(name, min(wall for wall, _ in taken), 1, "s", lower=True)
         sheet.state(f"{name}: CPU", min(spent for _, spent in taken), "s")
     return {"step_records": STEPS}

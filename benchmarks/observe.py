@@ -1,4 +1,4 @@
-"""What it costs to look: validation beside the training, tracing and monitoring, prediction.
+"""The cost of observing a training: validation in a background process, tracing and monitoring, prediction.
 
 The first is two whole trainings of the tracking GraphNet, one thread each, with as many held-out events as make
 validation 28% of the inline one; they alternate, and the medians of their wall times are compared. The second is
@@ -38,8 +38,8 @@ def events(folder: Path, count: int) -> Path:
 
 def split(folder: Path, source: Path, val: float, name: str) -> Dataset:
     shares = {"train": 1 - val, "val": val}
-    given: dict[str, Any] = {"input": [str(source)], "cache": str(folder / "cache"), "split": shares}
-    return clew.prepare("tracking", output=str(folder / name), workers=1, **given)
+    settings: dict[str, Any] = {"input": [str(source)], "cache": str(folder / "cache"), "split": shares}
+    return clew.prepare("tracking", output=str(folder / name), workers=1, **settings)
 
 
 def train(data: Dataset, output: Path, epochs: int, validation: str) -> Run:
@@ -59,8 +59,8 @@ def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
     val, share = 0.3, 0.0
     for attempt in range(3):
         data = split(folder, source, val, f"set-{attempt}")
-        whole, judged = seconds(train(data, folder / f"try-{attempt}", 2, "shared"))
-        share = judged / whole
+        full, judged = seconds(train(data, folder / f"try-{attempt}", 2, "shared"))
+        share = judged / full
         if abs(share - SHARE) < 0.02:
             break
         cost = (share / (1 - share)) / (val / (1 - val))  # of judging an event, in trainings of one

@@ -5,16 +5,15 @@
 
 The recipe `jetfeatures` at its defaults but for batches of 64: a perceptron of 9.7 thousand parameters on jets that are
 random numbers. A study of 32 trials (learning rate, weight decay, seed; random search) on two slots of a core each,
-three ways: a fresh process a trial, forks of a warm server (`clew tune`), and packs (`clew tune --packed`). The warm
-server is loaded before the clock starts. Ways take turns; the warm one against itself is the control. Beside the clock
-stand processor seconds of trials and coordinator, which others on the machine do not change much.
+three ways: a new process per trial, forks of a warm server (`clew tune`), and packs (`clew tune --packed`). The warm
+server is loaded before the clock starts. The ways take turns; the warm one against itself is the control. In addition
+to wall time, the CPU seconds of trials and coordinator are given, which depend less on other load of the machine.
 
-`--gpu`: model-steps a second on an NVIDIA device: steps of 256 packed models, with all that finds their batches and
-numbers but without records and validation, against the same network trained one model at a time: eager, recorded as
-CUDA graphs of one step or 16, and those in several streams or processes. Each has a few seconds and processes of its
-own, which are given up when they hang; figures are printed (and written) as they come, and nothing is begun after
-`--budget` seconds.
-`--study` adds, without a bar, a whole study: records, validation and metrics of every trial included.
+`--gpu`: model steps per second on an NVIDIA device: steps of 256 packed models, with the selection of their batches but
+without records and validation, against the same network trained one model at a time: eager, recorded as CUDA graphs of
+one step or 16 steps, and those in several streams or processes. Each has a few seconds and its own processes, which are
+stopped if they hang. Results are printed (and written) as they come, and nothing is started after `--budget` seconds.
+`--study` adds, without a limit, a complete study: with records, validation and metrics of every trial.
 """
 
 from __future__ import annotations
@@ -72,13 +71,13 @@ def template(dataset: Dataset, trials: int, epochs: int, packed: int | None) -> 
 Way = Callable[[settings.Settings, Any], Executor]
 
 
-def study(path: Path, given: settings.Settings, way: Way) -> tuple[float, float]:
+def study(path: Path, template_settings: settings.Settings, way: Way) -> tuple[float, float]:
     """Seconds on the clock and of processors that a study takes."""
-    begun, cpu = time.perf_counter(), time.process_time()
-    done = tune(given, path, executor=lambda opened: way(given, opened))
-    seconds, own = time.perf_counter() - begun, time.process_time() - cpu
+    start, cpu = time.perf_counter(), time.process_time()
+    done = tune(template_settings, path, executor=lambda opened: way(template_settings, opened))
+    seconds, own_cpu = time.perf_counter() - start, time.process_time() - cpu
     assert done.count()["complete"] == done.total_trials, done.count()
-    return seconds, own + sum(each.cpu for each in done.trials())
+    return seconds, own_cpu + sum(each.cpu for each in done.trials())
 
 
 def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mapping[str, Any]:
@@ -88,10 +87,13 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
     rooms = [Slot(core_share(cores, place, 2)) for place in range(2)]
     size = -(-trials // 2)
     ways: dict[str, tuple[int | None, Way]] = {
-        "a fresh process a trial": (None, lambda given, s: JobExecutor(s.folder, given, rooms, find_launcher("local"))),
-        "forks of a warm server": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
-        "forks again": (None, lambda given, s: JobExecutor(s.folder, given, rooms)),
-        "packs": (size, lambda given, s: PackExecutor(s.folder, given, rooms)),
+        "a fresh process a trial": (
+            None,
+            lambda settings, s: JobExecutor(s.folder, settings, rooms, find_launcher("local")),
+        ),
+        "forks of a warm server": (None, lambda settings, s: JobExecutor(s.folder, settings, rooms)),
+        "forks again": (None, lambda settings, s: JobExecutor(s.folder, settings, rooms)),
+        "packs": (size, lambda settings, s: PackExecutor(s.folder, settings, rooms)),
     }
     warm.prepare_server("jetfeatures")
     study(folder / "before", template(dataset, 2, 1, None), ways["forks of a warm server"][1])
@@ -115,39 +117,39 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
 def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
-    """Model-steps a second of a pack, as its loop does them: batches gathered, the numbers of each step made."""
+    """Return the model steps per second of a pack in its loop, with the gathering of batches."""
     from clew.training.packs import grouping
-    from clew.training.packs.engine import AHEAD, PackEngine
-    from clew.training.packs.graph_replay import replayed
-    from clew.training.packs.samples import Supply
+    from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine
+    from clew.training.packs.graph_replay import make_step_runner
+    from clew.training.packs.samples import PackSamples
     from clew.training.training_data import default_device
 
-    given = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = default_device(0), given.train.optimizer
+    settings = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
+    device, plain = default_device(0), settings.train.optimizer
     configs = [
-        given.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
+        settings.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
     ]
-    made = [grouping.model_of(given.recipe, config) for config in configs]
-    engine = PackEngine([given.recipe] * models, made, configs, device)
-    supply = Supply(given.recipe, configs[0], dataset, device)
-    first = supply.epoch(0, 0).take().batch
+    networks = [grouping.initial_model(settings.recipe, config) for config in configs]
+    engine = PackEngine([settings.recipe] * models, networks, configs, device)
+    samples = PackSamples(settings.recipe, configs[0], dataset, device)
+    first = samples.epoch(0, 0).take().batch
     engine.prepare(first)
     if compiled:
         engine.compile(first)
-    learn, step, epoch, begun, before = replayed(engine), 0, 0, 0.0, 0
-    while not begun or time.perf_counter() - begun < seconds:
-        batches, last = supply.epoch(epoch, 0), step + supply.steps(epoch)
+    run_steps, step, epoch, start, before = make_step_runner(engine), 0, 0, 0.0, 0
+    while not start or time.perf_counter() - start < seconds:
+        batches, last = samples.epoch(epoch, 0), step + samples.steps(epoch)
         while step < last:
-            plan = engine.plan(step, torch.ones((min(last - step, AHEAD), models), dtype=torch.float64))
-            while step < plan.last:
-                step += len(learn(batches, plan, step, plan.last - step).numbers)
+            plan = engine.plan(step, torch.ones((min(last - step, MAX_PLANNED_STEPS), models), dtype=torch.float64))
+            while step < plan.stop:
+                step += len(run_steps(batches, plan, step, plan.stop - step).numbers)
         epoch += 1
         if epoch == 2:  # all is recorded
             torch.accelerator.synchronize()
-            begun, before = time.perf_counter(), step
+            start, before = time.perf_counter(), step
     torch.accelerator.synchronize()
-    return models * (step - before) / (time.perf_counter() - begun)
+    return models * (step - before) / (time.perf_counter() - start)
 
 
 def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -156,23 +158,23 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         return {}
     from _separate import Rival
 
-    faulthandler.dump_traceback_later(100, repeat=True)  # should something hang, it tells where
+    faulthandler.dump_traceback_later(100, repeat=True)  # if something hangs, this shows where
     torch.set_num_threads(1)
     models, dataset = 256, data(folder, 20_000)
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
 
     def told(name: str, way: Callable[[], float]) -> None:
         if time.perf_counter() - BEGUN > arguments.budget:
             print(f"  no time left for: {name}", flush=True)
             return
         try:
-            found[name] = way()
+            rates[name] = way()
         except Exception as error:
             print(f"  {name}: {type(error).__name__}: {error}", flush=True)
             return
-        sheet.state(f"{name}: model-steps/s", found[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
+        sheet.state(f"{name}: model-steps/s", rates[name], f"(after {time.perf_counter() - BEGUN:.0f} s)")
         if arguments.json:
-            arguments.json.write_text(json.dumps({"partial": found}, indent=1) + "\n")
+            arguments.json.write_text(json.dumps({"partial": rates}, indent=1) + "\n")
 
     told(PACKED, lambda: packed_rate(dataset, models))
     rivals = {
@@ -193,11 +195,11 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
             for name in names:
                 rivals[name].end()
     told("control: packed again", lambda: packed_rate(dataset, models))
-    separate = [name for name in found if name.startswith("separate")]
-    best = max(separate, key=lambda name: found[name], default="")
-    missing = [name for name in rivals if name not in found]
-    if PACKED in found and not missing:
-        sheet.bar("256 trials packed against the best separate way", found[PACKED] / found[best], DEVICE, "x")
+    separate = [name for name in rates if name.startswith("separate")]
+    best = max(separate, key=lambda name: rates[name], default="")
+    missing = [name for name in rivals if name not in rates]
+    if PACKED in rates and not missing:
+        sheet.bar("256 trials packed against the best separate way", rates[PACKED] / rates[best], DEVICE, "x")
     else:
         print(f"  no ratio: not measured are {', '.join(missing) or PACKED}", flush=True)
     told("packed, with dropout", lambda: packed_rate(dataset, models, dropout=0.1))
@@ -205,15 +207,15 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
     if arguments.compile:
         told("packed, 256 models, compiled", lambda: packed_rate(dataset, models, compiled=True))
     if arguments.study:
-        studies(sheet, folder, dataset, found[PACKED])
+        studies(sheet, folder, dataset, rates[PACKED])
     faulthandler.cancel_dump_traceback_later()
-    return {"best": best, "rates": found, "device": torch.cuda.get_device_name(0)}
+    return {"best": best, "rates": rates, "device": torch.cuda.get_device_name(0)}
 
 
 def studies(sheet: Sheet, folder: Path, dataset: Dataset, rate: float) -> None:
     """A whole study on the device: trials an hour with records, validation and metrics."""
     epochs, one = 2, [Slot((), (0,))]
-    packs: Way = lambda given, s: PackExecutor(s.folder, given, one)  # noqa: E731
+    packs: Way = lambda settings, s: PackExecutor(s.folder, settings, one)  # noqa: E731
     seconds, _ = study(folder / "packs", template(dataset, 256, epochs, 256), packs)
     sheet.state("a study of 256 trials, packed: trials/hour", 3600 * 256 / seconds, f"({seconds:.1f} s)")
     steps = 256 * epochs * -(-dataset.splits["train"] // 64)
@@ -230,7 +232,7 @@ if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=2, help="of all ways in turns, on a processor")
     parser.add_argument("--gpu", action="store_true", help="on an NVIDIA device instead")
-    parser.add_argument("--budget", type=float, default=100.0, help="seconds after which nothing more is begun there")
+    parser.add_argument("--budget", type=float, default=100.0, help="seconds after which nothing more is started")
     parser.add_argument("--study", action="store_true", help="a whole study too")
     parser.add_argument("--compile", action="store_true", help="a pack with train.compile too")
     sys.exit(main(measure, parser))

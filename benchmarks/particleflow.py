@@ -57,13 +57,13 @@ class Training:
 
     def step(self, elements: Tensor, targets: Tensor) -> float:
         self.optimizer.zero_grad(set_to_none=True)
-        found = self.outputs(elements)
+        outputs = self.outputs(elements)
         if self.padded:
             targets = torch.nn.functional.pad(targets, (0, 0, 0, self.length - len(targets))).unsqueeze(0)
             real = torch.arange(self.length) < len(elements)
-            loss = (element_losses(found, targets, ParticleFlowLossConfig()) * real).sum() / len(elements)
+            loss = (element_losses(outputs, targets, ParticleFlowLossConfig()) * real).sum() / len(elements)
         else:
-            loss = element_losses(found, targets, ParticleFlowLossConfig()).mean()
+            loss = element_losses(outputs, targets, ParticleFlowLossConfig()).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.item()

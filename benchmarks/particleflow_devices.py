@@ -3,7 +3,7 @@
 Trainings of `clew bench particleflow --deterministic` with the same events, weights and order on both. Bars: masked
 accuracies on the validation events within 0.1% between models trained on each (the mean over seeds), and between the
 answers of one model on both; the same weights to start from; the same bits from a second training on the GPU. Stated:
-the share of elements that both put into different bins and that they tell another class, and how far losses drift.
+the fraction of elements that are in different bins, the fraction with a different class, and the drift of the losses.
 
 Where the machine with the GPU has no time for the processors' trainings, they are done elsewhere and carried:
 
@@ -67,8 +67,8 @@ class Trained:
 def config(arguments: argparse.Namespace, side: str) -> WorkloadConfig:
     """Of one side."""
     first = side == SIDES[0]
-    own = {"gpus": 0, "threads": 1 if first else 2} if arguments.here else {"gpus": int(not first)}
-    return WorkloadConfig(deterministic=True, **_asked(arguments), **own)
+    settings = {"gpus": 0, "threads": 1 if first else 2} if arguments.here else {"gpus": int(not first)}
+    return WorkloadConfig(deterministic=True, **_asked(arguments), **settings)
 
 
 def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -82,14 +82,20 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
     Raises:
         WorkerError: it failed.
     """
-    own = WorkloadRun(seed, 0, f"runs/seed-{seed}")
-    bench.run([own], bench.config.batch_size, f"seed {seed}")
-    if own.message:
-        raise WorkerError(own.message)
-    classes = inference_speed.classes(Run(bench.output / own.run), bench.config)
-    accuracy = own.last(ACCURACY) or 0.0
+    workload_run = WorkloadRun(seed, 0, f"runs/seed-{seed}")
+    bench.run([workload_run], bench.config.batch_size, f"seed {seed}")
+    if workload_run.message:
+        raise WorkerError(workload_run.message)
+    classes = inference_speed.classes(Run(bench.output / workload_run.run), bench.config)
+    accuracy = workload_run.last(ACCURACY) or 0.0
     return Trained(
-        seed, accuracy, own.losses, own.events_per_second, _start(bench.config, seed), classes.tolist(), own.device
+        seed,
+        accuracy,
+        workload_run.losses,
+        workload_run.events_per_second,
+        _start(bench.config, seed),
+        classes.tolist(),
+        workload_run.device,
     )
 
 
@@ -108,35 +114,37 @@ def made(arguments: argparse.Namespace, folder: Path) -> EventData:
     return make_event_data(recipe, events=own.events, seed=own.seed, output=folder)
 
 
-def benches(arguments: argparse.Namespace, folder: Path, found: EventData) -> dict[str, WorkloadRunner]:
+def benches(arguments: argparse.Namespace, folder: Path, event_data: EventData) -> dict[str, WorkloadRunner]:
     """A place to train for each side."""
     places = {side: folder / side.replace(" ", "-") for side in SIDES}
     return {
-        side: WorkloadRunner(config(arguments, side), place, found, WorkloadResult({}, {}, {}, {}), lambda note: None)
+        side: WorkloadRunner(
+            config(arguments, side), place, event_data, WorkloadResult({}, {}, {}, {}), lambda note: None
+        )
         for side, place in places.items()
     }
 
 
 def save(arguments: argparse.Namespace, folder: Path) -> None:
     """Train the processors' seeds that are not there yet."""
-    kept: Path = arguments.save
-    if not (kept / "facts.json").exists():
-        found = made(arguments, folder)
-        shutil.copytree(found.dataset.path, kept / "dataset")
-        (kept / "facts.json").write_text(json.dumps({"asked": _asked(arguments), "data": found.checksum}) + "\n")
-    bench = benches(arguments, folder, _carried(arguments, kept))[SIDES[0]]
-    for seed in (seed for seed in range(arguments.seeds) if not (kept / f"seed-{seed}.json").exists()):
+    saved: Path = arguments.save
+    if not (saved / "facts.json").exists():
+        event_data = made(arguments, folder)
+        shutil.copytree(event_data.dataset.path, saved / "dataset")
+        (saved / "facts.json").write_text(json.dumps({"asked": _asked(arguments), "data": event_data.checksum}) + "\n")
+    bench = benches(arguments, folder, _carried(arguments, saved))[SIDES[0]]
+    for seed in (seed for seed in range(arguments.seeds) if not (saved / f"seed-{seed}.json").exists()):
         trained = train(bench, seed)
-        (kept / f"seed-{seed}.json").write_text(json.dumps(asdict(trained)) + "\n")
+        (saved / f"seed-{seed}.json").write_text(json.dumps(asdict(trained)) + "\n")
         print(json.dumps(trained.told()), flush=True)
 
 
-def _carried(arguments: argparse.Namespace, kept: Path) -> EventData:
-    facts, dataset = json.loads((kept / "facts.json").read_text()), Dataset(str(kept / "dataset"))
+def _carried(arguments: argparse.Namespace, saved: Path) -> EventData:
+    facts, dataset = json.loads((saved / "facts.json").read_text()), Dataset(str(saved / "dataset"))
     if facts["asked"] != json.loads(json.dumps(_asked(arguments))):
-        raise DataError(f"{kept} is of other settings: {facts['asked']}")
+        raise DataError(f"{saved} is of other settings: {facts['asked']}")
     if facts["data"] != dataset_checksum(dataset):
-        raise DataError(f"{kept / 'dataset'} is not what it was")
+        raise DataError(f"{saved / 'dataset'} is not what it was")
     return EventData(dataset, True, facts["data"])
 
 
@@ -147,25 +155,25 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     if not torch.accelerator.is_available() and not arguments.here:
         print("skipped: torch finds no accelerator here")
         return {}
-    kept, fresh = arguments.against, made(arguments, folder)
-    sides = benches(arguments, folder, _carried(arguments, kept) if kept else fresh)
+    saved, fresh = arguments.against, made(arguments, folder)
+    sides = benches(arguments, folder, _carried(arguments, saved) if saved else fresh)
     seeds = range(arguments.seeds)
     second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]
     again = _shown(SIDES[2], train(sides[SIDES[2]], 0))
-    asked = inference_speed.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
-    print(f"# one model on both: {json.dumps(asked)}", flush=True)
-    if kept:
-        first = [Trained(**json.loads((kept / f"seed-{seed}.json").read_text())) for seed in seeds]
+    agreement = inference_speed.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
+    print(f"# one model on both: {json.dumps(agreement)}", flush=True)
+    if saved:
+        first = [Trained(**json.loads((saved / f"seed-{seed}.json").read_text())) for seed in seeds]
     else:
         first = [train(sides[SIDES[0]], seed) for seed in seeds]
     for each in first:
         _shown(SIDES[0], each)
-    compare(sheet, first, second, again, asked)
+    compare(sheet, first, second, again, agreement)
     sheet.state(
         "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].material.checksum), ""
     )
     told = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
-    return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": asked} | {
+    return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": agreement} | {
         "asked": _asked(arguments),
         "data": sides[SIDES[1]].material.checksum,
         "here": arguments.here,
@@ -173,7 +181,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
 
 
 def compare(
-    sheet: Sheet, first: Sequence[Trained], second: Sequence[Trained], again: Trained, asked: Mapping[str, Any]
+    sheet: Sheet, first: Sequence[Trained], second: Sequence[Trained], again: Trained, agreement: Mapping[str, Any]
 ) -> None:
     pairs = list(zip(first, second, strict=True))
     gaps = [b.accuracy - a.accuracy for a, b in pairs]
@@ -192,9 +200,9 @@ def compare(
     sheet.state("the loss of the first step, largest gap", 100 * float(max(each[0] for each in drifts)), "%")
     sheet.state("training loss, largest drift of a step", 100 * float(max(each.max() for each in drifts)), "%")
     sheet.state("elements told another class by the two models", 1e6 * float(np.mean(told)), "in a million")
-    sheet.bar("one model on both: gap of masked accuracy", 100 * asked["accuracy_gap"], BAR, "%", lower=True)
-    sheet.state("elements in another bin", 1e6 * asked["share_of_elements_that_flip"], "in a million")
-    sheet.state("elements told another class", 1e6 * asked["share_told_another_class"], "in a million")
+    sheet.bar("one model on both: gap of masked accuracy", 100 * agreement["accuracy_gap"], BAR, "%", lower=True)
+    sheet.state("elements in another bin", 1e6 * agreement["share_of_elements_that_flip"], "in a million")
+    sheet.state("elements told another class", 1e6 * agreement["share_told_another_class"], "in a million")
     same = float(np.mean(np.array(second[0].losses) == np.array(again.losses)))
     sheet.bar("GPU twice, share of losses with the same bits", same, 1.0, "")
 

@@ -33,39 +33,39 @@ RANGES = {"charged hadron": (1800, 3600), "neutral hadron": (735, 1075)}
 
 def pool_cost(config: ParticleFlowGeneratorConfig, part: int) -> float:
     """CPU seconds of the whole pool, from one part of it made anew."""
-    begun = time.process_time()
+    start = time.process_time()
     pythia.PythiaGenerator("minimum bias", 1, energy=config.energy).collisions(part)
-    return (time.process_time() - begun) * config.pool.size / part
+    return (time.process_time() - start) * config.pool.size / part
 
 
 def sample(config: ParticleFlowGeneratorConfig, count: int) -> tuple[Table, float]:
     """Events, and how many a CPU-second."""
-    begun = time.process_time()
-    made = [generator.make_events(min(100, count - first), 1, first // 100, config) for first in range(0, count, 100)]
-    return concat(made), count / (time.process_time() - begun)
+    start = time.process_time()
+    tables = [generator.make_events(min(100, count - first), 1, first // 100, config) for first in range(0, count, 100)]
+    return concat(tables), count / (time.process_time() - start)
 
 
-def counts(made: Table) -> dict[str, float]:
+def counts(table: Table) -> dict[str, float]:
     """Mean number of each class an event."""
-    pid = made.ragged("targets").values[:, 0].astype(int)
-    return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(made)).tolist(), strict=True))
+    pid = table.ragged("targets").values[:, 0].astype(int)
+    return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(table)).tolist(), strict=True))
 
 
 def bar(name: str, value: float, limit: float, unit: str, ok: bool) -> dict[str, Any]:
     return {"name": name, "value": value, "bar": limit, "unit": unit, "ok": bool(ok)}
 
 
-def compared(made: Table, process: str, *, classes: bool) -> list[dict[str, Any]]:
+def compared(table: Table, process: str, *, classes: bool) -> list[dict[str, Any]]:
     """Elements within 5%, classes within 15% of what is published."""
-    mean = float(made.ragged("elements").lengths.mean())
+    mean = float(table.ragged("elements").lengths.mean())
     off = mean / ELEMENTS[process] - 1
-    found = [bar(f"{process}: elements ({mean:,.0f}) off {ELEMENTS[process]:,.0f}", 100 * off, 5, "%", abs(off) < 0.05)]
-    for name, value in counts(made).items():
+    bars = [bar(f"{process}: elements ({mean:,.0f}) off {ELEMENTS[process]:,.0f}", 100 * off, 5, "%", abs(off) < 0.05)]
+    for name, value in counts(table).items():
         if classes and name in PUBLISHED:
             off = value / PUBLISHED[name] - 1
             told = f"{process}: {name}s ({value:,.1f}) off {PUBLISHED[name]:,.0f}"
-            found.append(bar(told, 100 * off, 15, "%", abs(off) < 0.15))
-    return found
+            bars.append(bar(told, 100 * off, 15, "%", abs(off) < 0.15))
+    return bars
 
 
 def draw(samples: dict[str, Table], folder: Path) -> None:
@@ -79,18 +79,25 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
     colours = dict(zip(samples, ("tab:blue", "tab:orange", "tab:green"), strict=True))
     figure, axes = plt.subplots(2, 3, figsize=(14, 8), constrained_layout=True)
     for axis, name in zip(axes.flat, ("elements", *PUBLISHED), strict=True):
-        _multiplicity(axis, name, {label: _per_event(made, name) for label, made in samples.items()}, colours)
+        _multiplicity(axis, name, {label: _per_event(table, name) for label, table in samples.items()}, colours)
     figure.savefig(folder / "multiplicities.png", dpi=80)
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.2), constrained_layout=True)
-    for label, made in samples.items():
-        x, y, many, colour = made.ragged("elements").values, made.ragged("targets").values, len(made), colours[label]
+    for label, table in samples.items():
+        x, y, event_count, colour = (
+            table.ragged("elements").values,
+            table.ragged("targets").values,
+            len(table),
+            colours[label],
+        )
         track = x[:, 0] == TRACK
         for kind, mask, style in (("tracks", track, "-"), ("towers", ~track, "--")):
-            _steps(axes[0], x[mask, 1], np.geomspace(0.05, 300, 50), many, f"{label}, {kind}", colour, style)
-            _steps(axes[1], x[mask, 2], np.linspace(-5, 5, 51), many, f"{label}, {kind}", colour, style)
+            _steps(axes[0], x[mask, 1], np.geomspace(0.05, 300, 50), event_count, f"{label}, {kind}", colour, style)
+            _steps(axes[1], x[mask, 2], np.linspace(-5, 5, 51), event_count, f"{label}, {kind}", colour, style)
         for number, style in ((3, "-"), (2, "--")):
-            own = y[y[:, 0] == number, 6]
-            _steps(axes[2], own, np.geomspace(0.2, 2000, 50), many, f"{label}, {CLASSES[number]}s", colour, style)
+            values = y[y[:, 0] == number, 6]
+            _steps(
+                axes[2], values, np.geomspace(0.2, 2000, 50), event_count, f"{label}, {CLASSES[number]}s", colour, style
+            )
     for axis, told in zip(axes, ("pT, ET of elements, GeV", "eta of elements", "energy of targets, GeV"), strict=True):
         axis.set_xlabel(told)
         axis.set_ylabel("an event and bin")
@@ -104,8 +111,10 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
 
 def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str, str]) -> None:
     """Shares of events by how many they have of something."""
-    most, least = (of([of(values) for values in every.values()]) for of in (max, min))
-    edges = np.arange(most + 2) - 0.5 if most < 60 else np.linspace(0.97 * least, 1.03 * most, 22).round() - 0.5
+    highest, lowest = (of([of(values) for values in every.values()]) for of in (max, min))
+    edges = (
+        np.arange(highest + 2) - 0.5 if highest < 60 else np.linspace(0.97 * lowest, 1.03 * highest, 22).round() - 0.5
+    )
     for label, values in every.items():
         share = np.histogram(values, edges)[0] / len(values)
         axis.stairs(share, edges, color=colours[label], label=f"{label}: {values.mean():,.1f}", linewidth=1.5)
@@ -121,15 +130,15 @@ def _multiplicity(axis: Any, name: str, every: dict[str, Any], colours: dict[str
     axis.legend(fontsize=8, ncols=2, loc="upper center")
 
 
-def _per_event(made: Table, name: str) -> Any:
-    like = made.ragged("targets")
+def _per_event(table: Table, name: str) -> Any:
+    like = table.ragged("targets")
     if name == "elements":
         return like.lengths
-    return np.bincount(like.events, like.values[:, 0] == CLASSES.index(name), minlength=len(made))
+    return np.bincount(like.events, like.values[:, 0] == CLASSES.index(name), minlength=len(table))
 
 
-def _steps(axis: Any, values: Any, edges: Any, many: int, label: str, colour: str, style: str) -> None:
-    heights = np.histogram(values, edges)[0] / many
+def _steps(axis: Any, values: Any, edges: Any, event_count: int, label: str, colour: str, style: str) -> None:
+    heights = np.histogram(values, edges)[0] / event_count
     axis.stairs(np.where(heights > 0, heights, np.nan), edges, label=label, color=colour, linestyle=style)
 
 
@@ -138,8 +147,8 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="fewer events and a small pool")
     options.add_argument("--json", type=Path, help="write the figures there")
     options.add_argument("--plots", type=Path, help="draw into this folder")
-    asked = options.parse_args()
-    count, size = (100, 2500) if asked.quick else (600, 10_000)
+    arguments = options.parse_args()
+    count, size = (100, 2500) if arguments.quick else (600, 10_000)
     configs = {
         "ttbar": ParticleFlowGeneratorConfig(pool=PileupPoolConfig(size=size)),
         "qcd": ParticleFlowGeneratorConfig(process="qcd", pool=PileupPoolConfig(size=size)),
@@ -154,18 +163,18 @@ def main() -> int:
     ]
     for name in ELEMENTS:
         bars += compared(samples[name], name, classes=name == "ttbar")
-    cost = pool_cost(configs["ttbar"], 500 if asked.quick else pileup.COLLISIONS_PER_PART)
+    cost = pool_cost(configs["ttbar"], 500 if arguments.quick else pileup.COLLISIONS_PER_PART)
     for each in bars:
         verdict = "ok" if each["ok"] else "MISSED"
         print(f"{each['name']:<48} {each['value']:>9.1f}  bar {each['bar']:>4g} {each['unit']:<13} {verdict}")
     print(f"pool of {size:,} collisions, made once: {cost:.0f} CPU-seconds")
-    for name, made in samples.items():
-        print(f"{name}: " + ", ".join(f"{value:,.1f} {kind}" for kind, value in counts(made).items()))
-    if asked.plots:
-        draw(samples, asked.plots)
-    if asked.json:
+    for name, tables in samples.items():
+        print(f"{name}: " + ", ".join(f"{value:,.1f} {kind}" for kind, value in counts(tables).items()))
+    if arguments.plots:
+        draw(samples, arguments.plots)
+    if arguments.json:
         conditions = {"events": count, "pool": size, "pool_cpu_s": cost, "environment": capture()}
-        asked.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1, default=str))
+        arguments.json.write_text(json.dumps({"bars": bars, "conditions": conditions}, indent=1, default=str))
     return 0 if all(each["ok"] for each in bars) else 1
 
 

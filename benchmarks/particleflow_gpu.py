@@ -6,9 +6,9 @@ compiled, and compiled within a CUDA graph of the step. clew uses Triton kernels
 graph. All start from the same weights and process the same events. Reported are medians of steps, timed by the device.
 
 Also: the loss of all after the same steps; errors of outputs and gradients against fp32 with elements in the same bins,
-beside those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
+compared with those of autocast; peak memory of a step; how long `clew train` waits for data from a prepared dataset.
 
-Without a GPU nothing is measured, but `--tiny` runs everything that is no kernel, on the CPU, to find mistakes.
+Without a GPU nothing is measured, but `--tiny` runs everything except the kernels on the CPU, to find mistakes.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class Data:
             x, y = (torch.randn(events, elements, width, generator=generator) for width in (12, 7))
             x[..., 0] = torch.randint(1, 3, (events, elements), generator=generator).float()
             y[..., 0] = torch.randint(0, 6, (events, elements), generator=generator).float()
-            room = (0, 0, 0, padded - elements)
-            self.plain.append(tuple(torch.nn.functional.pad(each, room).to(device) for each in (x, y)))
+            padding = (0, 0, 0, padded - elements)
+            self.plain.append(tuple(torch.nn.functional.pad(each, padding).to(device) for each in (x, y)))
             rows = [each.new_zeros(layout.mask.numel(), each.shape[-1]) for each in (x, y)]
-            for own, each in zip(rows, (x, y), strict=True):
-                own[layout.slot] = each.flatten(0, 1)
+            for target, each in zip(rows, (x, y), strict=True):
+                target[layout.slot] = each.flatten(0, 1)
             self.binned.append(tuple(each.to(device) for each in rows))
         self.layout, self.device = layout, device
 
@@ -126,8 +126,8 @@ class Training:
         self.optimizer.step()
 
     def step(self, number: int) -> None:
-        for own, given in zip((self.x, self.y), self.kind.batches[number % BATCHES], strict=True):
-            own.copy_(given)
+        for buffer, inputs in zip((self.x, self.y), self.kind.batches[number % BATCHES], strict=True):
+            buffer.copy_(inputs)
         if self._graph is None:
             self._work()
         else:
@@ -152,9 +152,9 @@ def rate(training: Training, events: int, steps: int) -> tuple[float, float]:
     for number in range(3):
         training.step(number)
     if training.device.type != "cuda":
-        begun = time.perf_counter()
+        start = time.perf_counter()
         training.step(0)
-        return events / (time.perf_counter() - begun), 0.0
+        return events / (time.perf_counter() - start), 0.0
     torch.cuda.synchronize()
     times = []
     for number in range(steps):
@@ -173,15 +173,15 @@ def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.dev
     data = _data(events, tiny, device)
     plain = [("fp32", False, False, False), ("tf32", True, False, False), ("bf16", True, True, False)]
     plain = [*(plain if events == 16 or tiny else []), ("bf16 compiled", True, True, True)]
-    found: dict[str, float] = {}
+    rates: dict[str, float] = {}
     for name, tf32, half, compiled in plain:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         _fresh(device)
         training = Training(Plain(data, half=half), settings, device, compiled=compiled and not tiny)
-        found |= _told(sheet, f"plain {name}", training, events, steps)
+        rates |= _told(sheet, f"plain {name}", training, events, steps)
         if compiled and device.type == "cuda":
             training.capture()
-            found |= _told(sheet, f"plain {name}, CUDA graph", training, events, steps)
+            rates |= _told(sheet, f"plain {name}, CUDA graph", training, events, steps)
         del training
     if device.type == "cuda":
         for compiled in (False, True):
@@ -189,9 +189,9 @@ def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.dev
             training = Training(Kernels(data), settings, device, compiled=compiled)
             training.capture()
             name = f"clew{', compiled' if compiled else ''}, CUDA graph"
-            found |= _told(sheet, name, training, events, 2 * steps)
+            rates |= _told(sheet, name, training, events, 2 * steps)
             del training
-    return found
+    return rates
 
 
 def _data(events: int, tiny: bool, device: torch.device) -> Data:
@@ -220,14 +220,14 @@ def losses(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, float]:
     kinds: dict[str, Plain | Kernels] = {"plain fp32": Plain(data, half=False), "plain bf16": Plain(data, half=True)}
     if device.type == "cuda":
         kinds["clew"] = Kernels(data)
-    found = {}
+    losses_by_name = {}
     for name, kind in kinds.items():
         training = Training(kind, settings, device, compiled=False)
         for number in range(3 if tiny else STEPS_OF_LOSS):
             training.step(number)
-        found[name] = training.loss.item()
-        sheet.state(f"{name}: loss after {3 if tiny else STEPS_OF_LOSS} steps", found[name], "")
-    return found
+        losses_by_name[name] = training.loss.item()
+        sheet.state(f"{name}: loss after {3 if tiny else STEPS_OF_LOSS} steps", losses_by_name[name], "")
+    return losses_by_name
 
 
 def errors(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, tuple[float, float]]:
@@ -240,14 +240,14 @@ def errors(sheet: Sheet, tiny: bool, device: torch.device) -> dict[str, tuple[fl
         orders, runs["clew"] = _by_kernels(data, settings)
     for name, half in (("plain fp32", False), ("plain bf16", True)):
         runs[name] = _outputs_and_gradients(Plain(data, half=half), settings, data, orders)
-    found = {}
+    computed = {}
     for name in ("plain bf16", "clew"):
         if name in runs:
             parts = [float((a - b).norm() / b.norm()) for a, b in zip(runs[name], runs["plain fp32"], strict=True)]
-            found[name] = parts[0], parts[1]
+            computed[name] = parts[0], parts[1]
             sheet.state(f"{name}: error of outputs against fp32", parts[0], "")
             sheet.state(f"{name}: error of gradients against fp32", parts[1], "")
-    return found
+    return computed
 
 
 def _outputs_and_gradients(
@@ -265,13 +265,13 @@ def _outputs_and_gradients(
 
 def _by_kernels(data: Data, settings: ParticleFlowNetworkConfig) -> tuple[list[Tensor], tuple[Tensor, Tensor]]:
     """Outputs and gradients, and the orders that the kernels filled bins in, for the padded network."""
-    kept: list[Tensor] = []
-    found = _outputs_and_gradients(Kernels(data), settings, data, kept)
+    indices: list[Tensor] = []
+    outputs = _outputs_and_gradients(Kernels(data), settings, data, indices)
     events, length = data.plain[0][0].shape[:2]
     rows = data.layout.mask.numel() // events  # all events are as long
     spare = torch.arange(rows, length, device=data.device).expand(2, events, -1)
-    orders = [torch.cat([each.view(2, events, rows).long() % rows, spare], dim=-1) for each in kept]
-    return orders, found
+    orders = [torch.cat([each.view(2, events, rows).long() % rows, spare], dim=-1) for each in indices]
+    return orders, outputs
 
 
 def data_wait(sheet: Sheet, folder: Path, tiny: bool) -> None:
@@ -316,9 +316,9 @@ def _bars(
     sheet: Sheet, wrong: dict[str, tuple[float, float]], last: dict[str, float], rates: dict[int, dict[str, float]]
 ) -> None:
     for events, limit in BARS.items():
-        own = {name: value for name, value in rates[events].items() if not name.endswith("GiB")}
-        best = max(value for name, value in own.items() if name.startswith("clew"))
-        rival = max(value for name, value in own.items() if name.startswith("plain"))
+        speeds = {name: value for name, value in rates[events].items() if not name.endswith("GiB")}
+        best = max(value for name, value in speeds.items() if name.startswith("clew"))
+        rival = max(value for name, value in speeds.items() if name.startswith("plain"))
         sheet.bar(f"clew, batch {events}", best, limit, "events/s")
         sheet.state(f"against the best plain one, batch {events}", best / rival, "x")
     fastest = max(

@@ -1,9 +1,9 @@
-"""What neighbours can tell of an element's class: boosted trees that see a tower alone, or the tracks at its place too.
+"""How much neighbours help to classify an element: boosted trees on a tower alone, or also on the tracks there.
 
-Events of Pythia with 200 pile-up. Tracks are told right by their type (electrons and muons are marked), so towers alone
-are asked for. Beside a tower's own features the second contestant sees number, momentum and electrons among the tracks
-that leave the tracker in the cell of the tower. Accuracies are over all elements of events that no tree has seen, as
-`quality_particleflow.py` counts them; the gain is what a network over neighbours may hope for, about.
+The events are of Pythia with 200 pile-up. The type of a track gives its class (electrons and muons are marked), so only
+towers are classified. In addition to the features of the tower, the second contestant gets number, momentum and
+electrons of the tracks that leave the tracker in the cell of the tower. Accuracies are over all elements of unseen
+events, as in `quality_particleflow.py`. The gain is an estimate of what a network over neighbours can reach.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ OWN = 5
 Array = NDArray[Any]
 
 
-def towers(made: Table) -> tuple[Array, Array, int]:
+def towers(table: Table) -> tuple[Array, Array, int]:
     """Features and classes of all towers, and how many tracks there are."""
-    each = [_event(*pair) for pair in zip(made.ragged("elements"), made.ragged("targets"), strict=True)]
+    each = [_event(*pair) for pair in zip(table.ragged("elements"), table.ragged("targets"), strict=True)]
     features, classes, tracks = zip(*each, strict=True)
     return np.concatenate(features), np.concatenate(classes), sum(tracks)
 
@@ -56,20 +56,22 @@ def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     files = 2 if arguments.quick else 4
-    made = [generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)]
-    learned = [towers(each) for each in made[:-1]]
+    tables = [
+        generator.make_events(EVENTS_PER_FILE, 1, file, ParticleFlowGeneratorConfig()) for file in range(files + 1)
+    ]
+    learned = [towers(each) for each in tables[:-1]]
     x, y = (np.concatenate([each[place] for each in learned]) for place in (0, 1))
-    asked, true, tracks = towers(made[-1])
-    found = {}
+    asked, true, tracks = towers(tables[-1])
+    results = {}
     for name, columns in (("a tower alone", slice(0, OWN)), ("with the tracks at its place", slice(None))):
         trees = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.15, random_state=1).fit(x[:, columns], y)
         right = int((trees.predict(asked[:, columns]) == true).sum())
-        found[name] = (right + tracks) / (len(true) + tracks)
-        sheet.state(f"{name}: accuracy over elements", 100 * found[name], "%")
+        results[name] = (right + tracks) / (len(true) + tracks)
+        sheet.state(f"{name}: accuracy over elements", 100 * results[name], "%")
         sheet.state(f"{name}: of towers", 100 * right / len(true), "%")
-    alone, more = found.values()
+    alone, more = results.values()
     sheet.state("gain by neighbours", 100 * (more - alone), "%")
-    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": found}
+    return {"events": {"learned": files * EVENTS_PER_FILE, "asked": EVENTS_PER_FILE}, "accuracy": results}
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ Contestants take turns in one process, a short block each, in an order shuffled 
 percentiles of block times, and the bare loop against itself shows what noise is left. Both have the same model and the
 same batches, ready in memory. The bare loop is what a user would write: forward under `no_grad`, outputs to NumPy and,
 for the GraphNet, the recipe's track building. clew's engine is what `clew predict` runs between reading and writing:
-from ready batches to a table with one row an event. Stated besides, without a bar: the same from a table in memory, out
-of which clew cuts the batches, and the whole of `clew.predict` from a dataset on disk to a file.
+from ready batches to a table with one row per event. Also stated, without limits: the same from a table in memory, of
+which clew makes the batches, and a complete `clew.predict` from a dataset on disk to a file.
 """
 
 from __future__ import annotations
@@ -113,10 +113,10 @@ def ours(task: InferenceTask, engine: ModelRunner, portions: list[SamplePortion]
 def compare(sheet: Sheet, title: str, contestants: Contestants, rounds: int) -> None:
     """clew's speed over the bare loop's, by 25th percentiles."""
     times = alternate({name: partial(seconds, work) for name, work in contestants.items()}, rounds)
-    found = {name: quartile(each) for name, each in times.items()}
-    sheet.bar(f"{title}: clew against a bare loop", found["bare"] / found["clew"], BAR, "times")
-    sheet.state(f"{title}: control, the bare loop against itself", found["bare"] / found["again"], "times")
-    sheet.state(f"{title}: from a table, batches cut by clew", found["bare"] / found["table"], "times")
+    quartiles = {name: quartile(each) for name, each in times.items()}
+    sheet.bar(f"{title}: clew against a bare loop", quartiles["bare"] / quartiles["clew"], BAR, "times")
+    sheet.state(f"{title}: control, the bare loop against itself", quartiles["bare"] / quartiles["again"], "times")
+    sheet.state(f"{title}: from a table, batches cut by clew", quartiles["bare"] / quartiles["table"], "times")
 
 
 def flat_table(events: int) -> Table:

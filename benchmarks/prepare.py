@@ -68,11 +68,11 @@ def prepare(source: Path, folder: Path, workers: int, *, verify: bool = True) ->
 def warm(source: Path, folder: Path) -> float:
     """Wall seconds of the whole command when nothing has changed."""
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "prepare", "tracking"]
-    begun = time.perf_counter()
+    start = time.perf_counter()
     environment = {**os.environ, "CLEW_CACHE": str(folder / "cache")}
     command += ["--input", str(source), "--output", str(folder / "dataset")]
     subprocess.run(command, check=True, env=environment, capture_output=True)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""Does every strategy, with its shipped defaults, learn as well as one process?
+"""Does every strategy, with its defaults, reach the quality of one process?
 
 MNIST-5k (784-100-10) and jet images (a small CNN), four workers, batches of 50, Adam; every strategy and one process
-alone learn from the same split, seed by seed, for so many epochs that none of them gets better any more.
+are trained on the same split, seed by seed, for so many epochs that none of them improves any more.
 Compared is the validation accuracy over the best of the ten tenths of the epochs, in pairs of equal seeds. (The best of
 all epochs would favour whoever's accuracy is noisiest. The last tenth punishes whoever learned all there is early: on
 jet images those that average get three times the epochs, are where one process ends after a third of them, and then
@@ -45,7 +45,7 @@ def split(x: Any, y: Any, seed: int) -> tuple[Any, Any]:
 def train(task: str, strategy: str, seed: int, output: str, epochs: int) -> None:
     load, model, _ = TASKS[task]
     training, held = split(*load(), seed)
-    many: dict[str, Any] = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
+    strategy_settings: dict[str, Any] = {} if strategy == "alone" else {"strategy": strategy, "workers": 4}
     clew.train(
         f"{HERE / '_pictures.py'}:{model}",
         training,
@@ -60,7 +60,7 @@ def train(task: str, strategy: str, seed: int, output: str, epochs: int) -> None
         seed=seed,
         trace=False,
         monitor_seconds=None,
-        **many,
+        **strategy_settings,
     )
 
 
@@ -81,22 +81,22 @@ class Trainings:
 
     def _curve(self, task: str, strategy: str, seed: int, epochs: int) -> list[float]:
         output = self._folder / f"{task}-{strategy}-{seed}".replace(" ", "-")
-        kept = output.with_suffix(".json")
-        if not kept.exists():
-            words = json.dumps([task, strategy, seed, str(output), epochs])
-            subprocess.run([sys.executable, __file__, "--one", words], check=True, stdout=subprocess.DEVNULL)
-            kept.write_text(json.dumps(curve(Run.open(output))))
-        return list(json.loads(kept.read_text()))
+        cached = output.with_suffix(".json")
+        if not cached.exists():
+            command = json.dumps([task, strategy, seed, str(output), epochs])
+            subprocess.run([sys.executable, __file__, "--one", command], check=True, stdout=subprocess.DEVNULL)
+            cached.write_text(json.dumps(curve(Run.open(output))))
+        return list(json.loads(cached.read_text()))
 
 
-def reached(found: list[float]) -> float:
+def reached(accuracies: list[float]) -> float:
     """The accuracy it comes to: the mean over the best tenth of the epochs."""
-    return max(float(part.mean()) for part in np.array_split(found, 10) if len(part))
+    return max(float(part.mean()) for part in np.array_split(accuracies, 10) if len(part))
 
 
-def needed(found: list[float], goal: float) -> float:
+def needed(accuracies: list[float], goal: float) -> float:
     """Epochs until the accuracy is there; NaN if it never is."""
-    return next((float(number) for number, value in enumerate(found, 1) if value >= goal), np.nan)
+    return next((float(number) for number, value in enumerate(accuracies, 1) if value >= goal), np.nan)
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -112,17 +112,17 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         lengths = {"alone": epochs, **{each: epochs * LONGER.get(each, 1) for each in strategies}}
         with ThreadPoolExecutor(len(lengths)) as pool:
             asked = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
-        found = {name: each.result() for name, each in asked.items()}
-        everything |= {f"{task}, {name}": each for name, each in found.items()}
-        judge(sheet, task, found.pop("alone"), found)
+        results = {name: each.result() for name, each in asked.items()}
+        everything |= {f"{task}, {name}": each for name, each in results.items()}
+        judge(sheet, task, results.pop("alone"), results)
     return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
 
 
 def judge(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str, list[list[float]]]) -> None:
     sheet.state(f"{task}: one process", float(np.mean([reached(each) for each in alone])), "accuracy")
     goals = [reached(each) - NEAR for each in alone]
-    own = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
-    sheet.state(f"{task}: one process, epochs needed", float(np.mean(own)), "epochs")
+    goal_epochs = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
+    sheet.state(f"{task}: one process, epochs needed", float(np.mean(goal_epochs)), "epochs")
     for strategy, found in others.items():
         pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
         error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
@@ -142,5 +142,5 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", choices=STRATEGIES, help="these strategies alone")
     parser.add_argument("--task", choices=TASKS, help="this task alone")
     parser.add_argument("--jobs", type=int, default=1, help="trainings at a time, each of up to five processes")
-    parser.add_argument("--folder", type=Path, help="keep what was trained here, and go on with it")
+    parser.add_argument("--folder", type=Path, help="keep trained runs here, and continue from them")
     sys.exit(main(measure, parser))

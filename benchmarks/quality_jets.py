@@ -1,9 +1,9 @@
-"""How well the shipped network tells top jets from QCD on the public jet images, against gradient-boosted trees.
+"""How well the shipped network separates top jets from QCD on the public jet images, against gradient-boosted trees.
 
 5,027 simulated images (CLEW_TEST_DATA, default ../shared/data), five folds; in each the network is trained by clew on
-four (prepare, train, predict, as users do it; the last weights, so that nothing is chosen by what is judged) and the
+four (prepare, train, predict, as users do it; the last weights, so that the test fold selects nothing) and the
 trees on the same four. The trees (scikit-learn's HistGradientBoosting) get the pixels, the shapes that the network
-computes of them, or both; settings are chosen by the best mean AUC over the very folds that are judged, which favours
+computes of them, or both; settings are chosen by the best mean AUC over the same folds that are reported, which favours
 them. Compared are the two scores of every image: errors are those of a paired bootstrap over images.
 """
 
@@ -51,11 +51,11 @@ def load() -> tuple[NDArray[np.float32], Ints]:
 
 def folds(truth: Ints, seed: int) -> Ints:
     """The fold of every image, each class shared evenly."""
-    rng, found = np.random.default_rng(seed), np.empty(len(truth), dtype=np.int64)
+    rng, fold_numbers = np.random.default_rng(seed), np.empty(len(truth), dtype=np.int64)
     for kind in (0, 1):
         rows = rng.permutation(np.flatnonzero(truth == kind))
-        found[rows] = np.arange(len(rows)) % FOLDS
-    return found
+        fold_numbers[rows] = np.arange(len(rows)) % FOLDS
+    return fold_numbers
 
 
 def auc(scores: Floats, truth: Ints) -> float:
@@ -67,25 +67,28 @@ def auc(scores: Floats, truth: Ints) -> float:
     return float((ranks[signal].sum() - count * (count + 1) / 2) / (count * (len(truth) - count)))
 
 
-def network(images: NDArray[np.float32], truth: Ints, own: Ints, kind: str, epochs: int) -> Floats:
+def network(images: NDArray[np.float32], truth: Ints, fold_numbers: Ints, kind: str, epochs: int) -> Floats:
     """Log odds of every image by the network that has not seen it."""
     scores = np.empty(len(truth))
     for fold in range(FOLDS):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            seen = np.flatnonzero(own != fold)
+            train_rows = np.flatnonzero(fold_numbers != fold)
             # every run is validated; here on images it knows, and nothing is decided by it
-            rows = {"train": seen, "val": seen[::20], "test": np.flatnonzero(own == fold)}
+            rows = {"train": train_rows, "val": train_rows[::20], "test": np.flatnonzero(fold_numbers == fold)}
             inputs = {split: [str(_write(folder / f"{split}.h5", images, truth, r))] for split, r in rows.items()}
             loaded = load_settings("jetimages", _settings(kind, epochs, fold))
             where = {"output": str(folder / "dataset"), "cache": str(folder / "cache")}
             dataset = clew.prepare(loaded.recipe, loaded.prepare, input=inputs, workers=1, **where)  # type: ignore[arg-type]
-            run = clew.train(loaded.recipe, dataset, loaded.train, output=folder / "run")
-            found: Any = clew.predict(run, split="test", weights="last")
+            run = clew.train(loaded.recipe, dataset, config=loaded.train, output=folder / "run")
+            predictions: Any = clew.predict(run, split="test", weights="last")
             order = [row for kind_ in (0, 1) for row in rows["test"] if truth[row] == kind_]
-            probability = found.fixed("score_TT")
-            scores[order] = np.log(probability + 1e-12) - np.log(found.fixed("score_QCD") + 1e-12)
-            print(f"  network, fold {fold}: AUC {auc(scores[own == fold], truth[own == fold]):.4f}", flush=True)
+            probability = predictions.fixed("score_TT")
+            scores[order] = np.log(probability + 1e-12) - np.log(predictions.fixed("score_QCD") + 1e-12)
+            print(
+                f"  network, fold {fold}: AUC {auc(scores[fold_numbers == fold], truth[fold_numbers == fold]):.4f}",
+                flush=True,
+            )
     return scores
 
 
@@ -113,54 +116,61 @@ def _write(path: Path, images: NDArray[np.float32], truth: Ints, rows: Ints) -> 
 
 def inputs(images: NDArray[np.float32]) -> dict[str, Floats]:
     """What trees may see: pixels, the shapes that the network computes, both."""
-    seen = torch.from_numpy(images)
-    found = shapes(Pixels.of(seen, 64), seen.sum(dim=(1, 2))).numpy().astype(np.float64)
+    tensor = torch.from_numpy(images)
+    shape_values = shapes(Pixels.of(tensor, 64), tensor.sum(dim=(1, 2))).numpy().astype(np.float64)
     pixels = images.reshape(len(images), -1).astype(np.float64)
-    return {"shapes": found, "pixels": pixels, "pixels and shapes": np.concatenate([found, pixels], axis=1)}
+    return {
+        "shapes": shape_values,
+        "pixels": pixels,
+        "pixels and shapes": np.concatenate([shape_values, pixels], axis=1),
+    }
 
 
 def settings(quick: bool) -> Iterator[dict[str, Any]]:
     for values in itertools.product(*GRID.values()):
-        found = dict(zip(GRID, values, strict=True))
-        if not quick or (found["max_leaf_nodes"], found["min_samples_leaf"]) == (8, 40):
-            yield found
+        choice = dict(zip(GRID, values, strict=True))
+        if not quick or (choice["max_leaf_nodes"], choice["min_samples_leaf"]) == (8, 40):
+            yield choice
 
 
-def trees(features: Floats, truth: Ints, own: Ints, chosen: dict[str, Any]) -> Floats:
+def trees(features: Floats, truth: Ints, fold_numbers: Ints, chosen: dict[str, Any]) -> Floats:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     scores = np.empty(len(truth))
     for fold in range(FOLDS):
         model = HistGradientBoostingClassifier(l2_regularization=1.0, random_state=0, **chosen)
-        model.fit(features[own != fold], truth[own != fold])
-        scores[own == fold] = model.decision_function(features[own == fold])
+        model.fit(features[fold_numbers != fold], truth[fold_numbers != fold])
+        scores[fold_numbers == fold] = model.decision_function(features[fold_numbers == fold])
     return scores
 
 
-def mean_auc(scores: Floats, truth: Ints, own: Ints) -> float:
-    return float(np.mean([auc(scores[own == fold], truth[own == fold]) for fold in range(FOLDS)]))
+def mean_auc(scores: Floats, truth: Ints, fold_numbers: Ints) -> float:
+    return float(np.mean([auc(scores[fold_numbers == fold], truth[fold_numbers == fold]) for fold in range(FOLDS)]))
 
 
 def best_trees(
-    images: NDArray[np.float32], truth: Ints, own: Ints, *, quick: bool
+    images: NDArray[np.float32], truth: Ints, fold_numbers: Ints, *, quick: bool
 ) -> Iterator[tuple[str, float, Floats]]:
     """For each kind of input the best of all settings; pixels, which are slow, get the one that suits shapes best."""
     good: list[dict[str, Any]] = list(settings(quick))
     for name, features in inputs(images).items():
-        tried = [(mean_auc(each, truth, own), each) for each in (trees(features, truth, own, one) for one in good)]
+        tried = [
+            (mean_auc(each, truth, fold_numbers), each)
+            for each in (trees(features, truth, fold_numbers, one) for one in good)
+        ]
         best = max(range(len(good)), key=lambda place: tried[place][0])
         good, (value, scores) = [good[best]], tried[best]
         yield name, value, scores
 
 
-def bootstrap(a: Floats, b: Floats, truth: Ints, own: Ints, replicas: int) -> tuple[float, float, float]:
+def bootstrap(a: Floats, b: Floats, truth: Ints, fold_numbers: Ints, replicas: int) -> tuple[float, float, float]:
     """Errors of both mean AUCs and of their difference, images drawn anew within folds and classes."""
     rng = np.random.default_rng(0)
-    cells = [np.flatnonzero((own == fold) & (truth == kind)) for fold in range(FOLDS) for kind in (0, 1)]
+    cells = [np.flatnonzero((fold_numbers == fold) & (truth == kind)) for fold in range(FOLDS) for kind in (0, 1)]
     drawn = []
     for _ in range(replicas):
         rows = np.concatenate([rng.choice(cell, len(cell)) for cell in cells])
-        drawn.append([mean_auc(each[rows], truth[rows], own[rows]) for each in (a, b)])
+        drawn.append([mean_auc(each[rows], truth[rows], fold_numbers[rows]) for each in (a, b)])
     table = np.array(drawn)
     return float(table[:, 0].std()), float(table[:, 1].std()), float((table[:, 0] - table[:, 1]).std())
 
@@ -188,14 +198,14 @@ def main() -> int:
 
 def compared(kind: str, epochs: int, seed: int, conditions: dict[str, Any], *, quick: bool) -> list[dict[str, Any]]:
     images, truth = load()
-    own, begun = folds(truth, seed), time.perf_counter()
-    ours = network(images, truth, own, kind, epochs)
-    value = mean_auc(ours, truth, own)
-    print(f"network {kind}, {epochs} epochs: mean AUC {value:.4f} ({time.perf_counter() - begun:.0f} s)", flush=True)
+    fold_numbers, start = folds(truth, seed), time.perf_counter()
+    network_scores = network(images, truth, fold_numbers, kind, epochs)
+    value = mean_auc(network_scores, truth, fold_numbers)
+    print(f"network {kind}, {epochs} epochs: mean AUC {value:.4f} ({time.perf_counter() - start:.0f} s)", flush=True)
     bars = []
     conditions |= {"epochs": epochs, "network": value}
-    for name, other, theirs in best_trees(images, truth, own, quick=quick):
-        error, other_error, both = bootstrap(ours, theirs, truth, own, 200 if quick else 1000)
+    for name, other, tree_scores in best_trees(images, truth, fold_numbers, quick=quick):
+        error, other_error, both = bootstrap(network_scores, tree_scores, truth, fold_numbers, 200 if quick else 1000)
         gain = value - other
         print(f"network {value:.4f} ± {error:.4f}, trees on {name} {other:.4f} ± {other_error:.4f}", end=": ")
         print(f"{gain:+.4f} ± {both:.4f} {'ok' if gain > 0 else 'MISSED'}", flush=True)

@@ -1,12 +1,12 @@
-"""How well the study's network tells particles in liquid argon apart: at full and at reduced resolution, by batch size.
+"""How well the network identifies particles in liquid argon: at full and at reduced resolution, by batch size.
 
-Synthetic events of the recipe's generator, made once by all cores: 40,000 to learn from, 5,000 to judge by. Prepare,
-train, evaluate, as users do it; the last weights, so that nothing is chosen by what is judged. First the confusion
+Synthetic events of the generator of the recipe, made once by all cores: 40,000 for training, 5,000 for evaluation.
+Prepare, train, evaluate, as users do it; the last weights, so that the test events select nothing. First the confusion
 table at 3600 x 3600 and at images shrunk by 5 and by 10 (same network, same epochs; charges, which add up, in units of
 the shrinking); then, at full resolution, the loss by global batch with the recipe's rule for the learning rate, and
 without it. Nothing is tuned, and no bar is set.
 
-It works in pieces: within `--seconds` it stops by itself, ready to go on when called again with the same `--folder`.
+It works in pieces: it stops after `--seconds`, and continues when called again with the same `--folder`.
 What is done is in `--out` at any time: quality_lartpc.json, and pages with plots.
 """
 
@@ -37,7 +37,7 @@ from clew.training.api import resume
 from clew.training.training_data import default_device
 
 SEED, PART = 14, 64
-"""Of the generator; images that are learned from, or judged, at a time."""
+"""Seed of the generator; images per training or evaluation batch."""
 SPARE = 12.0
 """Seconds to stop in."""
 RULES = {"auto": "rate by the root of the batch", "none": "the same rate"}
@@ -120,10 +120,10 @@ def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
         if not done.exists():
             clock.ask(60 if many > 1000 else 0)
-            begun = time.monotonic()
+            start = time.monotonic()
             generate(load_settings("lartpc", shape(sizes, 1)).recipe, many, seed, place)
             done.touch()
-            print(f"{many:,} synthetic events, {name}: {time.monotonic() - begun:.0f} s", flush=True)
+            print(f"{many:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
     return [str(folder / "events-train"), str(folder / "events-test")]
 
 
@@ -132,28 +132,28 @@ def prepared(folder: Path, sizes: Sizes, shrink: int, clock: Clock) -> Dataset:
     place = folder / f"data-{shrink}"
     if not (place / "manifest.json").exists():
         train, test = made(folder, sizes, clock)
-        begun = time.monotonic()
+        start = time.monotonic()
         loaded = load_settings("lartpc", shape(sizes, shrink))
         inputs: Any = {"train": [train], "val": [test]}
         clew.prepare(
             loaded.recipe, loaded.prepare, input=inputs, output=str(place), cache=str(folder / "cache"), keep=()
         )
-        print(f"dataset shrunk by {shrink}: {time.monotonic() - begun:.0f} s", flush=True)
+        print(f"dataset shrunk by {shrink}: {time.monotonic() - start:.0f} s", flush=True)
     return Dataset(place)
 
 
 def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock) -> Run:
-    """A finished run: new, gone on with, or found.
+    """Return a finished run: a new one, a resumed one, or an existing one.
 
     Raises:
-        StoppedError: the time is over; it can be gone on with.
+        StoppedError: The time is over. The run can be resumed.
     """
     data, place = prepared(folder, sizes, trial.shrink, clock), folder / "runs" / trial.name
     clock.ask(10)
     minutes = clock.left / 60
     if not place.exists():
         loaded = load_settings("lartpc", settings(trial, sizes, device))
-        clew.train(loaded.recipe, data, loaded.train, output=place, time_limit_minutes=minutes)
+        clew.train(loaded.recipe, data, config=loaded.train, output=place, time_limit_minutes=minutes)
     elif Run.open(place).state != "finished":
         resume(place, time_limit_minutes=minutes)
     return Run.open(place)
@@ -161,15 +161,15 @@ def trained(folder: Path, trial: Trial, sizes: Sizes, device: str, clock: Clock)
 
 def judged(run: Run, trial: Trial) -> dict[str, Any]:
     """The figures of a finished run."""
-    found = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
-    confusion, energy = found.tallies["confusion"], found.tallies["accuracy_energy"]
+    evaluation = clew.evaluate(run, split="val", name="judged", weights="last", batch_size=PART)
+    confusion, energy = evaluation.metrics["confusion"], evaluation.metrics["accuracy_energy"]
     assert isinstance(confusion, metrics.Confusion)
     counts, summary, steps = confusion.counts, summarize(run), list(run.records(kind="step"))
     return {
         **asdict(trial),
-        "accuracy": found.tallies["accuracy"].value,
-        "error": found.tallies["accuracy"].error,
-        "loss": found.tallies["loss"].value,
+        "accuracy": evaluation.metrics["accuracy"].value,
+        "error": evaluation.metrics["accuracy"].error,
+        "loss": evaluation.metrics["loss"].value,
         "losses": [record["metrics"]["loss"] for record in run.records(kind="validation")],
         "efficiency": dict(zip(CLASSES, (np.diag(counts) / counts.sum(axis=1)).tolist(), strict=True)),
         "confusion": counts.tolist(),
@@ -182,11 +182,11 @@ def judged(run: Run, trial: Trial) -> dict[str, Any]:
     }
 
 
-def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
+def scan(results: Sequence[dict[str, Any]]) -> list[figure.Figure]:
     """Loss by epoch at each global batch, with the rule and without."""
     drawn = []
-    for rule, told in RULES.items():
-        own = [each for each in found if each["name"].startswith("batch-") and each["rule"] == rule]
+    for rule, label in RULES.items():
+        trials = [each for each in results if each["name"].startswith("batch-") and each["rule"] == rule]
         lines = [
             figure.line(
                 range(1, len(each["losses"]) + 1),
@@ -195,35 +195,35 @@ def scan(found: Sequence[dict[str, Any]]) -> list[figure.Figure]:
                 colour=place,
                 mode="lines+markers",
             )
-            for place, each in enumerate(own)
+            for place, each in enumerate(trials)
         ]
         if lines:
-            drawn.append(figure.figure(lines, title=f"Loss of test events, {told}", x="epoch", y="loss"))
+            drawn.append(figure.figure(lines, title=f"Loss of test events, {label}", x="epoch", y="loss"))
     return drawn
 
 
-def written(out: Path, found: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
+def written(out: Path, results: list[dict[str, Any]], conditions: dict[str, Any]) -> None:
     """All that is known so far."""
     out.mkdir(parents=True, exist_ok=True)
     page = HtmlPage("Particles in liquid argon, synthetic")
     sizes = conditions["sizes"]
-    page.header(facts=[f"{sizes['train']:,} events learned from, {sizes['test']:,} judged", f"generator {VERSION}"])
+    page.header(facts=[f"{sizes['train']:,} training events, {sizes['test']:,} test events", f"generator {VERSION}"])
     rows = [
         [each["name"], *(f"{value:.4f}" for value in (each["accuracy"], each["error"], each["loss"]))]
         + [f"{each['efficiency'][name]:.3f}" for name in CLASSES]
         + [f"{each['images/s']:,.0f}", f"{each['seconds of learning']:.0f}"]
-        for each in found
+        for each in results
     ]
     rows.append(["the study", f"{STUDY['all']:.3f}", "", "", *(f"{STUDY[name]:.3f}" for name in CLASSES), "", ""])
     page.section("Trials", table(["", "accuracy", "±", "loss", *CLASSES, "images/s", "s"], rows))
-    page.section("Loss against global batch", figures=scan(found))
-    for each in found:
+    page.section("Loss against global batch", figures=scan(results))
+    for each in results:
         if not each["name"].startswith("batch-"):
             page.section(each["name"], figures=each["figures"])
     page.write(out / "quality_lartpc.html")
-    bare = [{name: value for name, value in each.items() if name != "figures"} for each in found]
-    told = {"bars": [], "conditions": {**conditions, "trials": bare, "study": STUDY}}
-    (out / "quality_lartpc.json").write_text(json.dumps(told, indent=1) + "\n")
+    bare = [{name: value for name, value in each.items() if name != "figures"} for each in results]
+    document = {"bars": [], "conditions": {**conditions, "trials": bare, "study": STUDY}}
+    (out / "quality_lartpc.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 def show(each: dict[str, Any]) -> None:
@@ -243,29 +243,29 @@ def measure(arguments: argparse.Namespace, sizes: Sizes, device: str) -> None:
     """
     folder, clock = arguments.folder, Clock(arguments.seconds)
     conditions = {"sizes": asdict(sizes), "generator": VERSION, "seed": SEED, "environment": capture()}
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for trial in trials(sizes):
-        kept = folder / f"{trial.name}.json"
-        if not kept.exists():
+        result_file = folder / f"{trial.name}.json"
+        if not result_file.exists():
             run = trained(folder, trial, sizes, device, clock)
             clock.ask(5)
-            kept.write_text(json.dumps(judged(run, trial)))
-            show(json.loads(kept.read_text()))
-        found.append(json.loads(kept.read_text()))
-        written(arguments.out, found, conditions)
+            result_file.write_text(json.dumps(judged(run, trial)))
+            show(json.loads(result_file.read_text()))
+        results.append(json.loads(result_file.read_text()))
+        written(arguments.out, results, conditions)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few small images: whether it works")
-    parser.add_argument("--folder", type=Path, required=True, help="what it works in, and goes on from")
+    parser.add_argument("--folder", type=Path, required=True, help="working folder; interrupted runs continue from it")
     parser.add_argument("--out", type=Path, required=True, help="where results go")
     parser.add_argument("--seconds", type=float, default=570.0, help="stop by itself after so long (default: 570)")
     for name in ("train", "test", "epochs", "scan_epochs"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"default: {getattr(FULL, name):,}")
     arguments = parser.parse_args()
-    given = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
-    sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in given.items() if value})
+    overrides = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
+    sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in overrides.items() if value})
     device = default_device(0).type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)

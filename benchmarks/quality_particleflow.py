@@ -53,25 +53,25 @@ class Study:
 
     def train(self, kind: str, seed: int, rate: float, epochs: int) -> Run:
         """One, as a user would."""
-        begun = time.monotonic()
+        start = time.monotonic()
         loaded = load_settings("particleflow", self._settings(kind, seed, rate, epochs))
         output = self.folder / f"data-{seed}"
         data = clew.prepare(loaded.recipe, loaded.prepare, input=self.files, output=str(output), workers=WORKERS)
-        run = clew.train(loaded.recipe, data, loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
+        run = clew.train(loaded.recipe, data, config=loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
         self.left -= 1
         seen = [each["metrics"]["accuracy"] for each in run.records(kind="validation")]
-        told = {"kind": kind, "seed": seed, "rate": rate, "epochs": len(seen), "of": epochs, "validation": seen}
-        told["parameters"] = next(run.records(kind="plan"))["parameters"]
+        summary = {"kind": kind, "seed": seed, "rate": rate, "epochs": len(seen), "of": epochs, "validation": seen}
+        summary["parameters"] = next(run.records(kind="plan"))["parameters"]
         steps = [record for record in run.records(kind="step") if record["epoch"] > 0]
         taken = sum(record["seconds"] for record in steps)
-        told["events_per_second"] = (steps[-1]["samples"] - steps[0]["samples"]) / taken if taken else None
-        self.keep(told | {"seconds": round(time.monotonic() - begun)})
+        summary["events_per_second"] = (steps[-1]["samples"] - steps[0]["samples"]) / taken if taken else None
+        self.keep(summary | {"seconds": round(time.monotonic() - start)})
         return run
 
-    def keep(self, told: dict[str, Any]) -> None:
+    def keep(self, summary: dict[str, Any]) -> None:
         """On disk at once, for whoever is killed later."""
-        self.done.append(told)
-        print(f"# {json.dumps(told | {'validation': told['validation'][-1:]})}", flush=True)
+        self.done.append(summary)
+        print(f"# {json.dumps(summary | {'validation': summary['validation'][-1:]})}", flush=True)
         if self.arguments.json:
             self.arguments.json.write_text(json.dumps({"bars": [], "conditions": {"trainings": self.done}}, indent=1))
 
@@ -80,8 +80,8 @@ class Study:
         own |= {"train.optimizer.lr": rate}
         if self.end:
             own["train.minutes"] = max(0.05, (self.end - time.monotonic()) / 60 / max(1, self.left))
-        told = [f"{name}={value}" for name, value in own.items()]
-        return [*(FULL if self.arguments.full else SMALL), *told, *(self.arguments.set or [])]
+        options = [f"{name}={value}" for name, value in own.items()]
+        return [*(FULL if self.arguments.full else SMALL), *options, *(self.arguments.set or [])]
 
     def rate(self, kind: str) -> float:
         """The one that is best on validation events after a third of the epochs; the seed is none of those compared."""
@@ -117,35 +117,35 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     events = arguments.events or (100 if arguments.quick else 400)
     arguments.epochs = arguments.epochs or (3 if arguments.quick else 10)
     arguments.rates = arguments.rates or [1e-3 if arguments.full else 2e-3]
-    files, made = generated(folder, events, arguments)
+    files, generator = generated(folder, events, arguments)
     tuned = len(arguments.kinds) * len(arguments.rates) if len(arguments.rates) > 1 else 0
     study = Study(files, folder, arguments, len(arguments.kinds) * len(SEEDS) + tuned)
     rates = {kind: study.rate(kind) for kind in arguments.kinds}
-    found: dict[str, list[float]] = {name: [] for name in ("majority", *arguments.kinds)}
+    results: dict[str, list[float]] = {name: [] for name in ("majority", *arguments.kinds)}
     classes: dict[str, list[dict[str, float]]] = {kind: [] for kind in arguments.kinds}
     counts: dict[str, int] = {}
     for seed in SEEDS:
         for kind in arguments.kinds:
             run = study.train(kind, seed, rates[kind], arguments.epochs)
-            tallies = clew.evaluate(run, batch_size=16).tallies
-            found[kind].append(tallies["accuracy"].value)
+            tallies = clew.evaluate(run, batch_size=16).metrics
+            results[kind].append(tallies["accuracy"].value)
             study.done[-1]["test"] = tallies["accuracy"].value
             classes[kind].append(
                 {key: tallies[key].value for key in tallies if key.startswith(("efficiency/", "fake/"))}
             )
         data = Dataset(folder / f"data-{seed}")
         counts = {split: len(data.read(split)) for split in data.splits}
-        found["majority"].append(majority(data))
-    for name, values in found.items():
+        results["majority"].append(majority(data))
+    for name, values in results.items():
         sheet.state(f"{name}: accuracy over elements, mean of {len(values)} seeds", statistics.mean(values), "")
         sheet.state(f"{name}: spread over seeds", statistics.stdev(values), "")
     for rival in ("majority", *(kind for kind in arguments.kinds if kind == "element")):
         for kind in arguments.kinds:
             if kind not in ("element", rival):
-                gain = min(a - b for a, b in zip(found[kind], found[rival], strict=True))
+                gain = min(a - b for a, b in zip(results[kind], results[rival], strict=True))
                 sheet.bar(f"{kind} against {rival}, the least gain of a seed", gain, 0.0, "accuracy")
-    settings = {"events": counts, "epochs": arguments.epochs, "generator": made, "pileup": _pileup(arguments)}
-    settings |= {"full": arguments.full, "accuracy": found, "efficiency": classes, "rates": rates}
+    settings = {"events": counts, "epochs": arguments.epochs, "generator": generator, "pileup": _pileup(arguments)}
+    settings |= {"full": arguments.full, "accuracy": results, "efficiency": classes, "rates": rates}
     return {**settings, "trainings": study.done, "set": arguments.set or []}
 
 

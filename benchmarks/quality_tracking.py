@@ -2,7 +2,7 @@
 
 Every seed makes its own events, its own split and its own training, on one process with one thread; figures are those
 of events that no network has seen. Real data (CLEW_TEST_DATA, default ../shared/data) is used where it is there: the
-public BES-III sample is judged with the networks trained on generated events; the TrackML graphs are split by event.
+public BES-III sample is evaluated with the networks trained on generated events; the TrackML graphs are split by event.
 The part `acts` needs pyacts (the extra `hep`): a hit graph and ACTS' Kalman filter on the very same unseen events.
 """
 
@@ -70,8 +70,8 @@ class PlainCut(Tracking):
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
         scores = sigmoid(outputs["output"])
-        found = tracks.number_in_events(samples.ragged("x"), tracks.from_edges(samples, scores, 0.5, "components"))
-        return Table({"found_track": found, "score": samples.ragged("edge").share(scores)})
+        labels = tracks.number_in_events(samples.ragged("x"), tracks.from_edges(samples, scores, 0.5, "components"))
+        return Table({"found_track": labels, "score": samples.ragged("edge").share(scores)})
 
 
 def train(name: str, folder: Path, seed: int, settings: list[str], *, events: int = 0, input: str = "") -> Run:
@@ -84,27 +84,27 @@ def train(name: str, folder: Path, seed: int, settings: list[str], *, events: in
     output, cache = str(folder / "dataset"), str(folder / "cache")
     plan = loaded.prepare
     data = clew.prepare(loaded.recipe, plan, input=[input], output=output, cache=cache, workers=1, seed=seed)
-    return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 def judged(title: str, run: Run) -> Figures:
-    """Figures on the split nobody has seen, and on the public sample."""
-    found = {(title, "unseen"): figures(clew.evaluate(run))}
+    """Return the results on the unseen split and on the public sample."""
+    results = {(title, "unseen"): figures(clew.evaluate(run))}
     if BES3.is_file():
-        found[title, "public sample"] = figures(clew.evaluate(run, input=[str(BES3)], name="real"))
-    found[title, "unseen"]["events/s while training"] = summarize(run).samples_per_second or math.nan
-    return found
+        results[title, "public sample"] = figures(clew.evaluate(run, input=[str(BES3)], name="real"))
+    results[title, "unseen"]["events/s while training"] = summarize(run).samples_per_second or math.nan
+    return results
 
 
 def figures(result: Any) -> dict[str, float]:
-    return {name: result.tallies[name].value for name in (*SHOWN, "edge_auc")}
+    return {name: result.metrics[name].value for name in (*SHOWN, "edge_auc")}
 
 
 def graphnet(seed: int, folder: Path) -> Figures:
     run = train("tracking", folder, seed, ["train.epochs=20"], events=3000)
-    found = judged("GraphNet", run)
-    found["GraphNet, edges above 0.5 joined", "unseen"] = figures(clew.evaluate(run, recipe=PlainCut, name="plain"))
-    return found
+    results = judged("GraphNet", run)
+    results["GraphNet, edges above 0.5 joined", "unseen"] = figures(clew.evaluate(run, recipe=PlainCut, name="plain"))
+    return results
 
 
 def tracknet(seed: int, folder: Path) -> Figures:
@@ -118,9 +118,9 @@ def hitgraph(seed: int, folder: Path) -> Figures:
 def trackml_graphs(seed: int, folder: Path) -> Figures:
     settings = ["detector.name=trackml", "train.epochs=4", "tracks.threshold=0.5"]
     run = train("hitgraph", folder, seed, settings, input=str(TRACKML))
-    found = figures(clew.evaluate(run))
-    found["events/s while training"] = summarize(run).samples_per_second or math.nan
-    return {("TrackML graphs", "unseen"): found}
+    results = figures(clew.evaluate(run))
+    results["events/s while training"] = summarize(run).samples_per_second or math.nan
+    return {("TrackML graphs", "unseen"): results}
 
 
 def acts(seed: int, folder: Path) -> Figures:
@@ -129,7 +129,7 @@ def acts(seed: int, folder: Path) -> Figures:
 
 
 def acts_events(kind: str, seed: int, folder: Path) -> Figures:
-    """A network and the Kalman filter on the same unseen events, the filter too judged by its hits in the barrel."""
+    """Compare a network and the Kalman filter on the same unseen events, both by their hits in the barrel."""
     settings = [*ACTS_SETTINGS, f"gun.particles={kind}"]
     run = train("hitgraph", folder, seed, settings, events=ACTS_EVENTS)
     recipe = load_settings("hitgraph", settings).recipe
@@ -138,9 +138,9 @@ def acts_events(kind: str, seed: int, folder: Path) -> Figures:
     network = figures(clew.evaluate(run, input=files, name="unseen"))
     network["events/s, hits to tracks"] = speed(run, recipe, events)
     network["events/s while training"] = summarize(run).samples_per_second or math.nan
-    found = acts_baseline.measure_filter(events, barrel=True)
-    filtered = {name: found[name] for name in SHOWN if name in found}
-    filtered["events/s, hits to tracks"] = found["events_per_second"]
+    results = acts_baseline.measure_filter(events, barrel=True)
+    filtered = {name: results[name] for name in SHOWN if name in results}
+    filtered["events/s, hits to tracks"] = results["events_per_second"]
     return {(f"hit graph, ACTS {kind}", "unseen"): network, (f"Kalman filter, ACTS {kind}", "unseen"): filtered}
 
 
@@ -149,13 +149,13 @@ def speed(run: Run, recipe: Any, events: Table) -> float:
     hits, model = trackml.barrel_hits(events), recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     model.eval()
-    begun = time.process_time()
+    start = time.process_time()
     with torch.inference_mode():
         for number in range(len(hits)):
             samples = recipe.prepare(hits.slice(number, number + 1))
             outputs = {"output": model(to_batch(samples, recipe.columns)).numpy()}
             recipe.reconstruct(samples, outputs)
-    return len(hits) / (time.process_time() - begun)
+    return len(hits) / (time.process_time() - start)
 
 
 PARTS: dict[str, Callable[[int, Path], Figures]] = {
@@ -182,23 +182,23 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     wanted = arguments.only or list(PARTS)
     for name in filter(missing, wanted):
         print(f"{name}: skipped, {missing(name)}", flush=True)
-    found: Found = {}
+    results: Found = {}
     for seed in seeds:
         for name in (name for name in wanted if not missing(name)):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 for key, values in PARTS[name](seed, Path(place)).items():
-                    found.setdefault(key, []).append(values)
+                    results.setdefault(key, []).append(values)
                     print(", ".join(key), *(f"{metric} {value:.4f}" for metric, value in values.items()), sep="; ")
-            print(f"seed {seed}, {name}: {time.perf_counter() - begun:.0f} s", flush=True)
-    shown(sheet, found)
-    every = {", ".join(key): each for key, each in found.items()}
+            print(f"seed {seed}, {name}: {time.perf_counter() - start:.0f} s", flush=True)
+    shown(sheet, results)
+    every = {", ".join(key): each for key, each in results.items()}
     return {"seeds": seeds, "workers": 1, "threads": 1, "figures": every}
 
 
-def shown(sheet: Sheet, found: Found) -> None:
+def shown(sheet: Sheet, results: Found) -> None:
     """Means and, where there are several seeds, spreads; the bars are on means."""
-    for key, each in found.items():
+    for key, each in results.items():
         for metric in each[0]:
             values, name = [one[metric] for one in each], ", ".join((*key, metric))
             limit = BARS.get((*key, metric))

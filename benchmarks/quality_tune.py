@@ -3,8 +3,9 @@
     python benchmarks/quality_tune.py [--quick] [--json FILE] [--output FOLDER]
 
 A study searches the learning rate, batch size, width, weight decay and schedule for the best validation loss, with as
-many epochs a trial as the recipe's defaults get here, pruned by successive halving. Then the winner and the defaults
-are trained on three seeds each and judged on events of another generator seed. About 15 minutes on two busy cores.
+many epochs per trial as the defaults of the recipe get here, pruned by successive halving. Then the winner and the
+defaults are trained on three seeds each and evaluated on events of another generator seed. About 15 minutes on two busy
+cores.
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="keep the study in this folder")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        found = measure(Path(scratch), arguments.output, quick=arguments.quick)
+        results = measure(Path(scratch), arguments.output, quick=arguments.quick)
     if arguments.json:
-        arguments.json.write_text(json.dumps(found, indent=1) + "\n")
-    for bar in found["bars"]:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n")
+    for bar in results["bars"]:
         print(f"{'ok    ' if bar['ok'] else 'MISSED'}  {bar['name']}: {bar['value']:+.4f} (bar {bar['bar']:g})")
-    return 0 if arguments.quick else int(not all(bar["ok"] for bar in found["bars"]))
+    return 0 if arguments.quick else int(not all(bar["ok"] for bar in results["bars"]))
 
 
 def measure(scratch: Path, output: Path | None, *, quick: bool) -> dict[str, Any]:
@@ -59,15 +60,15 @@ def measure(scratch: Path, output: Path | None, *, quick: bool) -> dict[str, Any
     split = {"train": 0.75, "val": 0.25}
     dataset = clew.prepare("tracking", input=[str(train)], output=str(scratch / "dataset"), split=split, workers=1)
     plain = _template(dataset, epochs, trials)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     study = tune(plain, output or scratch / "study", executor=partial(local_executor, plain, oversubscribe=True))
-    seconds, spent = time.perf_counter() - begun, study_cost(study.snapshot())
+    seconds, spent = time.perf_counter() - start, study_cost(study.snapshot())
     (best,) = study.best()
     print(f"{study.count()} in {seconds:.0f} s; best {best.values[0]:.4f} with {best.settings}")
     print(f"page: {write_report(study)}")
     scores = {
-        name: [_score(given, scratch / f"{name}-{seed}", unseen, seed) for seed in range(1, seeds + 1)]
-        for name, given in (("defaults", plain), ("tuned", plain.changed(best.settings, "the best trial")))
+        name: [_score(settings, scratch / f"{name}-{seed}", unseen, seed) for seed in range(1, seeds + 1)]
+        for name, settings in (("defaults", plain), ("tuned", plain.changed(best.settings, "the best trial")))
     }
     print(f"{'':10}" + "".join(f"{metric:>22}" for metric in METRICS))
     for name, each in scores.items():
@@ -112,9 +113,9 @@ def _template(dataset: Dataset, epochs: int, trials: int) -> settings.Settings:
     )
 
 
-def _score(given: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
-    run = clew.train(given.recipe, None, given.train, output=path, seed=seed)
-    tallies = clew.evaluate(run, input=[str(unseen)]).tallies
+def _score(template_settings: settings.Settings, path: Path, unseen: Path, seed: int) -> dict[str, float]:
+    run = clew.train(template_settings.recipe, None, config=template_settings.train, output=path, seed=seed)
+    tallies = clew.evaluate(run, input=[str(unseen)]).metrics
     return {metric: float(tallies[metric].value) for metric in METRICS}
 
 

@@ -1,4 +1,4 @@
-"""Run every benchmark beside this file and print one table of bars.
+"""Run every benchmark in the folder of this file and print one table of bars.
 
     python benchmarks/run.py [--quick] [--json FILE]
 

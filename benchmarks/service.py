@@ -5,7 +5,7 @@ as the server. A point is a step record; each gives five curves a value. Times i
 `Server-Timing`: from the moment it has read the last byte of a batch to the first byte of the answer, with all waiting
 for the event loop, for threads, for the writer and for the commit on disk. What they leave out, bytes that wait in a
 socket for the server to read them, is in what clients see: whole calls, sending and receiving included. Batches of the
-first second, in which all runs are made, count as the others do. The overview is asked twice a second meanwhile. Then
+first second, in which all runs are created, count as well. The overview is requested every 0.5 s meanwhile. Then
 the server is killed with SIGKILL every 10 s under the same load; then one run has a million points, and all data of its
 page is asked for.
 
@@ -65,7 +65,7 @@ def _live(folder: Path, options: tuple[str, ...]) -> Iterator[Live]:
 
 
 class Asking(threading.Thread):
-    """Asks for the overview twice a second."""
+    """Requests the overview every 0.5 s."""
 
     def __init__(self, live: Live) -> None:
         super().__init__(daemon=True)
@@ -75,9 +75,9 @@ class Asking(threading.Thread):
 
     def run(self) -> None:
         while not self.over.wait(0.5):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             self._client.get("/api/v1/overview").raise_for_status()
-            self.times.append(time.perf_counter() - begun)
+            self.times.append(time.perf_counter() - start)
         self._client.close()
 
 
@@ -91,10 +91,10 @@ class Pulse(threading.Thread):
         self.over = threading.Event()
 
     def run(self) -> None:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         while not self.over.wait(0.02):
             now = time.perf_counter()
-            self.longest, begun = max(self.longest, now - begun - 0.02), now
+            self.longest, start = max(self.longest, now - start - 0.02), now
 
 
 def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     folder.mkdir(parents=True)
     known = {"CLEW_SERVER": live.url, "CLEW_TOKEN": live.token}
     begin, each = time.time() + 4, RUNS // PROCESSES
-    words = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
+    command = ["--runs", str(each), "--seconds", str(seconds), "--begin", str(begin)]
     root = Path(__file__).parent.parent
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *words],
+            [sys.executable, "-m", "tests.server.load", str(folder), "--first", str(number * each), *command],
             env={**os.environ, **known},
             cwd=root,
         )
@@ -114,8 +114,8 @@ def load(live: Live, folder: Path, seconds: float) -> dict[str, Any]:
     ]
     for process in started:
         assert process.wait() == 0
-    told = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
-    return {key: sum((part[key] for part in told), start=type(told[0][key])()) for key in told[0]}
+    report = [json.loads((folder / f"{number * each}.json").read_text()) for number in range(PROCESSES)]
+    return {key: sum((part[key] for part in report), start=type(report[0][key])()) for key in report[0]}
 
 
 def lost(live: Live, folder: Path, written: int) -> int:
@@ -164,23 +164,23 @@ def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: in
             asking.start()
             pulse.start()
             before = process.cpu_times()
-            found = load(live, here / "runs", seconds)
+            results = load(live, here / "runs", seconds)
             after = process.cpu_times()
             for thread in (asking, pulse):
                 thread.over.set()
                 thread.join()
             still = max(still, pulse.longest)
-            gone += lost(live, here / "runs", found["written"])
-            inside.append(float(np.percentile(found["inside"], 99)))
-            seen.append(float(np.percentile(found["seen"], 99)))
+            gone += lost(live, here / "runs", results["written"])
+            inside.append(float(np.percentile(results["inside"], 99)))
+            seen.append(float(np.percentile(results["seen"], 99)))
             asked.append(float(np.percentile(asking.times, 99)))
             busy.append((after.user + after.system - before.user - before.system) / seconds)
     sheet.bar(f"{kind}: points lost or doubled", gone, 0, "points", lower=True)
     sheet.bar(f"{kind}: p99 inside the server", 1000 * median(inside), 50, "ms", lower=True)
     sheet.bar(f"{kind}: p99 seen by clients", 1000 * median(seen), 500, "ms", lower=True)
     sheet.bar(f"{kind}: overview, p99", 1000 * median(asked), 300, "ms", lower=True)
-    sheet.state(f"{kind}: points a second", found["written"] / seconds, "1/s")
-    sheet.state(f"{kind}: batches a second", len(found["seen"]) / seconds, "1/s")
+    sheet.state(f"{kind}: points a second", results["written"] / seconds, "1/s")
+    sheet.state(f"{kind}: batches a second", len(results["seen"]) / seconds, "1/s")
     sheet.state(f"{kind}: longest that the machine stood still", 1000 * still, "ms")
     sheet.state(f"{kind}: server's use of a core", median(busy), "cores")
 
@@ -204,13 +204,13 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
         killer = threading.Thread(target=kill)
         killer.start()
         try:
-            found = load(live, here / "runs", seconds)
+            results = load(live, here / "runs", seconds)
         finally:
             over.set()
             killer.join()
-        gone = lost(live, here / "runs", found["written"])
+        gone = lost(live, here / "runs", results["written"])
     sheet.bar(f"{kind}: lost or doubled after {kills} kills", gone, 0, "points", lower=True)
-    sheet.state(f"{kind}: pushes that failed meanwhile", found["failed"], "pushes")
+    sheet.state(f"{kind}: pushes that failed meanwhile", results["failed"], "pushes")
 
 
 def million(sheet: Sheet, folder: Path, kind: str, records: int) -> None:
@@ -224,27 +224,27 @@ def million(sheet: Sheet, folder: Path, kind: str, records: int) -> None:
             facts = {"epoch": 0, "step": seq + 1, "samples": 64 * seq, "loss": {"loss": 1 / (seq + 1)}, "lr": 1e-3}
             file.write(json.dumps({"seq": seq, "time": 1e9 + seq / 10, "kind": "step", **facts, **times}) + "\n")
     with server(here, kind) as live, Link(live.url, live.token) as link, live.client() as client:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         pusher = Pusher(run, link)
         pusher.push()
-        sheet.state(f"{kind}: records a second of `clew runs push`", records / (time.perf_counter() - begun), "1/s")
+        sheet.state(f"{kind}: records a second of `clew runs push`", records / (time.perf_counter() - start), "1/s")
         drawn, zoomed = [], []
         for _ in range(5):
             drawn.append(_page(client, pusher.number))
-            begun = time.perf_counter()
+            start = time.perf_counter()
             window = {"from": records // 2, "to": records // 2 + records // 20}
             client.get(f"/api/v1/runs/{pusher.number}/curves", params=window).raise_for_status()
-            zoomed.append(time.perf_counter() - begun)
+            zoomed.append(time.perf_counter() - start)
     points = records * CURVES
     sheet.bar(f"{kind}: a page's data, {points / 1e6:.2g} million points", max(drawn), 2, "s", lower=True)
     sheet.bar(f"{kind}: zoom into a twentieth of it", max(zoomed), 2, "s", lower=True)
 
 
 def _page(client: httpx.Client, number: int | None) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for path in ("", "/metrics", "/curves", "/artefacts", "/records/streams"):
         client.get(f"/api/v1/runs/{number}{path}").raise_for_status()
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:

@@ -91,9 +91,9 @@ def measure(ways: dict[str, tuple[Way, Way]], base: str, folder: Path, *, size: 
             file.write_bytes(os.urandom(size))
             place, back = f"{base}/{name.replace(' ', '-')}-{turn}", folder / "back.bin"
             for kind, way in zip(("up", "down"), ways[name], strict=True):
-                begun = time.perf_counter()
+                start = time.perf_counter()
                 way(place, file if kind == "up" else back)
-                speeds[name][kind].append(size / 1e6 / (time.perf_counter() - begun))
+                speeds[name][kind].append(size / 1e6 / (time.perf_counter() - start))
             assert back.read_bytes() == file.read_bytes(), name
             back.unlink()
     return {name: {kind: statistics.median(each) for kind, each in both.items()} for name, both in speeds.items()}
@@ -106,8 +106,8 @@ def main() -> None:
     parser.add_argument("--xrootd", metavar="URL", help="a folder of an XRootD server, for xrdcp")
     arguments = parser.parse_args()
     size, rounds = (32 << 20, 3) if arguments.quick else (256 << 20, 5)
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         os.environ["CLEW_CACHE"] = str(folder / "cache")
         with serving(folder, volume_megabytes=512) as s3:
             os.environ.update(s3.environment())
@@ -115,12 +115,12 @@ def main() -> None:
         if arguments.xrootd:
             results["XRootD"] = measure(xrootd(), arguments.xrootd, folder, size=size, rounds=rounds)
     print(f"{size / 1e6:.0f} MB files, {rounds} rounds, MB/s (medians); no bar is set")
-    for store, found in results.items():
-        for name, both in found.items():
+    for store, measured_speeds in results.items():
+        for name, both in measured_speeds.items():
             print(f"  {store:7s} {name:12s} up {both['up']:8.1f}   down {both['down']:8.1f}")
     if arguments.json:
-        told = {"bars": [], "speeds": results, "conditions": {**capture(), "load": psutil.getloadavg()}}
-        arguments.json.write_text(json.dumps(told, indent=1, default=str))
+        document = {"bars": [], "speeds": results, "conditions": {**capture(), "load": psutil.getloadavg()}}
+        arguments.json.write_text(json.dumps(document, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -47,9 +47,9 @@ they become slower."""
 
 def events(count: int, recipe: Recipe) -> Table:
     """Generated events after the recipe's transforms."""
-    made = simulate(count, 1)
-    x = Ragged.from_lengths(made.x, np.bincount(made.event, minlength=count))
-    rest = {name: x.share(getattr(made, name)) for name in ("y", "z", "station", "track")}
+    hits = simulate(count, 1)
+    x = Ragged.from_lengths(hits.x, np.bincount(hits.event, minlength=count))
+    rest = {name: x.share(getattr(hits, name)) for name in ("y", "z", "station", "track")}
     table = Table({"event": np.arange(count), "x": x, **rest})
     for transform in recipe.transforms():
         table = transform(table)
@@ -61,10 +61,10 @@ def rate(work: Callable[[Table], Any], table: Table, repeat: int) -> float:
     chunks = [table.slice(first, first + CHUNK) for first in range(0, len(table), CHUNK)]
     times = []
     for _ in range(repeat + 1):
-        begun = time.process_time()
+        start = time.process_time()
         for chunk in chunks:
             work(chunk)
-        times.append(time.process_time() - begun)
+        times.append(time.process_time() - start)
     return len(table) / statistics.median(times[1:])
 
 
@@ -180,10 +180,10 @@ def train_once(kind: str, samples: Table) -> tuple[float, float]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is counted from here
     before = _resident("VmRSS")
     learn(wanted[0])
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for chosen in wanted:
         learn(chosen)
-    return BATCH * len(wanted) / (time.perf_counter() - begun), _resident("VmHWM") - before
+    return BATCH * len(wanted) / (time.perf_counter() - start), _resident("VmHWM") - before
 
 
 def _resident(field: str) -> float:

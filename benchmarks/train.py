@@ -92,7 +92,7 @@ def single(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
     if isinstance(task, FlatTask):
         sheet.bar("MLP: clew's own, a step", own / task.steps * 1e6, 20, "microseconds", lower=True)
     if "lightning" in times:
-        # a step of the GraphNet takes 45 ms here and lightning's own part of it 1 ms: nobody can be 1.5 times as fast
+        # a step of the GraphNet takes 45 ms here and lightning's own part of it 1 ms: 1.5 times as fast is impossible
         wanted = 1.5 if isinstance(task, FlatTask) else 0.97
         sheet.bar(f"{task.name}: clew against lightning", ratio(task, times, "lightning", "clew"), wanted, "times")
 

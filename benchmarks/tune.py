@@ -1,4 +1,4 @@
-"""What a study costs beside its trials, and against Ray Tune.
+"""The overhead of a study in addition to its trials, and a comparison with Ray Tune.
 
     python benchmarks/tune.py [--quick] [--json FILE] [--ray PYTHON] [--device]
 
@@ -83,9 +83,9 @@ def main() -> int:
 def overhead(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str, Any]:
     """Milliseconds a trial of a function that does nothing."""
     study = _study(scratch / "trivial", trials)
-    begun, cpu = time.perf_counter(), time.process_time()
+    start, cpu = time.perf_counter(), time.process_time()
     tune(study.config, study, function=lambda values: float(values["model.dropout"]))
-    each = 1e3 * (time.perf_counter() - begun) / trials
+    each = 1e3 * (time.perf_counter() - start) / trials
     conditions["trivial_cpu_ms"] = round(1e3 * (time.process_time() - cpu) / trials, 2)
     assert study.count()["complete"] == trials
     return _bar(f"a trivial trial in this process, mean of {trials}", each, 20, "ms")
@@ -111,14 +111,14 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
             "model.hidden": rng.choice([32, 64, 128]),
         }
         study._optuna.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=rng.random()))
-    begun = time.perf_counter()
+    start = time.perf_counter()
     again = Study.open(scratch / "long")
-    conditions["open_seconds"] = round(time.perf_counter() - begun, 2)
+    conditions["open_seconds"] = round(time.perf_counter() - start, 2)
     spent, used = list[float](), list[float]()
     for _ in range(12):
-        begun, cpu = time.perf_counter(), time.process_time()
+        start, cpu = time.perf_counter(), time.process_time()
         asked = again.ask("me")
-        spent.append(1e3 * (time.perf_counter() - begun))
+        spent.append(1e3 * (time.perf_counter() - start))
         used.append(1e3 * (time.process_time() - cpu))
         assert asked is not None
         again.tell(asked.number, rng.random())
@@ -139,9 +139,9 @@ def rival(scratch: Path, python: Path, trials: int, turns: int, conditions: dict
     rates = {name: np.percentile([each[name]["per_hour"] for each in rounds], 75) for name in ("clew", "ray")}
     firsts = {name: _quartile([each[name]["first"] for each in rounds]) for name in ("clew", "ray")}
     ratio = float(rates["clew"] / rates["ray"])
-    told = {"name": f"trials/hour against Ray Tune, quartiles of {turns}", "value": ratio, "bar": 1, "unit": "x"}
+    report = {"name": f"trials/hour against Ray Tune, quartiles of {turns}", "value": ratio, "bar": 1, "unit": "x"}
     return [
-        {**told, "ok": ratio >= 1},
+        {**report, "ok": ratio >= 1},
         _bar(
             f"time to the first trial against Ray Tune's, quartiles of {turns}", firsts["clew"] / firsts["ray"], 1, "x"
         ),
@@ -162,12 +162,12 @@ def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, floa
         "trials": trials,
         "sampler": {"name": "tpe", "seed": 1},
     }
-    given = load_settings("tracking").changed({**settings, "tune": {**study, "parallel": 2}}, "here")
-    (folder.parent / f"{folder.name}.json").write_text(json.dumps(given.data))  # JSON is YAML
+    template = load_settings("tracking").changed({**settings, "tune": {**study, "parallel": 2}}, "here")
+    (folder.parent / f"{folder.name}.json").write_text(json.dumps(template.data))  # JSON is YAML
     yaml = (folder.parent / f"{folder.name}.json").rename(folder.parent / f"{folder.name}.yaml")
     imports = float(subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, check=True).stdout)
-    begun = time.time()
-    words = [
+    start = time.time()
+    command = [
         sys.executable,
         "-c",
         "from clew.cli.main import run; run()",
@@ -177,10 +177,10 @@ def _clew(folder: Path, settings: dict[str, Any], trials: int) -> dict[str, floa
         "--output",
         str(folder),
     ]
-    subprocess.run([*words, "--oversubscribe"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([*command, "--oversubscribe"], check=True, stdout=subprocess.DEVNULL)
     runs = [clew.Run(path) for path in sorted((folder / "trials").glob("trial-*"))]
     starts = [(run.last("start") or {})["time"] for run in runs]
-    return _rates(begun, starts, [(run.end() or {})["time"] for run in runs], imports)
+    return _rates(start, starts, [(run.end() or {})["time"] for run in runs], imports)
 
 
 def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> dict[str, float]:
@@ -191,17 +191,19 @@ def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> d
     words = [json.dumps(settings), "tracking", str(trials), str(folder), str(folder / "result.json")]
     command = [str(python), str(HERE / "rivals" / "ray_tune.py"), *words]
     subprocess.run(command, check=True, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    told = json.loads((folder / "result.json").read_text())
-    first = min(told["trials"], key=lambda each: each["imported"])
+    report = json.loads((folder / "result.json").read_text())
+    first = min(report["trials"], key=lambda each: each["imported"])
     imports = first["imported"] - first["entered"]
-    return _rates(told["begun"], [e["imported"] for e in told["trials"]], [e["ended"] for e in told["trials"]], imports)
+    return _rates(
+        report["begun"], [e["imported"] for e in report["trials"]], [e["ended"] for e in report["trials"]], imports
+    )
 
 
-def _rates(begun: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
+def _rates(start: float, starts: list[float], ends: list[float], imports: float) -> dict[str, float]:
     """Seconds to the first trial without imports; trials an hour after the first two, which import."""
     order = sorted(ends)
     hourly = 3600 * (len(order) - 2) / (order[-1] - order[1])
-    return {"first": max(min(starts) - begun - imports, 0.0), "per_hour": hourly, "imports": imports}
+    return {"first": max(min(starts) - start - imports, 0.0), "per_hour": hourly, "imports": imports}
 
 
 def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
@@ -209,21 +211,25 @@ def separate(scratch: Path, trials: int, conditions: dict[str, Any]) -> None:
     from clew.jobs.launchers.launcher import Slot
 
     settings = {"train.dataset": str(_dataset(scratch).path), "train.epochs": 3, "train.threads": 1, "model.hidden": 16}
-    found = {}
+    trials_per_hour = {}
     for parallel in (1, 4, 8, 16):
         tuned = {"space": {"train.optimizer.lr": {"log": [1e-3, 1e-1]}}, "trials": trials, "sampler": "random"}
-        given = load_settings("tracking").changed({**settings, "tune": tuned}, "here")
+        template = load_settings("tracking").changed({**settings, "tune": tuned}, "here")
         rooms = [Slot()] * parallel
-        begun = time.perf_counter()
+        start = time.perf_counter()
         path = scratch / f"separate-{parallel}"
-        tune(given, path, executor=lambda study, given=given, rooms=rooms: JobExecutor(study.folder, given, rooms))  # type: ignore[misc]
-        found[parallel] = round(3600 * trials / (time.perf_counter() - begun))
+        tune(
+            template,
+            path,
+            executor=lambda study, template=template, rooms=rooms: JobExecutor(study.folder, template, rooms),  # type: ignore[misc]
+        )
+        trials_per_hour[parallel] = round(3600 * trials / (time.perf_counter() - start))
         device = clew.Run(path / "trials" / "trial-0000").last("plan") or {}
         print(
-            f"separate runs, {parallel} at a time on {device.get('device')}: {found[parallel]:,} trials/hour",
+            f"separate runs, {parallel} at a time on {device.get('device')}: {trials_per_hour[parallel]:,} trials/hour",
             flush=True,
         )
-    conditions["separate_per_hour"] = found
+    conditions["separate_per_hour"] = trials_per_hour
 
 
 def _dataset(scratch: Path) -> Dataset:

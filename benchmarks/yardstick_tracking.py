@@ -30,9 +30,9 @@ BAR = 0.95  # efficiency above 1 GeV, of the filter as of the networks
 def one(gun: ParticleGun, seed: int, events: int) -> dict[str, float]:
     """Figures of one sample: its size, the speed of making it, and those of the filter."""
     simulate_acts(1, seed, gun=gun)  # the detector is built once
-    begun = time.process_time()
+    start = time.process_time()
     sample = simulate_acts(events, seed, gun=gun)
-    rate = events / (time.process_time() - begun)
+    rate = events / (time.process_time() - start)
     return {"events_per_second_made": rate, **_size(sample), **acts_baseline.measure_filter(sample)}
 
 

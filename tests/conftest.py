@@ -61,7 +61,7 @@ def run(dataset: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A finished run of one process: 16 hidden units, 2 epochs, evaluated on the split `test`."""
     output = tmp_path_factory.mktemp("runs") / "tracking-001"
     small = load_settings("tracking", ["model.hidden=16", "train.epochs=2"])
-    trained = clew.train(small.recipe, dataset, small.train, output=output)
+    trained = clew.train(small.recipe, dataset, config=small.train, output=output)
     clew.evaluate(trained)
     return trained
 

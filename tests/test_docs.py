@@ -80,4 +80,4 @@ def test_the_readme_recipe_works(tmp_path: Path) -> None:
     recipe = find(str(tmp_path / "top_tagger.py"))
     data = clew.prepare(recipe, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "data"), workers=1)
     run = clew.train(recipe, data, epochs=40, optimizer={"lr": 1e-2}, output=tmp_path / "run")
-    assert clew.evaluate(run).tallies["accuracy"].value > 0.7
+    assert clew.evaluate(run).metrics["accuracy"].value > 0.7

@@ -1,8 +1,8 @@
-"""Print the versions of what the project asks for, and of what that asks for, as found in this environment.
+"""Print the installed versions of the requirements of the project and of their requirements.
 
-Taken are the core, every extra but those that only `make test-sites` needs, and the group `dev`; what else is installed
-(rivals for benchmarks, servers) is left out. No hashes and no local suffix (`2.13.0+cpu` becomes `2.13.0`): the same
-file serves every platform's builds.
+Included are the core, every extra except those that only `make test-sites` needs, and the group `dev`. Other installed
+packages (rivals for benchmarks, servers) are left out. There are no hashes and no local suffixes (`2.13.0+cpu` becomes
+`2.13.0`), so that the same file serves the builds of every platform.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from packaging.utils import canonicalize_name
 
 SITES = {"s3", "xrootd", "rucio"}
 ALSO = ("scikit-learn",)
-"""Of rivals, those that tests need too."""
+"""Packages of rivals that tests need too."""
 
 
-def found(name: str) -> Distribution:
+def installed(name: str) -> Distribution:
     try:
         return distribution(name)
     except PackageNotFoundError:
         sys.exit(f"{name} is not installed here; `make` first, or pip install it")
 
 
-def wanted(asked: list[Requirement]) -> dict[str, str]:
-    """Names and versions, each requirement followed with its extras."""
+def resolve(requirements: list[Requirement]) -> dict[str, str]:
+    """Return the names and versions of requirements and, recursively, of their requirements and extras."""
     versions: dict[str, str] = {}
-    seen: set[tuple[str, str]] = set()
-    while asked:
-        each = asked.pop()
+    visited: set[tuple[str, str]] = set()
+    while requirements:
+        each = requirements.pop()
         name, extras = canonicalize_name(each.name), ["", *each.extras]
         for extra in extras:
-            if (name, extra) in seen or (each.marker and not each.marker.evaluate({"extra": ""})):
+            if (name, extra) in visited or (each.marker and not each.marker.evaluate({"extra": ""})):
                 continue
-            seen.add((name, extra))
-            package = found(name)
-            where = f" ; {each.marker}" if each.marker else ""  # of what is asked for here; the rest follows from it
+            visited.add((name, extra))
+            package = installed(name)
+            where = f" ; {each.marker}" if each.marker else ""  # only direct requirements keep their marker
             versions[name] = package.version.partition("+")[0] + where
             for line in package.requires or ():
                 inner = Requirement(line)
                 if inner.marker is None or inner.marker.evaluate({"extra": extra}):
                     inner.marker = None
-                    asked.append(inner)
+                    requirements.append(inner)
     return versions
 
 
@@ -61,7 +61,7 @@ def main() -> None:
     sys.stdout.write(
         "# Versions for developers and CI; pyproject.toml has the ranges for users. Made by `make lock`.\n"
     )
-    for name, version in sorted(wanted([Requirement(line) for line in lines]).items()):
+    for name, version in sorted(resolve([Requirement(line) for line in lines]).items()):
         sys.stdout.write(f"{name}=={version}\n")
 
 

@@ -1,9 +1,9 @@
-"""Pictures of the dashboard for docs/images, of a real server with a few small trainings and a study on it.
+"""Take screenshots of the dashboard for docs/images, of a real server with a few small trainings and a study.
 
     python tools/screenshots.py [--folder DIR] [--output docs/images]
 
-Takes a few minutes. Needs Chromium and playwright, and the extra `serve`. With --folder, what was trained there before
-is used again.
+Takes a few minutes. Needs Chromium and playwright, and the extra `serve`. With --folder, existing trainings in that
+folder are used again.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from clew.jobs.agent.runner import Local
+
 import clew
 from clew.data.prepare.generate import generate
-from clew.jobs.agent.runner import Local
 from clew.recipe import find
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import QUIET, Visitor
@@ -33,20 +34,20 @@ _ENDS = ("done", "failed", "cancelled", "lost")
 
 
 def main() -> None:
-    """Train, then take pictures."""
+    """Train, then take screenshots."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--output", type=Path, default=Path("docs/images"))
     arguments = parser.parse_args()
     folder = arguments.folder or Path(tempfile.mkdtemp())
     dataset = _dataset(folder)
-    live = Live(folder / "service", options=(), token=_kept(folder)).start()
+    live = Live(folder / "service", options=(), token=_saved_token(folder)).start()
     (folder / "token").write_text(live.token)
     try:
         with live.client() as client:
             if not client.get("/api/v1/jobs").json()["items"]:
                 _fill(client, dataset)
-            _begin(client, dataset, "tracking-live", 100_000, lr=0.0005, log_every=20)
+            _submit(client, dataset, "tracking-live", 100_000, lr=0.0005, log_every=20)
             time.sleep(25)
             _photograph(live, arguments.output)
             for job in client.get("/api/v1/jobs", params={"state": "running"}).json()["items"]:
@@ -58,7 +59,7 @@ def main() -> None:
             Local().kill(str(attempt))  # jobs outlive the server
 
 
-def _kept(folder: Path) -> str:
+def _saved_token(folder: Path) -> str:
     return (folder / "token").read_text() if (folder / "token").exists() else ""
 
 
@@ -69,31 +70,31 @@ def _dataset(folder: Path) -> Path:
     return folder / "dataset"
 
 
-def _begin(client: Any, dataset: Path, name: str, epochs: int, **more: Any) -> int:
+def _submit(client: Any, dataset: Path, name: str, epochs: int, **more: Any) -> int:
     train = {"epochs": epochs, "log_every": more.pop("log_every", 2), "monitor_seconds": 1.0}
     spec = {"recipe": "tracking", "train": {**train, "optimizer": {"lr": more.pop("lr", 0.002)}}, **more}
     body = {"kind": "train", "name": name, "spec": spec, "dataset": str(dataset)}
-    told = client.post("/api/v1/jobs", json=body)
-    told.raise_for_status()
-    return int(told.json()["id"])
+    response = client.post("/api/v1/jobs", json=body)
+    response.raise_for_status()
+    return int(response.json()["id"])
 
 
 def _fill(client: Any, dataset: Path) -> None:
-    """Trainings that go well, one that does not, and a study."""
-    begun = [
-        _begin(client, dataset, "tracking-baseline", 12),
-        _begin(client, dataset, "tracking-slow", 12, lr=0.0002),
-        _begin(client, dataset, "tracking-narrow", 12, model={"hidden": 16}),
-        _begin(client, dataset, "tracking-wild", 5, lr=1e30),
+    """Start trainings that succeed, one that fails, and a study, and wait for them."""
+    job_ids = [
+        _submit(client, dataset, "tracking-baseline", 12),
+        _submit(client, dataset, "tracking-slow", 12, lr=0.0002),
+        _submit(client, dataset, "tracking-narrow", 12, model={"hidden": 16}),
+        _submit(client, dataset, "tracking-wild", 5, lr=1e30),
     ]
     space = {"train.optimizer.lr": {"log": [1e-4, 3e-2]}, "model.hidden": {"choice": [16, 32, 64]}}
     tune = {"space": space, "objective": "val/loss", "trials": 14, "parallel": 1, "sampler": {"name": "tpe", "seed": 1}}
     spec = {"recipe": "tracking", "train": {"epochs": 3, "threads": 1}, "tune": tune}
     body = {"kind": "tune", "name": "rate-and-width", "spec": spec, "dataset": str(dataset)}
-    begun.append(int(client.post("/api/v1/jobs", json=body).raise_for_status().json()["id"]))
-    while begun:
+    job_ids.append(int(client.post("/api/v1/jobs", json=body).raise_for_status().json()["id"]))
+    while job_ids:
         time.sleep(2)
-        begun = [job for job in begun if client.get(f"/api/v1/jobs/{job}").json()["state"] not in _ENDS]
+        job_ids = [job for job in job_ids if client.get(f"/api/v1/jobs/{job}").json()["state"] not in _ENDS]
     newest = client.get("/api/v1/runs").json()["items"]
     for run in newest:
         if run["name"] == "tracking-baseline":

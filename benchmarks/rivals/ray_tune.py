@@ -24,11 +24,15 @@ def objective(config: dict[str, Any]) -> None:
     from clew.settings import load_settings
 
     imported = time.time()
-    given = load_settings(config["recipe"]).changed({**config["settings"], "train.optimizer.lr": config["lr"]}, "ray")
-    run = clew.train(given.recipe, None, given.train, output=Path(config["folder"]) / f"run-{time.time_ns()}")
+    settings = load_settings(config["recipe"]).changed(
+        {**config["settings"], "train.optimizer.lr": config["lr"]}, "ray"
+    )
+    run = clew.train(
+        settings.recipe, None, config=settings.train, output=Path(config["folder"]) / f"run-{time.time_ns()}"
+    )
     loss = min(record["metrics"]["loss"] for record in run.records(kind="validation"))
-    told = {"entered": entered, "imported": imported, "ended": time.time()}
-    tune.report({"loss": loss, **told})
+    report = {"entered": entered, "imported": imported, "ended": time.time()}
+    tune.report({"loss": loss, **report})
 
 
 def main() -> None:
@@ -38,7 +42,7 @@ def main() -> None:
     from ray.tune.search.optuna import OptunaSearch
 
     settings, recipe, trials, folder, result = sys.argv[1:]
-    begun = time.time()
+    start = time.time()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     started = time.time()
     space = {
@@ -60,9 +64,9 @@ def main() -> None:
         ),
         run_config=tune.RunConfig(storage_path=str(Path(folder).absolute() / "ray"), verbose=0),
     )
-    found = tuner.fit()
-    each = [dict(one.metrics or {}) for one in found]
-    Path(result).write_text(json.dumps({"begun": begun, "started": started, "trials": each}, default=str))
+    results = tuner.fit()
+    each = [dict(one.metrics or {}) for one in results]
+    Path(result).write_text(json.dumps({"begun": start, "started": started, "trials": each}, default=str))
 
 
 if __name__ == "__main__":

@@ -1,14 +1,18 @@
-"""For those who keep their own training loop: three calls give it all ranks, the loader and the ledger.
+"""Distributed training with your own training loop: clew connects the processes, loads batches and keeps the records.
 
-import clew
+Example:
+    >>> import clew
+    >>> session = clew.distributed.setup("runs/own-loop")  # alone, or one of the processes of torchrun, mpiexec or srun
+    >>> session.rank, session.ranks
+    (0, 1)
+    >>> clew.distributed.log(loss=0.5)  # `clew runs` and the report show it
+    >>> clew.distributed.close()
+    >>> clew.Run.open("runs/own-loop").state
+    'finished'
 
-here = clew.distributed.setup("runs/mine")           # alone, or one of those torchrun, mpiexec or srun started
-model = clew.distributed.wrap(net.to(here.device))   # gradients are averaged over ranks in backward()
-batches = clew.distributed.wrap(clew.Dataset("dataset"), batch_size=64)   # this rank's share of each batch
-for epoch in range(5):
-    for batch in batches(epoch):
-        ...
-        clew.distributed.log(loss=loss)              # into the run's records; `clew runs` and the report show them
+A complete loop calls `wrap` twice: `model = clew.distributed.wrap(net.to(session.device))` averages gradients over all
+ranks in `backward()`, and `batches = clew.distributed.wrap(clew.Dataset("dataset"), batch_size=64)` gives this rank's
+share of each batch, with `for batch in batches(epoch)`.
 """
 
 from __future__ import annotations
@@ -43,132 +47,154 @@ from clew.training.training_data import default_device
 
 
 @dataclass
-class DistributedRun:
-    """This process among all of them."""
+class DistributedSession:
+    """This process among all processes of the run."""
 
     rank: int
+    """Number of this process, from 0."""
     ranks: int
+    """Number of processes."""
     device: torch.device
+    """The device of this process."""
     run: Run
     writer: RecordWriter
     steps: int = 0
     epochs: int = 0
-    seen: int = 0
-    since: float = 0.0
+    samples: int = 0
+    logged_at: float = 0.0
 
 
-_here: DistributedRun | None = None
+_session: DistributedSession | None = None
 
 
-def setup(output: str | Path | None = None, *, threads: int | None = None, **settings: Any) -> DistributedRun:
-    """Join the others, if a launcher started several, and begin a run that all of them write to.
+def setup(output: str | Path | None = None, *, threads: int | None = None, **settings: Any) -> DistributedSession:
+    """Connect to the other processes, if a launcher started several, and create a run that all of them write to.
 
-    `output` is the run's folder (default: the next free one under `runs/`); `settings` are noted in its config.
+    Args:
+        output: Folder of the run. Default: the next free one under `runs/`.
+        threads: Number of CPU threads of torch.
+        **settings: Values to save in the run's settings, for example `lr=0.01`.
+
+    Returns:
+        Rank, number of ranks, device and run of this process.
 
     Raises:
-        RunError: the folder is taken, or this process has set up already.
+        RunError: The folder exists already, or this process has called `setup` before.
     """
-    global _here
-    if _here is not None:
+    global _session
+    if _session is not None:
         raise RunError("clew.distributed.setup was called already in this process")
     place = current_rank()
     device = default_device(place.local_rank)
     if threads is not None:
         torch.set_num_threads(threads)
-    run = _joined(place, Path(output) if output else None, device, settings)
+    run = _create_run(place, Path(output) if output else None, device, settings)
     writer = run.writer(f"rank-{place.rank}")
     writer.write("start", schema=SCHEMA, host=socket.gethostname(), pid=os.getpid(), rank=place.rank, ranks=place.ranks)
-    _here = DistributedRun(place.rank, place.ranks, device, run, writer, since=time.perf_counter())
+    _session = DistributedSession(place.rank, place.ranks, device, run, writer, logged_at=time.perf_counter())
     atexit.register(close)
-    return _here
+    return _session
 
 
-def _joined(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
+def _create_run(place: RankInfo, output: Path | None, device: torch.device, settings: dict[str, Any]) -> Run:
     def make() -> Run:
         folder = output or next_run_path(Path("runs"), "own")
         config = {"recipe": "", **settings, "train": {"workers": place.ranks}}
         return Run.create(folder, config=config, environment=capture())
 
-    team = LaunchContext.gathered(output.parent if output else Path("runs"))
-    run = Run.open(team.share("run", lambda: str(make().path)))
-    if team.store is not None:
+    context = LaunchContext.join(output.parent if output else Path("runs"))
+    run = Run.open(context.from_rank_zero("run", lambda: str(make().path)))
+    if context.store is not None:
         backend = "gloo" if device.type == "cpu" else dist.get_default_backend_for_device(device)
-        dist.init_process_group(backend, store=team.store, rank=place.rank, world_size=place.ranks)
+        dist.init_process_group(backend, store=context.store, rank=place.rank, world_size=place.ranks)
     return run
 
 
 @overload
-def wrap(thing: nn.Module) -> nn.Module: ...
+def wrap(item: nn.Module) -> nn.Module: ...
 @overload
 def wrap(
-    thing: Dataset, *, batch_size: int, split: str = ..., columns: Sequence[str] | None = ..., seed: int = ...
+    item: Dataset, *, batch_size: int, split: str = ..., columns: Sequence[str] | None = ..., seed: int = ...
 ) -> Callable[[int], Iterator[Batch]]: ...
 def wrap(
-    thing: Any,
+    item: nn.Module | Dataset,
     *,
     batch_size: int = 64,
     split: str = "train",
     columns: Sequence[str] | None = None,
     seed: int = 0,
-) -> Any:
-    """A model whose gradients are averaged over all ranks, or a dataset as this rank's share of every batch.
+) -> nn.Module | Callable[[int], Iterator[Batch]]:
+    """Make a model or a dataset work with all ranks.
 
-    `batch_size` is over all ranks; every rank gets equally many batches, and one whose share of a last batch is empty
-    gets a batch that does not count (`batch.counts`).
+    Args:
+        item: A model on the device of this process, or a dataset.
+        batch_size: For a dataset: samples per batch, over all ranks together.
+        split: For a dataset: the split to read.
+        columns: For a dataset: the columns to read; None for all.
+        seed: For a dataset: seed of the order of the samples.
+
+    Returns:
+        For a model: a model whose gradients are averaged over all ranks. For a dataset: a function that returns the
+        batches of this rank in an epoch. Every rank gets the same number of batches. If the share of a rank in the
+        last batch is empty, it gets a batch that does not count (`batch.counts` is False).
 
     Raises:
-        RunError: before `setup`.
+        RunError: `setup` was not called before.
     """
-    here = _ready()
-    if isinstance(thing, nn.Module):
-        return DistributedDataParallel(thing) if here.ranks > 1 else thing
-    sampler = Sampler(thing.splits[split], batch_size, seed, here.rank, here.ranks)
-    loader = Loader(Memory(thing.read(split, columns=columns)), sampler, columns, here.device)
+    session = _current_session()
+    if isinstance(item, nn.Module):
+        return DistributedDataParallel(item) if session.ranks > 1 else item
+    sampler = Sampler(item.splits[split], batch_size, seed, session.rank, session.ranks)
+    loader = Loader(Memory(item.read(split, columns=columns)), sampler, columns, session.device)
 
     def batches(epoch: int) -> Iterator[Batch]:
-        here.epochs = epoch
+        session.epochs = epoch
         for portion in loader.epoch(epoch):
-            here.seen += portion.size
+            session.samples += portion.size
             yield portion.parts[0]
 
     return batches
 
 
 def log(**values: float | torch.Tensor) -> None:
-    """One step's losses, or, with names that begin with `val_`, a validation's metrics.
+    """Record the losses of one step or, for names that start with `val_`, the metrics of a validation.
+
+    Args:
+        **values: Numbers by name, for example `loss=loss` or `val_accuracy=0.9`.
 
     Raises:
-        RunError: before `setup`.
+        RunError: `setup` was not called before.
     """
-    here = _ready()
+    session = _current_session()
     now = time.perf_counter()
-    seconds, here.since = now - here.since, now
+    seconds, session.logged_at = now - session.logged_at, now
     numbers = {name: float(torch.as_tensor(value).detach()) for name, value in values.items()}
     metrics = {name.removeprefix("val_"): value for name, value in numbers.items() if name.startswith("val_")}
     losses = {name: value for name, value in numbers.items() if not name.startswith("val_")}
-    facts = {"epoch": here.epochs, "step": here.steps}
+    facts = {"epoch": session.epochs, "step": session.steps}
     if losses:
-        here.steps += 1
-        facts["step"] = here.steps
-        here.writer.write("step", **facts, samples=here.seen, loss=losses, seconds=seconds, wait=0.0, communicate=0.0)
+        session.steps += 1
+        facts["step"] = session.steps
+        times = {"seconds": seconds, "wait": 0.0, "communicate": 0.0}
+        session.writer.write("step", **facts, samples=session.samples, loss=losses, **times)
     if metrics:
-        here.writer.write("validation", **facts, metrics=metrics, seconds=0.0 if losses else seconds)
+        session.writer.write("validation", **facts, metrics=metrics, seconds=0.0 if losses else seconds)
 
 
 def close() -> None:
-    """End the run; done by itself when the process ends."""
-    global _here
-    if _here is None:
+    """End the run. It is called automatically when the process ends."""
+    global _session
+    if _session is None:
         return
-    here, _here = _here, None
-    error = getattr(sys, "last_value", None)  # what ended the script, if it did not end well
-    here.writer.write("end", status="failed" if error else "finished", message=str(error or ""))
-    here.writer.close()
+    session, _session = _session, None
+    error = getattr(sys, "last_value", None)  # the exception that ended the script, if there was one
+    session.writer.write("end", status="failed" if error else "finished", message=str(error or ""))
+    session.writer.close()
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
-def _ready() -> DistributedRun:
-    if _here is None:
+def _current_session() -> DistributedSession:
+    if _session is None:
         raise RunError("call clew.distributed.setup() first")
-    return _here
+    return _session

@@ -48,7 +48,7 @@ def train(made: EventData, output: Path, threads: int) -> Run:
     chosen = load_settings("particleflow", (*FIXED["particleflow"], *SMALL))
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 2, "log_every": 1, "monitor_seconds": None}
     settings |= {"threads": threads, "deterministic": True}
-    return clew.train(chosen.recipe, made.dataset, chosen.train, output=output, **settings)
+    return clew.train(chosen.recipe, made.dataset, config=chosen.train, output=output, **settings)
 
 
 def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, tmp_path: Path) -> None:

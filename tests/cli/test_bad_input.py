@@ -220,7 +220,10 @@ def damaged_record(run: Run) -> None:
         (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
-        (another_model, "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) there, (8,) here"),
+        (
+            another_model,
+            "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) in the file, (8,) in the model",
+        ),
         (damaged_record, "evaluate.jsonl:1: damaged record"),
     ],
 )
@@ -235,7 +238,10 @@ def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], sai
         (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
-        (another_model, "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) there, (8,) here"),
+        (
+            another_model,
+            "best.safetensors: weights of another model: 'edge_hidden.bias' is (16,) in the file, (8,) in the model",
+        ),
     ],
 )
 @pytest.mark.parametrize("workers", ["1", "2"])

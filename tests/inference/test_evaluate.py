@@ -21,16 +21,16 @@ COUNTED = ("efficiency", "purity", "ghost_rate", "event_ratio", "f1")
 def assert_same(left: Evaluation, right: Evaluation) -> None:
     assert left.events == right.events
     for name in COUNTED:
-        assert left.tallies[name].value == pytest.approx(right.tallies[name].value, rel=1e-12), name
-    assert left.tallies["loss"].value == pytest.approx(right.tallies["loss"].value, rel=1e-6)
+        assert left.metrics[name].value == pytest.approx(right.metrics[name].value, rel=1e-12), name
+    assert left.metrics["loss"].value == pytest.approx(right.metrics["loss"].value, rel=1e-6)
 
 
 def test_a_split_is_evaluated_whole_and_written_down(run_copy: Run, dataset: Dataset) -> None:
     result = clew.evaluate(run_copy, split="val")
     assert result.events == dataset.splits["val"]
     record = run_copy.evaluations()["val"]
-    assert record["metrics"]["efficiency"]["value"] == result.tallies["efficiency"].value
-    assert record["metrics"]["efficiency"]["error"] == pytest.approx(result.tallies["efficiency"].error)
+    assert record["metrics"]["efficiency"]["value"] == result.metrics["efficiency"].value
+    assert record["metrics"]["efficiency"]["error"] == pytest.approx(result.metrics["efficiency"].error)
     assert (record["events"], record["checkpoint"]) == (result.events, "best")
     assert "efficiency_pt" not in record["metrics"]
 
@@ -89,8 +89,8 @@ def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_p
     plain, weighted = (
         clew.evaluate(run_copy, input=[str(tmp_path / f"{n}.h5")], name=n) for n in ("plain", "weighted")
     )
-    assert weighted.tallies["efficiency"].value != plain.tallies["efficiency"].value
-    assert weighted.tallies["loss"].value != plain.tallies["loss"].value
+    assert weighted.metrics["efficiency"].value != plain.metrics["efficiency"].value
+    assert weighted.metrics["loss"].value != plain.metrics["loss"].value
 
 
 def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:

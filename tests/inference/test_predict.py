@@ -143,7 +143,7 @@ def test_metrics_and_rows_are_exact_for_every_batch_size_on_any_number_of_ranks(
 
 @pytest.mark.parametrize("batch", range(1, 24))
 def test_every_small_batch_size_is_exact(whole: Run, expected: tuple[dict[str, Any], Table], batch: int) -> None:
-    assert numbers(clew.evaluate(whole, batch_size=batch).tallies) == expected[0]
+    assert numbers(clew.evaluate(whole, batch_size=batch).metrics) == expected[0]
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -163,7 +163,7 @@ def test_processes_give_what_one_gives_in_a_network_that_rounds(run_copy: Run, t
     assert_equal(together, alone)
     assert seen[-1] == (len(alone), len(alone)) and seen == sorted(seen)
     again = clew.evaluate(run_copy, batch_size=5, name="together", workers=workers)
-    assert numbers(again.tallies) == numbers(judged.tallies)
+    assert numbers(again.metrics) == numbers(judged.metrics)
     assert (run_copy.plots / "together").is_dir()
 
 

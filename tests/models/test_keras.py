@@ -167,7 +167,7 @@ def test_every_strategy_with_a_master_trains_a_cnn(
     strategy: str, folder: Path, alone: clew.Run, tmp_path: Path
 ) -> None:
     """Two workers do half of the updates each, or average them: a few epochs more, the same quality."""
-    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, central={"sync_every": 1})
+    run = train(folder, tmp_path / "run", workers=2, strategy=strategy, epochs=10, asynchronous={"sync_every": 1})
     assert weights(run).keys() == weights(alone).keys()
     best = max(each["accuracy"] for each in validations(run))
     assert best >= validations(alone)[-1]["accuracy"] - 0.03
@@ -220,7 +220,7 @@ def test_a_yaml_of_the_columns_recipe_may_name_a_keras_file(folder: Path, tmp_pa
     loaded = load_settings(str(tmp_path / "my.yaml"), ["train.epochs=1"])
     source = {"train": [str(folder / "a.h5")], "val": [str(folder / "b.h5")]}
     data = clew.prepare(loaded.recipe, input=source, output=str(tmp_path / "data"), workers=1)
-    assert clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run").state == "finished"
+    assert clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run").state == "finished"
 
 
 @pytest.mark.parametrize("last", ["softmax", None])

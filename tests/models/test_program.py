@@ -52,7 +52,7 @@ def test_it_trains_and_is_judged(settings: dict[str, Any], tmp_path: Path) -> No
         path, data(), output=tmp_path / "run", epochs=8, batch_size=40, threads=1, optimizer={"lr": 0.02}, **settings
     )
     assert validations(run)[-1]["accuracy"] > 0.8
-    assert clew.evaluate(run).tallies["loss"].value == pytest.approx(min(v["loss"] for v in validations(run)), rel=1e-3)
+    assert clew.evaluate(run).metrics["loss"].value == pytest.approx(min(v["loss"] for v in validations(run)), rel=1e-3)
     assert {name.removeprefix("graph.") for name in weights(run)} == network().state_dict().keys()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clew.runs import Run
-from clew.runs.async_workers import figures, told, workers
+from clew.runs.async_workers import load_workers, summary_lines, worker_figures
 from tests.cli import done
 from tests.runs import end, plan, start, training, written
 from tests.runs.test_report import EVIL, Page
@@ -27,20 +27,20 @@ def made(path: Path, *facts: dict[str, Any]) -> Run:
 
 
 def test_the_newest_record_counts(tmp_path: Path) -> None:
-    found = workers(made(tmp_path / "run", record(returned=0), record()))
+    found = load_workers(made(tmp_path / "run", record(returned=0), record()))
     assert found is not None
-    assert [each.speed for each in found.all] == [300, 150]
-    assert found.all[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
+    assert [each.speed for each in found.workers] == [300, 150]
+    assert found.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
     assert (found.returned, found.updates, list(found.staleness)) == (3, 45, [0, 1, 10])
     assert found.mean_staleness == pytest.approx(60 / 45)
 
 
 def test_a_worker_that_did_nothing_has_no_speed(tmp_path: Path) -> None:
     nothing = {"host": "a", "batches": 0, "samples": 0, "seconds": 0.0, "wait": 0.0, "communicate": 0.0}
-    found = workers(made(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
-    assert found is not None and found.all[0].speed == 0 and set(found.all[0].shares.values()) == {0.0}
-    assert dict(told(found))["exchanged"].startswith("0 updates")
-    assert figures(found)[1]["data"][0]["x"] == []
+    found = load_workers(made(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
+    assert found is not None and found.workers[0].speed == 0 and set(found.workers[0].shares.values()) == {0.0}
+    assert dict(summary_lines(found))["exchanged"].startswith("0 updates")
+    assert worker_figures(found)[1]["data"][0]["x"] == []
 
 
 def test_the_report_has_a_section_with_table_and_figures(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_notes_of_the_master_are_listed_as_they_are(tmp_path: Path) -> None:
 def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
     run = made(tmp_path / "run")
     page = Page(run)
-    assert workers(run) is None
+    assert load_workers(run) is None
     assert "Workers" not in page.text
     assert "Where the time went" in [drawn["layout"]["title"]["text"] for drawn in page.figures]
 
@@ -71,9 +71,9 @@ def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
 def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
     run = made(tmp_path / "run", record())
     assert "mean staleness 1.33" in " ".join(done("runs", "show", run.path).split())
-    found = workers(run)
+    found = load_workers(run)
     assert found is not None
-    assert dict(told(found)) == {
+    assert dict(summary_lines(found)) == {
         "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, load 10%",
         "exchanged": "45 updates, mean staleness 1.33, 450.0 MB, 3 batches returned",
     }

@@ -126,7 +126,7 @@ def test_training_reports_while_it_runs_and_goes_on_without_the_server(
     monkeypatch.setenv("CLEW_SERVER", server.url)
     monkeypatch.setenv("CLEW_TOKEN", server.token)
     small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1"])
-    trained = clew.train(small.recipe, dataset, small.train, output=tmp_path / "first")
+    trained = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "first")
     with server.client() as client:
         (row,) = client.get("/api/v1/runs").json()["items"]
         assert (row["name"], row["state"]) == ("first", "finished")
@@ -134,7 +134,7 @@ def test_training_reports_while_it_runs_and_goes_on_without_the_server(
     assert pending(trained) == 0
     server.stop(signal.SIGKILL)
     monkeypatch.setattr("clew.runs.push_process._GRACE", 1.0)
-    away = clew.train(small.recipe, dataset, small.train, output=tmp_path / "second")
+    away = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "second")
     assert away.state == "finished"
     server.start()
     told = subprocess.run([*CLEW, "runs", "push", str(away.path)], capture_output=True, text=True, check=True)

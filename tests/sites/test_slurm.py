@@ -87,7 +87,7 @@ def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_othe
 
 
 def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluster, flat: Dataset) -> None:
-    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     told = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
     assert "running on n[1-3]" in told and "finished: runs/mpi" in told
     assert hosts(Run.open("runs/mpi")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
@@ -95,7 +95,7 @@ def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluste
 
 @long
 def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
-    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.central.comm=mpi", "--output", "runs/mpi")
+    words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
     assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
 

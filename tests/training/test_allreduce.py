@@ -107,7 +107,7 @@ def test_what_is_validated_is_what_is_saved_also_where_ranks_gather_statistics(
     output = tmp_path_factory.mktemp("runs") / "run"
     run = clew.train(recipe("line", normed=True), flat, epochs=2, workers=2, threads=1, output=output)
     again = clew.evaluate(run, split="val", weights="last")
-    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+    assert again.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
 
 
 def test_parameters_no_loss_depends_on_decay_alike(flat: Dataset, tmp_path_factory: pytest.TempPathFactory) -> None:

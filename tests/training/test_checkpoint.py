@@ -56,9 +56,12 @@ def test_a_damaged_checkpoint_is_named(tmp_path: Path, keep: int) -> None:
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (net(5), r"weights of another model: '0\.weight' is \(4, 3\) there, \(4, 5\) here"),
-        (nn.Sequential(nn.Linear(3, 4)), r"weights of another model: '1\.bias' is \(4,\) there, nothing here"),
-        (nn.Linear(2, 2), r"weights of another model: '0\.bias' is \(4,\) there, nothing here"),
+        (net(5), r"weights of another model: '0\.weight' is \(4, 3\) in the file, \(4, 5\) in the model"),
+        (
+            nn.Sequential(nn.Linear(3, 4)),
+            r"weights of another model: '1\.bias' is \(4,\) in the file, nothing in the model",
+        ),
+        (nn.Linear(2, 2), r"weights of another model: '0\.bias' is \(4,\) in the file, nothing in the model"),
     ],
 )
 def test_weights_of_another_model_are_refused_and_change_nothing(

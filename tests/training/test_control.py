@@ -16,7 +16,8 @@ from clew import Dataset, Run, Table
 from clew.errors import ConfigError, DataError, StoppedError
 from clew.training.api import resume
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule, ValidationTracker
+from clew.training.early_stopping import ValidationTracker
+from clew.training.schedule import Schedule
 from tests.training import RECIPES, losses, recipe, validations, weights
 
 STILL = {"lr": 1e-12}
@@ -51,7 +52,7 @@ def test_minutes_end_a_training(flat: Dataset, tmp_path: Path, workers: int) -> 
 def test_patience_ends_a_training_that_does_not_get_better(flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", epochs=50, optimizer=STILL, early_stopping={"patience": 3, "min_delta": 1e-6})
     assert len(validations(run)) == 4
-    assert ending(run) == "loss has not got better in 3 validations"
+    assert ending(run) == "loss has not improved in 3 validations"
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -106,7 +107,7 @@ def test_a_plateau_cuts_the_rate() -> None:
     verdict = ValidationTracker(config, schedule)
     rates = []
     for loss in (1.0, 0.9, 0.95, 0.95, 0.95, 0.95, 0.1):
-        verdict.see({"loss": loss})
+        verdict.update({"loss": loss})
         rates.append(schedule.at(0))
     assert rates == pytest.approx([1, 1, 1, 0.1, 0.1, 0.01, 0.01])
 
@@ -133,7 +134,7 @@ def test_an_average_of_weights_is_what_is_validated_and_kept(flat: Dataset, tmp_
     assert losses(run) == losses(plain)
     assert weights(run)["0.weight"].sub(weights(plain)["0.weight"]).abs().max() > 1e-3
     again = clew.evaluate(run, split="val", weights="last")
-    assert again.tallies["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
+    assert again.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -14,8 +14,9 @@ from clew.data.dataset.batch import to_batch
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import Loss
 from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
-from clew.training.control import Schedule
-from clew.training.engine import Engine, as_loss, make_optimizer
+from clew.training.engine import Engine, as_loss
+from clew.training.optimizer import make_optimizer
+from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
 from tests.training import recipe
 
@@ -78,7 +79,7 @@ def test_parameters_of_an_optimiser_are_torchs() -> None:
     assert optimizer(name="adam", parameters={"betas": [0.8, 0.9]}).param_groups[0]["betas"] == (0.8, 0.9)
     with pytest.raises(ConfigError, match=r"adam has no 'beta'; did you mean 'betas'\?"):
         optimizer(name="adam", parameters={"beta": 0.9})
-    with pytest.raises(ConfigError, match="adam does not take these settings"):
+    with pytest.raises(ConfigError, match="adam does not accept these settings"):
         optimizer(name="adam", parameters={"betas": [2, 3]})
 
 

@@ -48,7 +48,7 @@ def test_the_best_weights_are_those_of_the_best_validation(
         with safe_open(run.checkpoint(name), "pt") as file:
             assert json.loads(file.metadata()["clew"])["epoch"] == epoch
         again = clew.evaluate(run, split="val", weights=name)
-        assert again.tallies[metric].value == pytest.approx(seen[epoch], rel=1e-6)
+        assert again.metrics[metric].value == pytest.approx(seen[epoch], rel=1e-6)
 
 
 def test_a_metric_undefined_at_first_does_not_hide_later_ones(flat: Dataset, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_metric_undefined_at_first_does_not_hide_later_ones(flat: Dataset, tmp
     run = train(flat, tmp_path / "run", epochs=12, optimizer={"lr": 0.005}, best=rule)
     seen = [metrics["high"] for metrics in validations(run)]
     assert seen[0] is None
-    kept = clew.evaluate(run, split="val").tallies["high"].value
+    kept = clew.evaluate(run, split="val").metrics["high"].value
     assert kept == max(value for value in seen if value is not None) > 0
 
 
@@ -100,7 +100,7 @@ def test_a_dataset_without_validation_is_refused_before_a_run_is_made(flat: Data
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epoch": 3}, {"optimizer": {"lr": "fast"}}, {"workers": None}])
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epoch": 3}, {"optimizer": {"lr": "fast"}}, {"loading": None}])
 def test_settings_that_are_wrong_are_a_users_error(flat: Dataset, tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         train(flat, tmp_path / "run", **wrong)

@@ -52,7 +52,7 @@ def test_the_best_weights_are_those_that_were_validated(flat: Dataset, tmp_path:
     run = train(flat, tmp_path / "run", epochs=8, optimizer={"lr": 0.3}, validation="background", ema=0.5)
     best = min(run.records(kind="validation"), key=lambda record: record["metrics"]["loss"])
     again = clew.evaluate(run, split="val", weights="best")
-    assert again.tallies["loss"].value == pytest.approx(best["metrics"]["loss"], rel=1e-6)
+    assert again.metrics["loss"].value == pytest.approx(best["metrics"]["loss"], rel=1e-6)
     assert best["step"] < run.last("validation")["step"], "a run whose best is not its last, or this shows little"  # type: ignore[index]
 
 

@@ -84,7 +84,7 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
         torch.manual_seed(0)
         engine = Engine(line, line.model(), TrainConfig(), Strategy(), CPU)
         if recorded:
-            engine._recorder = StepRecorder(engine._descend, list(engine.model.parameters()))
+            engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
         losses, batch = [], to_batch(flat.read("train"))
         batch.room = {}
         with warnings.catch_warnings(record=True) as heard:
@@ -111,13 +111,13 @@ def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
         batch.room = {"x": sum(lengths)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
-            recorder.learn(batch)
+            recorder.run(batch)
         return rooms[-1]
 
     recorder = StepRecorder(learn, [])
     assert [learned([items]) for items in range(1, 30)] == list(range(1, 30))
-    assert [key[1] for key in recorder._tapes] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
-    assert learned([3, 4]) == 7 and len(recorder._tapes) == 8  # of another size: plain
+    assert [key[1] for key in recorder._recordings] == [(1,), (2,), (3,), (4,), (5,), (6,), (7,), (29,)]
+    assert learned([3, 4]) == 7 and len(recorder._recordings) == 8  # of another size: plain
     assert learned([10]) == 29
 
 

@@ -31,7 +31,7 @@ QUICK = {"checkpoint_minutes": 1e-5}
 
 def train(dataset: Dataset, output: Path, **settings: Any) -> Run:
     small = load_settings("tracking", SMALL)
-    return clew.train(small.recipe, dataset, small.train, output=output, **settings)
+    return clew.train(small.recipe, dataset, config=small.train, output=output, **settings)
 
 
 def weights(run: Run) -> str:
@@ -142,7 +142,7 @@ def test_with_no_state_left_it_says_so(dataset: Dataset, tmp_path: Path) -> None
     run = _stopped_after_an_epoch(dataset, tmp_path / "run")
     for path in run.states():
         path.write_bytes(b"")
-    with pytest.raises(RunError, match=r"no checkpoint to go on from \(2 damaged\)"):
+    with pytest.raises(RunError, match=r"no checkpoint to resume from \(2 damaged\)"):
         resume(run)
 
 

@@ -97,13 +97,13 @@ def test_two_losses_on_disjoint_parameters_train_as_if_alone(flat: Dataset, tmp_
 
 @pytest.mark.parametrize("alternate", [False, True])
 def test_a_loss_without_its_optimiser_is_refused(flat: Dataset, tmp_path: Path, alternate: bool) -> None:
-    with pytest.raises(RecipeError, match="step\\(\\) gave a loss 'b' but there is no optimiser of that name"):
+    with pytest.raises(RecipeError, match="step\\(\\) returned a loss 'b', but there is no optimiser of that name"):
         train("pair", flat, tmp_path / "run", {"optimizers": ["a"], "alternate": alternate})
 
 
 @pytest.mark.parametrize("alternate", [False, True])
 def test_an_optimiser_without_its_loss_is_refused(flat: Dataset, tmp_path: Path, alternate: bool) -> None:
-    with pytest.raises(RecipeError, match="step\\(\\) gave no loss for the optimiser 'b'"):
+    with pytest.raises(RecipeError, match="step\\(\\) returned no loss for the optimiser 'b'"):
         train("pair", flat, tmp_path / "run", {"losses": ["a"], "alternate": alternate})
 
 

@@ -67,10 +67,10 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         run = Run.open(study.folder.trials / each.name)
         assert (run.state, run.config().data["part"]) == ("finished", each.settings["part"])
         again = settings.load_settings(str(run.path))
-        alone = clew.train(again.recipe, None, again.train, output=tmp_path / f"alone-{each.number}")
+        alone = clew.train(again.recipe, None, config=again.train, output=tmp_path / f"alone-{each.number}")
         for one, other in zip(run.records(kind="validation"), alone.records(kind="validation"), strict=True):
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
-        assert clew.evaluate(run, split="val").tallies["loss"].value == pytest.approx(each.values[0], rel=1e-4)
+        assert clew.evaluate(run, split="val").metrics["loss"].value == pytest.approx(each.values[0], rel=1e-4)
         assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
     for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
@@ -182,6 +182,6 @@ def test_folds_are_packed_and_give_what_separate_ones_give(flat: Dataset, tmp_pa
         best = [each.reports[fold + 1] for fold in range(3)]
         assert list(each.values) == pytest.approx([sum(best) / 3])
         assert each.spread[0] > 0
-    again = clew.train(alone.recipe, None, alone.train, output=tmp_path / "alone")
+    again = clew.train(alone.recipe, None, config=alone.train, output=tmp_path / "alone")
     for one, other in zip(run.records(kind="validation"), again.records(kind="validation"), strict=True):
         assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)

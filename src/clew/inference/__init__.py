@@ -1,1 +1,1 @@
-"""What a trained model is used for: evaluate, predict, export."""
+"""Use of a trained model: evaluate, predict, export."""

@@ -1,4 +1,4 @@
-"""All members of an ensemble asked about samples at once."""
+"""Runs all members of an ensemble on samples."""
 
 from __future__ import annotations
 
@@ -18,49 +18,51 @@ from clew.training.packs.forward import PackForward
 
 @dataclass
 class EnsembleRunner(ModelRunner):
-    """Outputs have a second axis of members behind that of events: (events, members, ...)."""
+    """Outputs have the shape (events, members, ...)."""
 
     others: list[nn.Module] = field(default_factory=list)
-    """The members behind the first."""
+    """The members after the first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._pack: PackForward | None = None
-        self._singly = False
+        self._separately = False
 
     def outputs(self, batch: Batch) -> Any:
-        if self._pack is None and not self._singly:
-            self._try(batch)
-        found = self._each(batch) if self._pack is None else validation.outputs_by_name(self._pack.outputs(batch))
-        for name, value in found.items():
+        if self._pack is None and not self._separately:
+            self._try_stacking(batch)
+        outputs = self._run_each(batch) if self._pack is None else validation.outputs_by_name(self._pack.outputs(batch))
+        for name, value in outputs.items():
             if value.ndim < 2 or value.shape[1] != batch.size:
                 raise DataError(
-                    f"the output '{name}' has not one row an event; predict with one member of the ensemble"
+                    f"the output '{name}' does not have one row per event; predict with one member of the ensemble"
                 )
-        return {name: value.transpose(0, 1) for name, value in found.items()}
+        return {name: value.transpose(0, 1) for name, value in outputs.items()}
 
-    def _each(self, batch: Batch) -> dict[str, torch.Tensor]:
-        said = [validation.outputs_by_name(self.recipe.forward(model, batch)) for model in (self.model, *self.others)]
-        return {name: torch.stack([each[name] for each in said]) for name in said[0]}
+    def _run_each(self, batch: Batch) -> dict[str, torch.Tensor]:
+        outputs = [
+            validation.outputs_by_name(self.recipe.forward(model, batch)) for model in (self.model, *self.others)
+        ]
+        return {name: torch.stack([member[name] for member in outputs]) for name in outputs[0]}
 
-    def _try(self, batch: Batch) -> None:
-        """All at once where they can be stacked, else one after the other."""
+    def _try_stacking(self, batch: Batch) -> None:
+        """Stack the members to run them at once. If that fails, they run one after the other."""
         models = [self.model, *self.others]
         try:
             with torch.no_grad():
                 pack = PackForward([self.recipe], models, [0] * len(models), self.device)
-                pack.find_short_cut(batch, judging=True)
+                pack.choose_implementation(batch, evaluation=True)
                 pack.train(False)
             self._pack = pack
-        except Exception:  # whatever vmap does not know
+        except Exception:  # vmap does not support everything
             for model in self.others:
                 model.to(self.device).eval()
-            self._singly = True
+            self._separately = True
 
 
 @dataclass(frozen=True)
 class EnsembleTask(InferenceTask):
-    """What is done with samples by all members that have learned."""
+    """A task for all members that have weights."""
 
     def engine(self, device: torch.device) -> ModelRunner:
         models = []

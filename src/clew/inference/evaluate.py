@@ -1,11 +1,11 @@
-"""`clew.evaluate`: how good a run's model is, on a split of a dataset or on raw events."""
+"""`clew.evaluate`: metrics of a run's model on a split of a dataset or on raw events."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from clew.figure import Figure
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import current_rank as launched
+from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
@@ -30,12 +30,15 @@ from clew.training.run_recipe import recipe_of_run
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came out: tallies with value, error and figure, the number of samples, and the seconds it took."""
+    """The result of an evaluation."""
 
     name: str
-    tallies: dict[str, Metric]
+    metrics: dict[str, Metric]
+    """Metrics by name, each with its value, its error and its plot."""
     events: int
+    """Number of samples."""
     seconds: float
+    """Duration."""
 
 
 def evaluate(
@@ -46,110 +49,129 @@ def evaluate(
     input: Sequence[str] = (),
     name: str | None = None,
     weights: str = "best",
-    recipe: Any = None,
+    recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     batch_size: int | None = None,
     workers: int = 1,
     progress: ProgressCallback | None = None,
 ) -> Evaluation:
-    """Judge a run's model and write the figures into the run's folder.
+    """Evaluate a run's model, and write metrics and plots into the run's folder.
 
-    On `split` (default: `test`, or `val` where there is none) of a dataset (default: that of the run), or on raw events
-    (`input`: files or globs), which go through the run's own recipe and fitted transforms. `name` is what the report
-    calls it. `recipe` is needed only for one (or for a model) that was typed into a notebook and cannot be found again.
-    `batch_size` defaults to the run's own, but at least `Recipe.inference_batch_size`; `workers` are processes here,
-    unless a launcher started some: the figures do not depend on their number, nor on the batch size beyond rounding.
-    `progress` is called with the number of events done and, where it is known, of all.
+    The result does not depend on the number of workers, nor on the batch size beyond rounding.
+
+    Args:
+        run: The run or its folder.
+        data: A dataset or its folder. Default: the dataset of the run.
+        split: The split to evaluate. Default: `test`, or `val` if there is no `test`.
+        input: Files or globs of raw events to evaluate instead of a dataset. They pass through the recipe and the
+            fitted transforms of the run.
+        name: Name of the evaluation in the report. Default: the name of the split.
+        weights: Which weights to use: "best" or "last".
+        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
+        workers: Number of processes. Under a launcher, its processes are used.
+        progress: Called with the number of events done and, if known, of all events.
+
+    Returns:
+        The metrics, the number of samples, and the duration.
 
     Raises:
-        RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
-        WorkerError: a process died.
+        RunError, DataError, RecipeError, ConfigError: Something that is needed is missing or does not fit.
+        WorkerError: A process died.
+
+    Example:
+        >>> import clew
+        >>> evaluation = clew.evaluate("runs/sum", split="val")
+        >>> evaluation.events, sorted(evaluation.metrics)
+        (40, ['loss', 'mae'])
     """
     check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
     work, config = recipe_of_run(run, recipe)
     if config.replicas is not None:
-        told = f"an ensemble of {config.replicas}; evaluate a member: {run.replicas_folder / 'replica-000'}"
-        raise ConfigError(f"{run.path} is {told}, or predict with all of them")
+        member = run.replicas_folder / "replica-000"
+        raise ConfigError(
+            f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
+        )
     samples = RawEvents(run, work, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
     title = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
     if title.startswith(".") or "/" in title:
-        raise ConfigError(f"an evaluation cannot be called '{title}': its plots get a folder of that name")
-    begun = time.perf_counter()
+        raise ConfigError(f"an evaluation cannot be named '{title}': its plots get a folder of that name")
+    start = time.perf_counter()
     task = InferenceTask(run, work, weights, samples, inference_batch_size(batch_size, config, work), EvaluationWork())
-    judged: _Judged = run_task(task, workers=workers, progress=progress)
-    if not judged.events:
-        assert isinstance(samples, RawEvents)  # a split is known to have samples
-        raise samples.none()
-    result = Evaluation(title, judged.total, judged.events, time.perf_counter() - begun)
-    if launched().rank == 0:
-        _write(run, result, judged.figures, samples.title, weights)
+    total: _Total = run_task(task, workers=workers, progress=progress)
+    if not total.events:
+        assert isinstance(samples, RawEvents)  # a split always has samples
+        raise samples.no_events_error()
+    result = Evaluation(title, total.metrics, total.events, time.perf_counter() - start)
+    if current_rank().rank == 0:
+        _write(run, result, total.figures, samples.title, weights)
     return result
 
 
-def inference_batch_size(given: int | None, config: TrainConfig, recipe: Recipe) -> int:
-    """Samples a batch: those asked for, or the run's own but at least `Recipe.inference_batch_size`.
+def inference_batch_size(batch_size: int | None, config: TrainConfig, recipe: Recipe) -> int:
+    """Return the samples per batch: those asked for, or those of the run but at least `Recipe.inference_batch_size`.
 
     Raises:
-        ConfigError: less than one is asked for.
+        ConfigError: The size asked for is less than 1.
     """
-    if given is not None and given < 1:
-        raise ConfigError(f"batch size {given}: at least 1 is needed")
-    return given or max(config.size, recipe.inference_batch_size)
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch size {batch_size}: it must be at least 1")
+    return batch_size or max(config.size, recipe.inference_batch_size)
 
 
 @dataclass
-class _Judged:
-    """Tallies, and plots of the first few events, of all that was judged so far."""
+class _Total:
+    """Metrics of everything evaluated so far, and plots of the first events."""
 
     events: int = 0
-    total: dict[str, Metric] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
     figures: dict[str, Figure] = field(default_factory=dict)
 
 
 @dataclass
 class EvaluationWork:
-    """Tallies of every batch, added in the order of the events: the same bits for any number of ranks."""
+    """Adds the metrics of all batches in the order of the events: the same bits for any number of ranks."""
 
     losses: bool = True
     drawn: bool = False
-    """Whether this process has plotted its first events; those of the first rank that has any are kept."""
+    """Whether this process has plotted its first events. Only the plots of the first portion are used."""
 
     def one(
         self, engine: ModelRunner, portion: SamplePortion
     ) -> tuple[int, list[dict[str, Metric]], dict[str, Figure]]:
-        recipe, tallies, figures = engine.recipe, [], dict[str, Figure]()
-        for answer in engine.answers(portion):
-            samples, outputs = answer.samples, answer.outputs
-            tallies.append({**answer.losses, **recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs))})
+        recipe, metrics, figures = engine.recipe, [], dict[str, Figure]()
+        for result in engine.run(portion):
+            samples, outputs = result.samples, result.outputs
+            metrics.append({**result.losses, **recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs))})
         if not self.drawn:
-            self.drawn, few = True, portion.samples.slice(0, 3)
-            outputs, _ = validation.forward(recipe, engine.model, few, engine.device)
-            figures = dict(recipe.display(few, outputs, recipe.reconstruct(few, outputs)))
-        return len(portion.samples), tallies, figures
+            self.drawn, first = True, portion.samples.slice(0, 3)
+            outputs, _ = validation.forward(recipe, engine.model, first, engine.device)
+            figures = dict(recipe.display(first, outputs, recipe.reconstruct(first, outputs)))
+        return len(portion.samples), metrics, figures
 
-    def all(self, results: Iterator[tuple[int, list[dict[str, Metric]], dict[str, Figure]]]) -> _Judged:
-        found = _Judged()
-        for number, (events, tallies, figures) in enumerate(results):
-            found.events += events
-            found.total = add_metrics([found.total, *tallies])
-            found.figures = figures if not number else found.figures
-        return found
+    def all(self, results: Iterator[tuple[int, list[dict[str, Metric]], dict[str, Figure]]]) -> _Total:
+        total = _Total()
+        for number, (events, metrics, figures) in enumerate(results):
+            total.events += events
+            total.metrics = add_metrics([total.metrics, *metrics])
+            total.figures = figures if not number else total.figures
+        return total
 
 
 def _write(run: Run, result: Evaluation, figures: dict[str, Figure], data: str, weights: str) -> None:
-    """The figures first, then the record that says they are there."""
+    """Write the plots, then the record that refers to them."""
     plots: dict[str, Figure] = {}
-    for name, item in result.tallies.items():
-        drawn = item.figure(name.replace("_", " "))
-        if drawn is not None:
-            task = name.rpartition("/")[0]  # of a metric called `task/metric`: the report puts its figures together
-            plots[name] = {**drawn, "layout": {**drawn["layout"], **({"meta": {"task": task}} if task else {})}}
+    for name, item in result.metrics.items():
+        figure = item.figure(name.replace("_", " "))
+        if figure is not None:
+            task = name.rpartition("/")[0]  # metrics named `task/metric`: the report groups their plots
+            plots[name] = {**figure, "layout": {**figure["layout"], **({"meta": {"task": task}} if task else {})}}
     plots.update(figures)
     folder = run.plots / result.name
     shutil.rmtree(folder, ignore_errors=True)
-    for place, (name, drawn) in enumerate(plots.items()):
-        write_text(folder / f"{place:02d}-{name.replace('/', '_')}.json", json.dumps(drawn, allow_nan=False))
-    metrics = {n: {"value": item.value, "error": item.error} for n, item in result.tallies.items() if item.scalar}
+    for number, (name, figure) in enumerate(plots.items()):
+        write_text(folder / f"{number:02d}-{name.replace('/', '_')}.json", json.dumps(figure, allow_nan=False))
+    metrics = {n: {"value": item.value, "error": item.error} for n, item in result.metrics.items() if item.scalar}
     with run.writer("evaluate") as writer:
         writer.write(
             "evaluation",

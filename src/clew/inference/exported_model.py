@@ -1,4 +1,4 @@
-"""Exported models: read back and asked about samples, as a run's model is."""
+"""Reads exported models, and runs them on samples like the model of a run."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from clew.recipe import Recipe, find
 from clew.runs import Run
 
 ENTRY = "clew.json"
-"""Where a file keeps its facts."""
+"""Name of the entry of a file that holds its description."""
 
 
 class ExportedModel(nn.Module):
-    """An exported model: a batch of samples in, outputs by name. On the processor."""
+    """An exported model. It takes a batch of samples and returns outputs by name, on the CPU."""
 
     ending: ClassVar[str]
 
@@ -42,23 +42,26 @@ class ExportedModel(nn.Module):
             raise ConfigError(f"{path}: not a file that `clew export` wrote ({type(error).__name__})") from error
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
-        for each in self.facts.inputs:
-            if each.column not in batch.columns:
-                raise DataError(f"no column '{each.column}', which the exported model needs")
-        return self._asked([each.of(batch).contiguous() for each in self.facts.inputs])
+        for item in self.facts.inputs:
+            if item.column not in batch.columns:
+                raise DataError(f"no column '{item.column}', which the exported model needs")
+        return self._run([item.of(batch).contiguous() for item in self.facts.inputs])
 
     @abstractmethod
     def _open(self, path: Path) -> str:
-        """Get ready, and return the facts."""
+        """Open the file, and return its description as JSON."""
 
     @abstractmethod
-    def _asked(self, inputs: list[Tensor]) -> dict[str, Tensor]:
-        """What the model says."""
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        """Return the outputs by name."""
 
 
 class OnnxModel(ExportedModel):
-    """Computed by onnxruntime, with as many threads as torch has; with one where layers are recurrent, because
-    onnxruntime wakes the others in every step of a sequence, which takes longer than it saves."""
+    """An ONNX file, computed by onnxruntime with as many threads as torch uses.
+
+    Recurrent layers use one thread: onnxruntime wakes the others in every step of a sequence, which takes longer than
+    it saves.
+    """
 
     ending = ".onnx"
 
@@ -67,46 +70,46 @@ class OnnxModel(ExportedModel):
             import onnxruntime
         except ImportError as error:
             raise ConfigError(f"ONNX files need the extra onnx (pip install 'clew[onnx]'): {error}") from error
-        self._session = self._begun(onnxruntime, path, torch.get_num_threads())
-        told = str(self._session.get_modelmeta().custom_metadata_map["clew"])
-        if json.loads(told).get("recurrent"):
-            self._session = self._begun(onnxruntime, path, 1)
-        return told
+        self._session = self._open_session(onnxruntime, path, torch.get_num_threads())
+        facts = str(self._session.get_modelmeta().custom_metadata_map["clew"])
+        if json.loads(facts).get("recurrent"):
+            self._session = self._open_session(onnxruntime, path, 1)
+        return facts
 
-    def _begun(self, library: Any, path: Path, threads: int) -> Any:
+    def _open_session(self, library: Any, path: Path, threads: int) -> Any:
         options = library.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # others may need the cores
         try:
             return library.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # onnxruntime's own kinds
+        except Exception as error:  # onnxruntime has its own kinds of error
             raise ConfigError(f"{path}: onnxruntime cannot read it ({str(error).splitlines()[0]})") from error
 
-    def _asked(self, inputs: list[Tensor]) -> dict[str, Tensor]:
-        given = {each.name: tensor.numpy() for each, tensor in zip(self.facts.inputs, inputs, strict=True)}
-        found = self._session.run(list(self.facts.outputs), given)
-        return {name: torch.from_numpy(value) for name, value in zip(self.facts.outputs, found, strict=True)}
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        arrays = {item.name: tensor.numpy() for item, tensor in zip(self.facts.inputs, inputs, strict=True)}
+        outputs = self._session.run(list(self.facts.outputs), arrays)
+        return {name: torch.from_numpy(value) for name, value in zip(self.facts.outputs, outputs, strict=True)}
 
 
 class TorchProgramModel(ExportedModel):
-    """A program of `torch.export`."""
+    """A program that `torch.export` wrote."""
 
     ending = ".pt2"
     _graph: Any
 
     def _open(self, path: Path) -> str:
-        more: dict[str, Any] = {ENTRY: ""}
+        extra: dict[str, Any] = {ENTRY: ""}
         try:
-            program = torch.export.load(path, extra_files=more)
-        except Exception as error:  # torch raises many kinds for a file that is not one
+            program = torch.export.load(path, extra_files=extra)
+        except Exception as error:  # torch raises many kinds of error for another file
             raise ConfigError(f"{path}: not an exported program of torch ({type(error).__name__})") from error
-        object.__setattr__(self, "_graph", program.module())  # it cannot be told to be in eval mode, and is
-        return more[ENTRY] if isinstance(more[ENTRY], str) else bytes(more[ENTRY]).decode()
+        object.__setattr__(self, "_graph", program.module())  # not a submodule: eval() would fail on it
+        return extra[ENTRY] if isinstance(extra[ENTRY], str) else bytes(extra[ENTRY]).decode()
 
-    def _asked(self, inputs: list[Tensor]) -> dict[str, Tensor]:
-        found: dict[str, Tensor] = self._graph(*inputs)
-        return found
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = self._graph(*inputs)
+        return outputs
 
 
 class KerasFileModel(ExportedModel):
@@ -121,27 +124,27 @@ class KerasFileModel(ExportedModel):
         with zipfile.ZipFile(path) as file:
             return file.read(ENTRY).decode()
 
-    def _asked(self, inputs: list[Tensor]) -> dict[str, Tensor]:
-        found = self._network(*inputs)
-        return dict(found) if isinstance(found, dict) else {"output": found}
+    def _run(self, inputs: list[Tensor]) -> dict[str, Tensor]:
+        outputs = self._network(*inputs)
+        return dict(outputs) if isinstance(outputs, dict) else {"output": outputs}
 
 
 MODEL_CLASSES: dict[str, type[ExportedModel]] = {
     kind.ending: kind for kind in (OnnxModel, TorchProgramModel, KerasFileModel)
 }
-"""By the ending of the file."""
+"""Classes by the ending of the file."""
 
 
-def is_exported_model(given: Any) -> bool:
-    """Whether this names a file that may be an exported model."""
-    return isinstance(given, (str, Path)) and Path(given).suffix in MODEL_CLASSES and not Path(given).is_dir()
+def is_exported_model(path: Any) -> bool:
+    """Whether this is the name of a file that may be an exported model."""
+    return isinstance(path, (str, Path)) and Path(path).suffix in MODEL_CLASSES and not Path(path).is_dir()
 
 
 def load(path: Path) -> ExportedModel:
-    """An exported model.
+    """Load an exported model.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ConfigError: The file does not exist or cannot be read.
     """
     if not path.is_file():
         raise ConfigError(f"no file {path}")
@@ -150,7 +153,7 @@ def load(path: Path) -> ExportedModel:
 
 @dataclass
 class ExportedModelRunner(ModelRunner):
-    """An exported model asked about samples; `recipe` makes objects of its outputs."""
+    """Runs an exported model. `recipe` reconstructs objects from its outputs."""
 
     def outputs(self, batch: Batch) -> Any:
         return self.model(batch)
@@ -158,7 +161,7 @@ class ExportedModelRunner(ModelRunner):
 
 @dataclass(frozen=True)
 class ExportedModelTask(InferenceTask):
-    """What is done with samples by an exported model."""
+    """A task for an exported model."""
 
     file: Path = field(default=Path())
 
@@ -168,21 +171,22 @@ class ExportedModelTask(InferenceTask):
 
 @dataclass(frozen=True)
 class ExportedModelEvents(RawEvents):
-    """Raw events that go through the recipe and the transforms an exported model names."""
+    """Raw events that pass through the recipe and the transforms that an exported model names."""
 
     saved: tuple[dict[str, Any], ...] = ()
 
     def _transforms(self) -> list[Transform]:
         return [
-            type(each).model_validate(facts) for each, facts in zip(self.recipe.transforms(), self.saved, strict=True)
+            type(transform).model_validate(facts)
+            for transform, facts in zip(self.recipe.transforms(), self.saved, strict=True)
         ]
 
 
 def recipe_from_facts(facts: ExportFacts) -> Recipe:
-    """The recipe an exported model was trained by, with its settings.
+    """Return the recipe with which an exported model was trained.
 
     Raises:
-        RecipeError: it cannot be found here.
+        RecipeError: It is not installed here.
     """
     kind = find(facts.recipe)
     return kind(validate(kind.Config, Document(facts.settings, source="the exported model")))
@@ -190,15 +194,15 @@ def recipe_from_facts(facts: ExportFacts) -> Recipe:
 
 @functools.cache
 def read_facts(path: Path) -> ExportFacts:
-    """What an exported file says of itself."""
+    """Read the description of an exported file."""
     return load(path).facts
 
 
 def meeting_run(path: Path) -> Run:
-    """Ranks that share the work meet beside the file, as those of a run do beside its folder."""
+    """Return a run at the location of the file: ranks use its folder to find each other."""
     return Run(path.absolute())
 
 
 def facts_to_json(facts: ExportFacts) -> str:
-    """As it stands in a file."""
+    """Return the description as it is written to a file."""
     return json.dumps(facts.model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""A recipe's forward pass as a function of plain tensors, and which tensors those are."""
+"""A recipe's forward pass as a function of plain tensors, and the description of an exported model."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ InputPart = Literal["column", "values", "offsets", "padded", "mask"]
 
 
 class InputScale(Section):
-    """(x - shift) * factor, one number a feature."""
+    """(x - shift) * factor, with one number per feature."""
 
     shift: tuple[float, ...]
     factor: tuple[float, ...]
 
     def apply(self, values: Tensor) -> Tensor:
-        """In double precision: a mean may be large."""
+        """Scale values, in double precision because a mean may be large."""
         shift = values.new_tensor(self.shift, dtype=torch.float64)
         return ((values.double() - shift) * values.new_tensor(self.factor, dtype=torch.float64)).float()
 
     def undo(self, values: Tensor) -> Tensor:
-        """What `apply` takes back."""
+        """Reverse `apply`."""
         shift = values.new_tensor(self.shift, dtype=torch.float64)
         return (values.double() / values.new_tensor(self.factor, dtype=torch.float64) + shift).float()
 
 
 class ModelInput(Section):
-    """One tensor that a network gets: a fixed column; or of a ragged one its values, its offsets, or the padded
-    rectangle and the mask of where there is an item."""
+    """One input tensor of a network.
+
+    It is a fixed column or, for a ragged column, its values, its offsets, the padded tensor, or the mask of real items.
+    """
 
     name: str
     column: str
     part: InputPart
     fill: float = 0.0
-    """What stands in a padded tensor where nothing is."""
+    """Value of the padding."""
     scale: InputScale | None = None
-    """What the exported model does to it first; samples have it done already."""
+    """Scaling that the exported model applies first. Samples are already scaled."""
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Names of the axes whose length is not fixed."""
+        """Names of the axes whose length varies."""
         return {
             "column": ("events",),
             "values": (f"{self.column}_items",),
@@ -57,83 +59,86 @@ class ModelInput(Section):
         }[self.part]
 
     def of(self, batch: Batch) -> Tensor:
-        """The tensor of a batch of samples, as the exported model wants it."""
+        """Return the tensor of a batch of samples that the exported model expects."""
         column = batch.columns[self.column]
         if not isinstance(column, RaggedTensor):
             return column if self.scale is None else self.scale.undo(column)
         if self.part in ("values", "offsets"):
-            found = column.values if self.part == "values" else column.offsets
-            return found if self.scale is None else self.scale.undo(found)
+            tensor = column.values if self.part == "values" else column.offsets
+            return tensor if self.scale is None else self.scale.undo(tensor)
         if self.scale is not None:
             column = RaggedTensor(self.scale.undo(column.values), column.offsets)
         return column.padded(self.fill)[self.part == "mask"]
 
 
-class _Watched(RaggedTensor):
-    """A ragged column that notes what it is asked for."""
+class _RecordingColumn(RaggedTensor):
+    """A ragged column that records which of its parts are used."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("values", "offsets"):
-            object.__getattribute__(self, "__dict__").setdefault("asked", {})[name] = 0.0
+            object.__getattribute__(self, "__dict__").setdefault("used", {})[name] = 0.0
         return super().__getattribute__(name)
 
     def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
-        own = vars(self)
-        own.setdefault("asked", {})["padded"] = fill
-        return RaggedTensor(own["values"], own["offsets"]).padded(fill)
+        attributes = vars(self)
+        attributes.setdefault("used", {})["padded"] = fill
+        return RaggedTensor(attributes["values"], attributes["offsets"]).padded(fill)
 
 
-class _Noting(dict[str, Any]):
-    """Columns of a batch that note which of them are asked for."""
+class _RecordingColumns(dict[str, Any]):
+    """Columns of a batch that record which of them are used."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
         super().__init__(columns)
-        self.asked: list[str] = []
+        self.used: list[str] = []
 
     def __getitem__(self, name: str) -> Any:
-        if name in self and name not in self.asked:
-            self.asked.append(name)
+        if name in self and name not in self.used:
+            self.used.append(name)
         return super().__getitem__(name)
 
 
 def find_inputs(recipe: Recipe, model: nn.Module, batch: Batch) -> list[ModelInput]:
-    """The tensors that a recipe's forward pass uses, found by trying it."""
-    columns = _Noting(
-        {n: _Watched(c.values, c.offsets) if isinstance(c, RaggedTensor) else c for n, c in batch.columns.items()}
+    """Find the tensors that a recipe's forward pass uses, by running it."""
+    columns = _RecordingColumns(
+        {
+            n: _RecordingColumn(c.values, c.offsets) if isinstance(c, RaggedTensor) else c
+            for n, c in batch.columns.items()
+        }
     )
     with torch.no_grad():
         recipe.forward(model, Batch(batch.size, columns))
-    return [each for name in columns.asked for each in _parts(name, dict.__getitem__(columns, name))]
+    return [item for name in columns.used for item in _parts(name, dict.__getitem__(columns, name))]
 
 
 def _parts(name: str, column: Any) -> list[ModelInput]:
-    if not isinstance(column, _Watched):
+    if not isinstance(column, _RecordingColumn):
         return [ModelInput(name=name, column=name, part="column")]
-    asked: dict[str, float] = vars(column).get("asked", {})
-    found = []
-    if "values" in asked:
-        found.append(ModelInput(name=name, column=name, part="values"))
-    if "offsets" in asked:
-        found.append(ModelInput(name=f"{name}_offsets", column=name, part="offsets"))
-    if "padded" in asked:
-        plain = "values" not in asked
-        found.append(
-            ModelInput(name=name if plain else f"{name}_padded", column=name, part="padded", fill=asked["padded"])
+    used: dict[str, float] = vars(column).get("used", {})
+    inputs = []
+    if "values" in used:
+        inputs.append(ModelInput(name=name, column=name, part="values"))
+    if "offsets" in used:
+        inputs.append(ModelInput(name=f"{name}_offsets", column=name, part="offsets"))
+    if "padded" in used:
+        plain = "values" not in used
+        inputs.append(
+            ModelInput(name=name if plain else f"{name}_padded", column=name, part="padded", fill=used["padded"])
         )
-        found.append(ModelInput(name=f"{name}_mask", column=name, part="mask"))
-    return found
+        inputs.append(ModelInput(name=f"{name}_mask", column=name, part="mask"))
+    return inputs
 
 
-class _Given(RaggedTensor):
-    """A ragged column of which only those parts are there that the forward pass uses."""
+class _PartialColumn(RaggedTensor):
+    """A ragged column that has only the parts that the forward pass uses."""
 
     def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = vars(self)["rectangle"]
-        return found
+        padded: tuple[Tensor, Tensor] = vars(self)["padded_tensor"]
+        return padded
 
 
 class FlatForward(nn.Module):
-    """The forward pass of a recipe on plain tensors, one for each input; outputs by name."""
+    """The forward pass of a recipe on plain tensors, one per input. It returns outputs by name."""
 
     def __init__(self, recipe: Recipe, model: nn.Module, inputs: Sequence[ModelInput]) -> None:
         super().__init__()
@@ -153,7 +158,7 @@ class FlatForward(nn.Module):
 
 
 def _size(parts: Mapping[str, Mapping[str, Tensor]]) -> int:
-    """Events of the batch, where an input tells."""
+    """Number of events of the batch, if an input shows it."""
     for each in parts.values():
         for part, tensor in each.items():
             if part in ("column", "padded"):
@@ -166,15 +171,15 @@ def _size(parts: Mapping[str, Mapping[str, Tensor]]) -> int:
 def _column(parts: Mapping[str, Tensor]) -> Any:
     if "column" in parts:
         return parts["column"]
-    nothing = next(iter(parts.values()))
-    made = _Given(parts.get("values", nothing), parts.get("offsets", nothing))
+    placeholder = next(iter(parts.values()))
+    column = _PartialColumn(parts.get("values", placeholder), parts.get("offsets", placeholder))
     if "padded" in parts:
-        vars(made)["rectangle"] = (parts["padded"], parts["mask"])
-    return made
+        vars(column)["padded_tensor"] = (parts["padded"], parts["mask"])
+    return column
 
 
 class ExportFacts(Section):
-    """What an exported file says of itself."""
+    """The description that an exported file holds."""
 
     format: Literal[1] = 1
     run: str
@@ -185,17 +190,17 @@ class ExportFacts(Section):
     weights: str
     recipe: str
     settings: dict[str, Any]
-    """The recipe's own."""
+    """Settings of the recipe."""
     transforms: tuple[dict[str, Any], ...]
-    """With their fitted numbers."""
+    """The transforms with their fitted numbers."""
     inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
     recurrent: bool
     """Whether it has recurrent layers."""
     included: tuple[str, ...]
-    """What is done to raw events that the exported model does itself."""
+    """Preprocessing of raw events that the exported model does itself."""
     left_out: tuple[str, ...]
-    """What is done to raw events that it does not do."""
+    """Preprocessing of raw events that it does not do."""
     tolerance: float
     difference: float
-    """The largest that was seen between this and the original, on real samples."""
+    """Largest difference from the original, on real samples."""

@@ -1,4 +1,4 @@
-"""A trained model asked about samples, a batch at a time."""
+"""Runs a trained model on samples, batch by batch."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Mode = Callable[[], contextlib.AbstractContextManager[Any]]
 
 
 class SamplePortion(NamedTuple):
-    """Some samples, and the same as batches on the device."""
+    """Some samples, and the same samples as batches on the device."""
 
     samples: Table
     batches: list[Batch]
 
 
 class ModelOutput(NamedTuple):
-    """Some samples, what the network said of them, and the losses where they were asked for."""
+    """Some samples, the outputs of the network for them, and the losses if they were requested."""
 
     samples: Table
     outputs: dict[str, NDArray[Any]]
@@ -39,23 +39,26 @@ class ModelOutput(NamedTuple):
 
 @dataclass
 class ModelRunner:
-    """A model on its device. Batches begin at multiples of `size`, whatever samples come together in a portion: what
-    is computed depends on the size of batches alone."""
+    """A model on its device.
+
+    Batches start at multiples of `size`, however the samples are divided into portions: results depend only on the
+    size of batches.
+    """
 
     recipe: Recipe
     model: nn.Module
     device: torch.device
     size: int
     losses: bool = False
-    """Whether losses are wanted: the samples must then have all of `Recipe.columns`. Otherwise those columns that only
-    the loss needs may be missing."""
+    """Whether losses are computed. Then the samples must have all of `Recipe.columns`; otherwise columns that only the
+    loss needs may be missing."""
 
     def __post_init__(self) -> None:
         self.model.to(self.device).eval()
-        self._works: Mode | None = None
+        self._working_mode: Mode | None = None
 
     def portion(self, samples: Table) -> SamplePortion:
-        """Samples made ready for the device; may be called in another thread than the rest."""
+        """Prepare samples for the device. It may be called in another thread than the other methods."""
         names = self.recipe.columns
         if names is not None and not self.losses:
             names = [name for name in names if name in samples]
@@ -65,30 +68,30 @@ class ModelRunner:
         )
 
     def outputs(self, batch: Batch) -> Any:
-        """What the network gives for a batch."""
+        """Return the outputs of the network for a batch."""
         return self.recipe.forward(self.model, batch)
 
-    def answers(self, portion: SamplePortion) -> Iterator[ModelOutput]:
-        """What the network says, batch by batch."""
-        return self._apart(portion, map(self._ask, portion.batches))
+    def run(self, portion: SamplePortion) -> Iterator[ModelOutput]:
+        """Yield the outputs and losses of a portion, batch by batch."""
+        return self._per_batch(portion, map(self._run_batch, portion.batches))
 
-    def together(self, portion: SamplePortion) -> Iterator[ModelOutput]:
-        """The same without losses and in one, where every output has one row an event."""
+    def run_joined(self, portion: SamplePortion) -> Iterator[ModelOutput]:
+        """Yield the outputs without losses, in one piece if every output has one row per event."""
         with self._mode(portion.batches[0]):
             outputs = [validation.outputs_by_name(self.outputs(batch)) for batch in portion.batches]
-        joined = _joined(outputs, portion.batches)
+        joined = _join_outputs(outputs, portion.batches)
         if joined is None:
-            return self._apart(portion, ((each, {}) for each in outputs))
+            return self._per_batch(portion, ((batch_outputs, {}) for batch_outputs in outputs))
         return iter([ModelOutput(portion.samples, validation.to_arrays(joined), {})])
 
-    def _apart(
-        self, portion: SamplePortion, said: Iterable[tuple[Outputs, dict[str, Metric]]]
+    def _per_batch(
+        self, portion: SamplePortion, results: Iterable[tuple[Outputs, dict[str, Metric]]]
     ) -> Iterator[ModelOutput]:
-        for number, (outputs, losses) in enumerate(said):
+        for number, (outputs, losses) in enumerate(results):
             first = number * self.size
             yield ModelOutput(portion.samples.slice(first, first + self.size), validation.to_arrays(outputs), losses)
 
-    def _ask(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
+    def _run_batch(self, batch: Batch) -> tuple[Outputs, dict[str, Metric]]:
         with self._mode(batch):
             return self._forward(batch)
 
@@ -99,17 +102,17 @@ class ModelRunner:
         ) if self.losses else {}
 
     def _mode(self, batch: Batch) -> contextlib.AbstractContextManager[Any]:
-        """In which the model is run: torch's inference mode or, where it does not work in that (a network that takes
-        gradients of its own, say), without gradients. The first batch decides.
+        """Return the mode in which the model runs: the inference mode of torch or, if the model does not work in it (a
+        network that computes gradients itself, for example), `no_grad`. The first batch decides.
 
         Raises:
-            RecipeError: it works in neither, because model and data do not fit.
+            RecipeError: The model works in neither mode, because model and data do not fit.
         """
-        if self._works is None:
-            self._works = self._tried(batch)
-        return self._works()
+        if self._working_mode is None:
+            self._working_mode = self._find_mode(batch)
+        return self._working_mode()
 
-    def _tried(self, batch: Batch) -> Mode:
+    def _find_mode(self, batch: Batch) -> Mode:
         failure: Exception | None = None
         for mode in (torch.inference_mode, torch.no_grad):
             try:
@@ -124,8 +127,8 @@ class ModelRunner:
         raise validation.mismatch_error(failure, batch) from failure
 
 
-def _joined(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outputs | None:
-    """Outputs of several batches one after the other, where all of them have one row an event."""
+def _join_outputs(outputs: Sequence[Outputs], batches: Sequence[Batch]) -> Outputs | None:
+    """Concatenate the outputs of several batches. None if some output does not have one row per event."""
     joined = {}
     for name in outputs[0]:
         parts = [each[name] for each in outputs]

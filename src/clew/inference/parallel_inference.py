@@ -1,4 +1,4 @@
-"""Units of samples dealt to ranks; their results come together on rank 0, in the order of the events."""
+"""Distributes units of samples over ranks, and collects the results on rank 0 in the order of the events."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ ProgressCallback = Callable[[int, int | None], None]
 
 
 class PortionWork(Protocol):
-    """What is done with each portion, and with all results. Travels between processes."""
+    """What is done with each portion, and with all results. It is sent between processes."""
 
     @property
     def losses(self) -> bool:
-        """Whether losses are wanted of the network."""
+        """Whether the losses are needed."""
 
     def one(self, engine: ModelRunner, portion: SamplePortion) -> Any:
-        """The result of a portion, which has samples."""
+        """Return the result of a portion, which has at least one sample."""
 
     def all(self, results: Iterator[Any]) -> Any:
-        """What comes of the results, on rank 0; None stands for a unit without samples."""
+        """Return the result of the task from the results of all portions. It is called on rank 0."""
 
 
 @dataclass(frozen=True)
 class InferenceTask:
-    """A model, samples, and what is to be done with them."""
+    """A model, samples, and what to do with them."""
 
     run: Run
     recipe: Recipe
     weights: str
     samples: SampleSource
     size: int
-    """Samples a batch."""
+    """Samples per batch."""
     work: PortionWork
 
     def engine(self, device: torch.device) -> ModelRunner:
-        """The model with its weights.
+        """Load the model with its weights.
 
         Raises:
-            RunError: they are missing, damaged or of another model.
+            RunError: The weights are missing, damaged or of another model.
         """
         model = self.recipe.model()
         checkpoint.load(model, self.run.checkpoint(self.weights))
@@ -69,47 +69,52 @@ class InferenceTask:
 
 
 def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | None = None) -> Any:
-    """Do a task on as many ranks as asked for, or as a launcher started; every one of those gets what came of it.
+    """Run a task on several ranks, and return its result on every rank.
+
+    Args:
+        task: The task.
+        workers: Number of processes. Under a launcher, its processes are used.
+        progress: Called with the number of samples done and, if known, of all samples.
 
     Raises:
-        UserError: something needed is missing or does not fit.
-        WorkerError: a process died.
+        UserError: Something that is needed is missing or does not fit.
+        WorkerError: A process died.
     """
     if task.work.losses and task.recipe.columns is not None:
         task.samples.check(task.recipe.columns)
-    team = LaunchContext.gathered(task.run.path.parent)
-    workers = team.size(workers)
-    told = progress or (lambda done, total: None)
-    if team.store is not None:
+    context = LaunchContext.join(task.run.path.parent)
+    workers = context.worker_count(workers)
+    report = progress or (lambda done, total: None)
+    if context.store is not None:
         try:
-            return _rank(task, team.here, team.store, told)
+            return _rank(task, context.place, context.store, report)
         except Exception as error:
-            raise first_failure(error, team.here, team.store) from error
+            raise first_failure(error, context.place, context.store) from error
     if workers == 1:
-        return _rank(task, RankInfo(), None, told)
+        return _rank(task, RankInfo(), None, report)
     if not task.recipe.location and type(task.recipe).__module__ == "__main__":
         raise RecipeError(f"recipe {type(task.recipe).__name__} was typed in; {TYPED_IN}")
-    task.engine(torch.device("cpu"))  # what is wrong with the weights is told sooner here
-    return _in_processes(task, workers, told)
+    task.engine(torch.device("cpu"))  # report a problem with the weights before processes start
+    return _in_processes(task, workers, report)
 
 
-def _rank(task: InferenceTask, place: RankInfo, store: Store | None, told: ProgressCallback) -> Any:
+def _rank(task: InferenceTask, place: RankInfo, store: Store | None, report: ProgressCallback) -> Any:
     link = ResultLink(place, store)
     engine = task.engine(default_device(place.local_rank))
-    with contextlib.closing(unit_results(task, engine, place)) as own:
-        results = link.collected(own)
+    with contextlib.closing(unit_results(task, engine, place)) as own_results:
+        results = link.collect(own_results)
         if place.rank:
-            return link.share(list(results))  # there are none: they were sent
-        made = task.work.all(_counted(results, told, task.samples.total))
-    return link.share(made)
+            return link.share(list(results))  # the list is empty: the results were sent to rank 0
+        result = task.work.all(_report_progress(results, report, task.samples.total))
+    return link.share(result)
 
 
 def unit_results(
     task: InferenceTask, engine: ModelRunner, place: RankInfo
 ) -> Generator[tuple[int, int, Any], None, None]:
-    """Of every unit of this rank its number, its samples and the result; on rank 0 also, empty, the units of others.
+    """Yield number, sample count and result of every unit of this rank. Rank 0 also yields empty units of other ranks.
 
-    The next units are read in a thread while the device works.
+    The next units are read in a thread while the device computes.
     """
     portions = _portions(task, engine, place)
     with contextlib.closing(ahead_of(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
@@ -131,50 +136,50 @@ def _portions(
             yield number, None
 
 
-def _counted(results: Iterator[tuple[int, Any]], told: ProgressCallback, total: int | None) -> Iterator[Any]:
+def _report_progress(results: Iterator[tuple[int, Any]], report: ProgressCallback, total: int | None) -> Iterator[Any]:
     done = 0
     for count, result in results:
         done += count
         if count:
             yield result
-            told(done, total)
+            report(done, total)
 
 
-def _in_processes(task: InferenceTask, workers: int, told: ProgressCallback) -> Any:
-    """On ranks of this machine. Rank 0 tells this process how far it is, and what came of it."""
-    here, there = multiprocessing.Pipe(duplex=False)
-    heard: list[Any] = []
-    listener = threading.Thread(target=_listen, args=(here, told, heard), daemon=True)
+def _in_processes(task: InferenceTask, workers: int, report: ProgressCallback) -> Any:
+    """Run the task in processes of this machine. Rank 0 sends its progress and its result to this process."""
+    reader, sender = multiprocessing.Pipe(duplex=False)
+    received: list[Any] = []
+    listener = threading.Thread(target=_listen, args=(reader, report, received), daemon=True)
     with tempfile.TemporaryDirectory() as folder:
         listener.start()
         try:
             preload = ["torch.distributed", "clew.inference.parallel_inference"]
-            run_local(_enter, (task, there, str(Path(folder) / "meeting")), workers, preload=preload)
+            run_local(_enter, (task, sender, str(Path(folder) / "meeting")), workers, preload=preload)
         finally:
-            there.close()
+            sender.close()
             listener.join()
-            here.close()
-    if not heard:
-        raise StoppedError("the workers were told to stop")
-    return heard[0]
+            reader.close()
+    if not received:
+        raise StoppedError("the workers were stopped")
+    return received[0]
 
 
-def _listen(pipe: Any, told: ProgressCallback, heard: list[Any]) -> None:
+def _listen(pipe: Any, report: ProgressCallback, received: list[Any]) -> None:
     with contextlib.suppress(EOFError):
         while True:
-            kind, *words = pipe.recv()
+            kind, *values = pipe.recv()
             if kind == "progress":
-                told(*words)
+                report(*values)
             else:
-                heard.append(words[0])
+                received.append(values[0])
 
 
 def _enter(task: InferenceTask, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
     store = open_store_at(Path(meeting), rank, ranks)
-    made = _rank(
+    result = _rank(
         task, RankInfo(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total))
     )
     if rank == 0:
-        pipe.send(("made", made))
+        pipe.send(("result", result))
     pipe.close()

@@ -1,4 +1,4 @@
-"""`clew.predict`: what a run's model says of events, as a table or a file of one."""
+"""`clew.predict`: the predictions of a run's model, as a table or a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from clew.inference.evaluate import inference_batch_size
 from clew.inference.model_runner import ModelOutput, ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import current_rank as launched
+from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
@@ -31,7 +31,7 @@ from clew.training.config import TrainConfig
 from clew.training.run_recipe import recipe_of_run
 
 EVENT_COLUMNS = ("run", "run_number", "lumi", "event", "event_number", "event_id")
-"""Columns of samples that go along unless others are chosen, where they are there."""
+"""Columns of the samples that are copied by default, if they exist."""
 
 
 def predict(
@@ -44,41 +44,59 @@ def predict(
     columns: Sequence[str] | None = None,
     raw: bool = False,
     weights: str = "best",
-    recipe: Any = None,
+    recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     batch_size: int | None = None,
     workers: int = 1,
     replace: bool = False,
     progress: ProgressCallback | None = None,
 ) -> Path | Table:
-    """What a run's model says of events, one row an event, in their order. `run` may also be a file that `clew.export`
-    wrote (.onnx, .pt2, .keras); it needs `data` or `input`.
+    """Apply a run's model to events, and return one row per event, in their order.
 
-    A row has `columns` of the samples (default: those of `EVENT_COLUMNS` that are there), the objects that the recipe
-    reconstructs and, with `raw`, the network's outputs where they have one row an event. It is the same for any number
-    of ranks; another `batch_size` may round differently.
+    A row holds `columns` of the samples, the objects that the recipe reconstructs and, with `raw`, the outputs of the
+    network that have one row per event. The rows of an ensemble hold the mean over its members and, as `NAME_spread`,
+    the standard deviation. Rows are the same for any number of ranks; another `batch_size` may round differently.
 
-    `output` is a file ending in .h5 (a clew table), .parquet or .root, and is returned; an existing one is kept unless
-    `replace`. It is written under another name first, so there is never half of it; memory holds a few pieces of it.
-    Without `output` all rows are returned as a table.
+    Args:
+        run: The run or its folder, or a file that `clew.export` wrote (.onnx, .pt2, .keras). A file needs `data` or
+            `input`.
+        output: File to write: .h5 (a clew table), .parquet or .root. It is written under a temporary name first, and
+            memory holds only a few pieces of it. Default: return all rows as a table.
+        data: A dataset or its folder. Default: the dataset of the run.
+        split: The split to use. Default: `test`, or `val` if there is no `test`.
+        input: Files or globs of raw events to use instead of a dataset.
+        columns: Columns of the samples to copy. Default: those in `EVENT_COLUMNS` that exist.
+        raw: Whether to add the outputs of the network.
+        weights: Which weights to use: "best" or "last".
+        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        batch_size: Samples per batch. Default: that of the run, but at least `Recipe.inference_batch_size`.
+        workers: Number of processes. Under a launcher, its processes are used.
+        replace: Whether an existing `output` may be replaced.
+        progress: Called with the number of events done and, if known, of all events.
 
-    `data`, `split`, `input`, `weights`, `recipe` and `progress` are those of `clew.evaluate`. `batch_size` defaults to
-    the run's own, but at least 256; `workers` are processes of this machine, unless a launcher started some.
+    Returns:
+        The path of `output`, or a table with one row per event.
 
     Raises:
-        RunError, DataError, RecipeError, ConfigError: something needed is missing or does not fit.
-        WorkerError: a process died.
+        RunError, DataError, RecipeError, ConfigError: Something that is needed is missing or does not fit.
+        WorkerError: A process died.
+
+    Example:
+        >>> import clew
+        >>> table = clew.predict("runs/sum", split="val", raw=True)
+        >>> len(table), list(table)
+        (40, ['output'])
     """
     check_not_in_worker("clew.predict")
-    path = None if output is None else _free(Path(output), replace=replace)
-    task = _of_file if exported_model.is_exported_model(run) else _of_run
-    make = task(run, data=data, split=split, input=tuple(input), weights=weights, recipe=recipe, size=batch_size)
+    path = None if output is None else _check_output(Path(output), replace=replace)
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size)
+    make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
     chosen = None if columns is None else tuple(columns)
     rows = EnsembleRows(chosen, raw) if _is_ensemble(run) else PredictionRows(chosen, raw)
-    # one process owns the unfinished file: not a worker, which may be stopped at any moment
-    owned = path is not None and launched().rank == 0
-    with atomic(path) if path is not None and owned else contextlib.nullcontext() as temporary:
-        found = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
-    return path or found
+    # this process writes the temporary file, not a worker, which may be stopped at any moment
+    writes = path is not None and current_rank().rank == 0
+    with atomic(path) if path is not None and writes else contextlib.nullcontext() as temporary:
+        table = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
+    return path or table
 
 
 def _is_ensemble(run: Any) -> bool:
@@ -89,41 +107,53 @@ def _is_ensemble(run: Any) -> bool:
 
 
 Make = Callable[[Callable[["RawEvents | None"], "PredictionWork"]], InferenceTask]
-"""Gives the task, once it is known what makes the work."""
+"""Makes the task from a function that makes the work."""
 
 
-def _of_run(
-    run: Any, *, data: Any, split: str | None, input: tuple[str, ...], weights: str, recipe: Any, size: int | None
-) -> Make:
+@dataclass(frozen=True)
+class _Request:
+    """What to predict, and how: the arguments of `predict` that runs and exported files share."""
+
+    data: Any
+    split: str | None
+    input: tuple[str, ...]
+    weights: str
+    recipe: Any
+    batch_size: int | None
+
+
+def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
-    made, config = recipe_of_run(run, recipe)
-    events = RawEvents(run, made, input, unlabelled=True) if input else None
-    samples = events or DatasetSplit.of(data or config.dataset, split)
-    chosen = inference_batch_size(size, config, made)
+    recipe, config = recipe_of_run(run, request.recipe)
+    events = RawEvents(run, recipe, request.input, unlabelled=True) if request.input else None
+    samples = events or DatasetSplit.of(request.data or config.dataset, request.split)
+    size = inference_batch_size(request.batch_size, config, recipe)
     kind = EnsembleTask if config.replicas is not None else InferenceTask
-    return lambda work: kind(run, made, weights, samples, chosen, work(events))
+    return lambda work: kind(run, recipe, request.weights, samples, size, work(events))
 
 
-def _of_file(
-    file: Any, *, data: Any, split: str | None, input: tuple[str, ...], weights: str, recipe: Any, size: int | None
-) -> Make:
-    """Of an exported model."""
+def _task_of_file(file: Any, request: _Request) -> Make:
+    """Make the task of an exported model."""
     path = Path(file).absolute()
-    facts, place = exported_model.read_facts(path), exported_model.meeting_run(path)
-    if data is None and not input:
-        raise ConfigError(f"{file}: say of which events: a dataset (--data), or raw ones (--input)")
-    made = exported_model.recipe_from_facts(facts) if recipe is None else resolve(recipe)
-    events = exported_model.ExportedModelEvents(place, made, input, True, facts.transforms) if input else None
-    samples = events or DatasetSplit.of(data, split)
-    chosen = inference_batch_size(size, TrainConfig(), made)
-    return lambda work: exported_model.ExportedModelTask(place, made, weights, samples, chosen, work(events), path)
+    facts, run = exported_model.read_facts(path), exported_model.meeting_run(path)
+    if request.data is None and not request.input:
+        raise ConfigError(f"{file}: give the events to predict: a dataset (--data), or raw events (--input)")
+    recipe = exported_model.recipe_from_facts(facts) if request.recipe is None else resolve(request.recipe)
+    events = None
+    if request.input:
+        events = exported_model.ExportedModelEvents(run, recipe, request.input, True, facts.transforms)
+    samples = events or DatasetSplit.of(request.data, request.split)
+    size = inference_batch_size(request.batch_size, TrainConfig(), recipe)
+    return lambda work: exported_model.ExportedModelTask(
+        run, recipe, request.weights, samples, size, work(events), path
+    )
 
 
-def _free(path: Path, *, replace: bool) -> Path:
-    """A path that may be written.
+def _check_output(path: Path, *, replace: bool) -> Path:
+    """Return a path that may be written.
 
     Raises:
-        ConfigError: nobody writes such files, or it is taken.
+        ConfigError: There is no writer for such files, or the file exists.
     """
     writers.find(path)
     if path.exists() and not replace:
@@ -138,75 +168,79 @@ class PredictionRows:
     columns: tuple[str, ...] | None = None
     raw: bool = False
 
-    def of(self, recipe: Recipe, answer: ModelOutput) -> Table:
-        """The rows of some samples.
+    def of(self, recipe: Recipe, result: ModelOutput) -> Table:
+        """Return the rows of some samples.
 
         Raises:
-            RecipeError: the recipe did not give one row an event.
-            DataError: no such column of the samples, or none at all to write.
+            RecipeError: The recipe did not return one row per event.
+            DataError: The samples have no such column, or there is no column to write.
         """
-        samples, outputs = answer.samples, answer.outputs
+        samples, outputs = result.samples, result.outputs
         objects = recipe.reconstruct(samples, outputs)
         if len(objects) != len(samples) and len(list(objects)):
-            raise RecipeError(f"{type(recipe).__name__}.reconstruct gave {len(objects)} rows for {len(samples)} events")
-        chosen = self._chosen(samples, objects)
-        if not (chosen or list(objects) or self.raw):
-            raise DataError(
-                f"nothing to write: {type(recipe).__name__} reconstructs nothing, and no output has one row an event"
+            raise RecipeError(
+                f"{type(recipe).__name__}.reconstruct returned {len(objects)} rows for {len(samples)} events"
             )
-        found = samples.pick(*chosen).join(objects, units=objects.units, index_of=objects.index_of)
-        return found.join(_raw(outputs, len(samples), objects)) if self.raw else found
+        columns = self._sample_columns(samples, objects)
+        if not (columns or list(objects) or self.raw):
+            raise DataError(
+                f"nothing to write: {type(recipe).__name__} reconstructs nothing, and no output has one row per event"
+            )
+        rows = samples.pick(*columns).join(objects, units=objects.units, index_of=objects.index_of)
+        return rows.join(_raw_outputs(outputs, len(samples), objects)) if self.raw else rows
 
-    def _chosen(self, samples: Table, objects: Table) -> list[str]:
+    def _sample_columns(self, samples: Table, objects: Table) -> list[str]:
         if self.columns is None:
             return [name for name in EVENT_COLUMNS if name in samples and name not in objects]
         for name in self.columns:
             if name in objects:
-                raise ConfigError(f"column '{name}' is reconstructed; the samples' own cannot stand beside it")
+                raise ConfigError(
+                    f"column '{name}' is reconstructed; the column of the samples with the same name cannot be copied"
+                )
         return list(self.columns)
 
 
-def _raw(outputs: Mapping[str, NDArray[Any]], events: int, objects: Table) -> dict[str, NDArray[Any]]:
-    found = {name: value for name, value in outputs.items() if value.ndim and len(value) == events}
-    if not found:
-        told = ", ".join(f"{name} {value.shape}" for name, value in outputs.items())
-        raise DataError(f"no raw output has one row an event: {told} for {events} events")
-    return {name: value for name, value in found.items() if name not in objects}
+def _raw_outputs(outputs: Mapping[str, NDArray[Any]], events: int, objects: Table) -> dict[str, NDArray[Any]]:
+    rows = {name: value for name, value in outputs.items() if value.ndim and len(value) == events}
+    if not rows:
+        shapes = ", ".join(f"{name} {value.shape}" for name, value in outputs.items())
+        raise DataError(f"no raw output has one row per event: {shapes} for {events} events")
+    return {name: value for name, value in rows.items() if name not in objects}
 
 
 @dataclass(frozen=True)
 class EnsembleRows(PredictionRows):
-    """Of an ensemble: of every number the mean over members, and as `NAME_spread` the standard deviation."""
+    """Rows of an ensemble: the mean of every number over the members, and as `NAME_spread` the standard deviation."""
 
-    def of(self, recipe: Recipe, answer: ModelOutput) -> Table:
-        outputs = next(iter(answer.outputs.values()))
-        each = [
+    def of(self, recipe: Recipe, result: ModelOutput) -> Table:
+        outputs = next(iter(result.outputs.values()))
+        members = [
             super(EnsembleRows, self).of(
-                recipe, answer._replace(outputs={n: v[:, m] for n, v in answer.outputs.items()})
+                recipe, result._replace(outputs={n: v[:, m] for n, v in result.outputs.items()})
             )
             for m in range(outputs.shape[1])
         ]
-        found: dict[str, Any] = {}
-        for name in each[0]:
-            columns = [table[name] for table in each]
-            if name in answer.samples and self._own(name):
-                found[name] = columns[0]
+        rows: dict[str, Any] = {}
+        for name in members[0]:
+            columns = [table[name] for table in members]
+            if name in result.samples and self._is_sample_column(name):
+                rows[name] = columns[0]
             elif any(isinstance(column, Ragged) for column in columns):
-                told = "has several values an event, which cannot be averaged over members"
-                raise DataError(f"'{name}' {told}; predict with one member of the ensemble")
+                reason = "has several values per event, which cannot be averaged over members"
+                raise DataError(f"'{name}' {reason}; predict with one member of the ensemble")
             else:
                 values = np.stack([np.asarray(column, dtype=np.float64) for column in columns])
-                found[name], found[f"{name}_spread"] = values.mean(0), values.std(0, ddof=min(1, len(values) - 1))
-        return Table(found)
+                rows[name], rows[f"{name}_spread"] = values.mean(0), values.std(0, ddof=min(1, len(values) - 1))
+        return Table(rows)
 
-    def _own(self, name: str) -> bool:
-        """Whether a column is the samples' own."""
+    def _is_sample_column(self, name: str) -> bool:
+        """Whether a column was copied from the samples."""
         return name in (EVENT_COLUMNS if self.columns is None else self.columns)
 
 
 @dataclass(frozen=True)
 class PredictionWork:
-    """Rows to a file, or to a table."""
+    """Writes rows to a file, or collects them in a table."""
 
     rows: PredictionRows
     path: Path | None
@@ -215,23 +249,23 @@ class PredictionWork:
     losses: bool = False
 
     def one(self, engine: ModelRunner, portion: SamplePortion) -> Table:
-        return concat([self.rows.of(engine.recipe, answer) for answer in engine.together(portion)])
+        return concat([self.rows.of(engine.recipe, result) for result in engine.run_joined(portion)])
 
     def all(self, results: Iterator[Table]) -> Table | None:
         if self.path is None or self.temporary is None:
-            found = list(results)
-            if not found:
-                raise self._none()
-            return concat(found)
+            tables = list(results)
+            if not tables:
+                raise self._no_events_error()
+            return concat(tables)
         empty = True
         with writers.behind(writers.find(self.path)(self.temporary)) as append:
             for table in results:
                 append(table)
                 empty = False
         if empty:
-            raise self._none()
+            raise self._no_events_error()
         return None
 
-    def _none(self) -> DataError:
-        assert self.events is not None  # a split is known to have samples
-        return self.events.none()
+    def _no_events_error(self) -> DataError:
+        assert self.events is not None  # a split always has samples
+        return self.events.no_events_error()

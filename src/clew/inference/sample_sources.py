@@ -1,4 +1,4 @@
-"""Samples to be judged or predicted, as units of bounded size that are read only by who works on them."""
+"""The samples of an evaluation or prediction, as units of limited size. Only the rank that uses a unit reads it."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from clew.recipe import Recipe
 from clew.runs import Run
 
 Unit = Callable[[], Table]
-"""Reads and prepares some samples; there may be none."""
+"""Reads and prepares some samples. The result may be empty."""
 
-_BATCHES = 256
-"""Most batches of a unit: enough for the cost of handing it on not to count."""
-_BYTES = 16 << 20
-"""About the most of a unit, unless a single batch is larger."""
-_SHARES = 8
-"""Units of a rank at least, if there are batches enough: all have work to the end, and somebody sees it go on."""
+_MAX_BATCHES = 256
+"""Largest number of batches per unit: the cost of sending a result is then negligible."""
+_MAX_BYTES = 16 << 20
+"""Approximate largest size of a unit, unless a single batch is larger."""
+_MIN_UNITS = 8
+"""Smallest number of units per rank, if there are enough batches, so that ranks finish together."""
 
 
 class SampleSource(Protocol):
-    """Where samples come from. Travels between processes."""
+    """Where samples come from. It is sent between processes."""
 
     @property
     def ahead(self) -> int:
-        """Units that are read, in a thread, before they are needed; 0 for what is in memory."""
+        """Number of units that a thread reads in advance; 0 for samples in memory."""
 
     @property
     def title(self) -> str:
-        """What they are called."""
+        """Name of the samples, for the report."""
 
     @property
     def total(self) -> int | None:
-        """How many samples there are, where that is known."""
+        """Number of samples, if it is known."""
 
     def check(self, columns: Sequence[str]) -> None:
-        """That these columns are there.
+        """Check that these columns exist.
 
         Raises:
-            DataError: one is not.
+            DataError: A column is missing.
         """
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
-        """All samples in order, in the same units on each of so many ranks. A unit is whole batches of `size`, but for
-        the last ones."""
+        """Yield all samples in order, in the same units on every rank. A unit holds complete batches of `size`, except
+        for the last ones."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ class DatasetSplit:
 
     @classmethod
     def of(cls, data: str | Path | Dataset, split: str | None) -> DatasetSplit:
-        """`split` of a dataset, or where none is named its `test`, or `val`.
+        """Return a split of a dataset; by default `test`, or `val` if there is no `test`.
 
         Raises:
-            DataError: there is none, or it is empty.
+            DataError: There is no such split, or it is empty.
         """
         dataset = data if isinstance(data, Dataset) else Dataset(data)
-        split = split or next((each for each in ("test", "val") if dataset.splits.get(each)), "test")
+        split = split or next((name for name in ("test", "val") if dataset.splits.get(name)), "test")
         if split not in dataset.splits:
             raise DataError(f"{dataset.path}: no split '{split}'{nearest(split, dataset.splits)}")
         if not dataset.splits[split]:
@@ -88,31 +88,31 @@ class DatasetSplit:
         return Dataset(self.path).splits[self.split]
 
     def check(self, columns: Sequence[str]) -> None:
-        known = Dataset(self.path).schema
+        schema = Dataset(self.path).schema
         for name in columns:
-            if name not in known:
-                raise DataError(f"{self.path}: no column '{name}', which the model needs{nearest(name, known)}")
+            if name not in schema:
+                raise DataError(f"{self.path}: no column '{name}', which the model needs{nearest(name, schema)}")
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
-        """Whole batches of `size`, some at a time: few enough for every rank to have work."""
+        """Yield units of several complete batches, few enough that every rank has work."""
         dataset = Dataset(self.path)
         shards = dataset.manifest.splits[self.split]
         disk, total = Disk(dataset, self.split, None), dataset.splits[self.split]
-        each = max(sum(shard.bytes for shard in shards) // total, 1)
-        batches = min(_BATCHES, _BYTES // (each * size), total // (size * ranks * _SHARES))
+        sample_bytes = max(sum(shard.bytes for shard in shards) // total, 1)
+        batches = min(_MAX_BATCHES, _MAX_BYTES // (sample_bytes * size), total // (size * ranks * _MIN_UNITS))
         step = size * max(batches, 1)
         return (partial(disk.run, first, min(first + step, total)) for first in range(0, total, step))
 
 
 @dataclass(frozen=True)
 class RawEvents:
-    """Raw events, which go through a recipe and the transforms a run was trained with."""
+    """Raw events. They pass through the recipe and the fitted transforms of a run."""
 
     run: Run
     recipe: Recipe
     inputs: tuple[str, ...]
     unlabelled: bool = False
-    """Whether they may lack `Recipe.label_columns`."""
+    """Whether `Recipe.label_columns` may be missing."""
     ahead: ClassVar[int] = 1
     total: ClassVar[int | None] = None
 
@@ -121,16 +121,16 @@ class RawEvents:
         return ", ".join(self.inputs)
 
     def check(self, columns: Sequence[str]) -> None:
-        """What is missing will be told by the recipe that prepares them."""
+        """Do nothing: the recipe that prepares the events reports missing columns."""
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
-        """A unit a piece of a file, as its reader cuts it."""
+        """Yield one unit per piece of a file, as its reader divides it."""
         fitted = self._transforms()
         for location in locations(self.inputs):
             yield from stages.units(self.recipe, fitted, location, unlabelled=self.unlabelled)
 
-    def none(self) -> DataError:
-        """What to say where no event is left."""
+    def no_events_error(self) -> DataError:
+        """Return the error to raise if no event is left."""
         return stages.none_left(self._transforms())
 
     def _transforms(self) -> list[Transform]:

@@ -69,7 +69,7 @@ class TrainTask(Section):
     """Continue the run at `output` if it has a checkpoint; a run that has finished is no error."""
 
 
-class PackMember(Section):
+class PackedTraining(Section):
     """One training of a pack."""
 
     folder: str
@@ -81,7 +81,7 @@ class PackTask(Section):
     """Several trainings in one process."""
 
     kind: Literal["pack"] = "pack"
-    members: tuple[PackMember, ...]
+    members: tuple[PackedTraining, ...]
 
 
 class FillCacheTask(Section):

@@ -138,7 +138,7 @@ class Columns(Recipe):
         return made
 
     @property
-    def handed(self) -> Any:
+    def model_object(self) -> Any:
         """The model that was handed over in Python, if one was."""
         return self._model
 

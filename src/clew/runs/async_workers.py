@@ -1,8 +1,8 @@
-"""What the workers of an asynchronous training did: how much, what they waited for, and how late their updates came."""
+"""What the workers of an asynchronous training did: how much, how they spent their time, how old their updates were."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -13,16 +13,16 @@ from clew.runs.html_page import table
 from clew.runs.records import Record
 
 PARTS = ("compute", "communicate", "load")
-"""What a worker's time is made of, in the order, so in the colours, of the report."""
+"""The parts of a worker's time, in the order, and therefore in the colours, of the report."""
 
 
 _TIMES = ("seconds", "communicate", "load")
-_CALLED = {"communicate": "communicate and wait"}
+_LABELS = {"communicate": "communicate and wait"}
 
 
 @dataclass(frozen=True)
-class Worker:
-    """One of them, over the whole run; times in seconds."""
+class WorkerTotals:
+    """What one worker did in the whole run. Times are in seconds."""
 
     name: str
     host: str
@@ -34,109 +34,109 @@ class Worker:
 
     @property
     def speed(self) -> float:
-        """Samples a second of its own time."""
+        """Samples per second of its own time."""
         return self.samples / self.seconds if self.seconds else 0.0
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of its time: computing, exchanging (and waiting for the master's answer), waiting for data."""
-        whole = max(self.seconds, self.communicate + self.load)
-        spent = (whole - self.communicate - self.load, self.communicate, self.load)
-        return {part: seconds / whole if whole else 0.0 for part, seconds in zip(PARTS, spent, strict=True)}
+        """The fractions of its time for computing, for exchanging and waiting for the master, and for loading data."""
+        total = max(self.seconds, self.communicate + self.load)
+        parts = (total - self.communicate - self.load, self.communicate, self.load)
+        return {name: seconds / total if total else 0.0 for name, seconds in zip(PARTS, parts, strict=True)}
 
 
 @dataclass(frozen=True)
-class Workers:
-    """All of them; what left and came again under a new number stands twice."""
+class WorkersRecord:
+    """The newest record of all workers. A worker that left and joined again is listed twice, with two numbers."""
 
-    all: list[Worker]
+    workers: list[WorkerTotals]
     staleness: dict[int, int]
-    """Updates by how many others the weights had seen since the update's sender got them."""
+    """Number of updates by staleness: how many other updates changed the weights since its sender received them."""
     bytes: int
-    """Of weights and updates, both ways, through the first master."""
+    """Bytes of weights and updates, in both directions, through the coordinator."""
     returned: int
-    """Batches that were given to a worker, came back undone and were given out again."""
+    """Batches that were assigned to a worker, came back unfinished, and were assigned again."""
 
     @property
     def updates(self) -> int:
-        """How many were taken."""
+        """Number of updates that were applied."""
         return sum(self.staleness.values())
 
     @property
     def mean_staleness(self) -> float:
-        """Of an update."""
+        """Mean staleness of the updates."""
         return sum(age * count for age, count in self.staleness.items()) / max(self.updates, 1)
 
 
-def workers(run: Run) -> Workers | None:
-    """As the newest record tells; None for a run that has no such record."""
+def load_workers(run: Run) -> WorkersRecord | None:
+    """Return the newest record of the workers; None for a run without one."""
     record = run.last("workers", run.main_stream)
     if record is None:
         return None
-    found = [_worker(number, facts) for number, facts in record["workers"].items()]
+    workers = [_worker_totals(number, totals) for number, totals in record["workers"].items()]
     ages = {int(age): int(count) for age, count in record["staleness"].items()}
-    return Workers(found, dict(sorted(ages.items())), int(record["bytes"]), int(record["returned"]))
+    return WorkersRecord(workers, dict(sorted(ages.items())), int(record["bytes"]), int(record["returned"]))
 
 
-def notes(run: Run) -> list[Record]:
-    """What the master found worth telling: who left, what was refused; oldest first."""
+def master_notes(run: Run) -> list[Record]:
+    """Return the notes of the master, for example about workers that left or were refused; oldest first."""
     return list(run.records(run.main_stream, "note"))
 
 
-def told(found: Workers) -> Iterator[tuple[str, str]]:
-    """A line on the workers and one on their updates, for a terminal."""
-    speeds = sorted(each.speed for each in found.all)
+def summary_lines(record: WorkersRecord) -> Iterator[tuple[str, str]]:
+    """Yield a label and a text about the workers, and about their updates, for a terminal."""
+    speeds = sorted(worker.speed for worker in record.workers)
     if speeds:
-        hosts = len({each.host for each in found.all})
+        hosts = len({worker.host for worker in record.workers})
         spread = f"{speeds[0]:,.0f}" if len(speeds) == 1 else f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}"
-        parts = ", ".join(f"{part} {share:.0%}" for part, share in together(found.all).shares.items())
-        where = f"on {hosts} host{'s' if hosts > 1 else ''}"
-        yield "each worker", f"{spread} samples/s ({len(speeds)} {where}), {parts}"
-    yield "exchanged", f"{_updates(found)}, {_size(found.bytes)}, {_returned(found)}"
+        parts = ", ".join(f"{part} {share:.0%}" for part, share in sum_workers(record.workers).shares.items())
+        location = f"on {hosts} host{'s' if hosts > 1 else ''}"
+        yield "each worker", f"{spread} samples/s ({len(speeds)} {location}), {parts}"
+    yield "exchanged", f"{_updates_text(record)}, {_size_text(record.bytes)}, {_returned_text(record)}"
 
 
-def together(all: list[Worker]) -> Worker:
-    """All as if they were one after the other."""
-    sums = {name: sum(getattr(each, name) for each in all) for name in ("batches", "samples", *_TIMES)}
-    return Worker("", "", **sums)
+def sum_workers(workers: Sequence[WorkerTotals]) -> WorkerTotals:
+    """Return the sums over workers."""
+    sums = {name: sum(getattr(worker, name) for worker in workers) for name in ("batches", "samples", *_TIMES)}
+    return WorkerTotals("", "", **sums)
 
 
-def section(run: Run) -> tuple[str, list[Figure]]:
-    """Table, notes and figures for the report; nothing for a run that had no master."""
-    found = workers(run)
-    said = _notes(run)
-    if found is None:
-        return said, []
-    head = ("", "host", "batches", "samples", "samples/s", *(_CALLED.get(part, part) for part in PARTS))
+def report_section(run: Run) -> tuple[str, list[Figure]]:
+    """Return HTML and figures for the report; nothing for a run without a master."""
+    record = load_workers(run)
+    notes = _notes_html(run)
+    if record is None:
+        return notes, []
+    head = ("", "host", "batches", "samples", "samples/s", *(_LABELS.get(part, part) for part in PARTS))
     rows = [
         (
-            f"worker {escape(each.name)}",
-            escape(each.host),
-            f"{each.batches:,}",
-            f"{each.samples:,}",
-            f"{each.speed:,.0f}",
-            *(f"{share:.1%}" for share in each.shares.values()),
+            f"worker {escape(worker.name)}",
+            escape(worker.host),
+            f"{worker.batches:,}",
+            f"{worker.samples:,}",
+            f"{worker.speed:,.0f}",
+            *(f"{share:.1%}" for share in worker.shares.values()),
         )
-        for each in found.all
+        for worker in record.workers
     ]
-    facts = f'<p class="facts">{_updates(found)} · {_size(found.bytes)} moved · {_returned(found)}</p>'
-    return f"{facts}{table(head, rows)}{said}", figures(found)
+    texts = (_updates_text(record), f"{_size_text(record.bytes)} moved", _returned_text(record))
+    return f'<p class="facts">{" · ".join(texts)}</p>{table(head, rows)}{notes}', worker_figures(record)
 
 
-def figures(found: Workers) -> list[Figure]:
-    """How fast each was and what its time went into; how late updates came."""
-    names = [f"worker {each.name}" for each in found.all]
+def worker_figures(record: WorkersRecord) -> list[Figure]:
+    """Return two figures: the speed and the time of each worker, and the staleness of updates."""
+    names = [f"worker {worker.name}" for worker in record.workers]
     bar: dict[str, Any] = {"type": "bar", "orientation": "h", "y": names}
     shares = [
         {
             **bar,
-            "name": _CALLED.get(part, part),
-            "x": [round(100 * each.shares[part], 2) for each in found.all],
+            "name": _LABELS.get(part, part),
+            "x": [round(100 * worker.shares[part], 2) for worker in record.workers],
             "hovertemplate": f"{part} %{{x:.1f}}%",
         }
         for part in PARTS
     ]
-    speeds = [f"{each.speed:,.0f}/s" for each in found.all]
+    speeds = [f"{worker.speed:,.0f}/s" for worker in record.workers]
     shares[-1] |= {"text": speeds, "textposition": "outside", "cliponaxis": False}
     return [
         figure(
@@ -148,45 +148,45 @@ def figures(found: Workers) -> list[Figure]:
             yaxis={"autorange": "reversed"},
         ),
         figure(
-            [_histogram(found)],
+            [_staleness_histogram(record)],
             title="Staleness",
             x="updates of others in between",
             y="updates",
             showlegend=False,
             bargap=0.1,
-            xaxis={"dtick": max(1, len(found.staleness) // 10)},
+            xaxis={"dtick": max(1, len(record.staleness) // 10)},
         ),
     ]
 
 
-def _histogram(found: Workers) -> dict[str, Any]:
-    ages = list(found.staleness)
-    return {"type": "bar", "x": ages, "y": [found.staleness[age] for age in ages], "marker": {"color": COLOURS[0]}}
+def _staleness_histogram(record: WorkersRecord) -> dict[str, Any]:
+    ages = list(record.staleness)
+    return {"type": "bar", "x": ages, "y": [record.staleness[age] for age in ages], "marker": {"color": COLOURS[0]}}
 
 
-def _worker(number: str, facts: dict[str, Any]) -> Worker:
-    times = {"seconds": facts["seconds"], "communicate": facts["communicate"], "load": facts["wait"]}
-    return Worker(number, facts["host"], facts["batches"], facts["samples"], **times)
+def _worker_totals(number: str, totals: dict[str, Any]) -> WorkerTotals:
+    times = {"seconds": totals["seconds"], "communicate": totals["communicate"], "load": totals["wait"]}
+    return WorkerTotals(number, totals["host"], totals["batches"], totals["samples"], **times)
 
 
-def _notes(run: Run) -> str:
+def _notes_html(run: Run) -> str:
     start = run.last("start", run.main_stream)
-    begun = float(start["time"]) if start else 0.0
+    start_time = float(start["time"]) if start else 0.0
     rows = [
-        (f"{note['time'] - begun:+.2f} s", f'<span class="words">{escape(str(note["message"]))}</span>')
-        for note in notes(run)
+        (f"{note['time'] - start_time:+.2f} s", f'<span class="words">{escape(str(note["message"]))}</span>')
+        for note in master_notes(run)
     ]
     head = f"{len(rows)} note{'s' if len(rows) != 1 else ''} of the master"
     return f"<details open><summary>{head}</summary>{table(('since start', ''), rows)}</details>" if rows else ""
 
 
-def _updates(found: Workers) -> str:
-    return f"{found.updates:,} updates, mean staleness {found.mean_staleness:.2f}"
+def _updates_text(record: WorkersRecord) -> str:
+    return f"{record.updates:,} updates, mean staleness {record.mean_staleness:.2f}"
 
 
-def _size(count: int) -> str:
+def _size_text(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def _returned(found: Workers) -> str:
-    return f"{found.returned:,} batches returned" if found.returned else "no batches returned"
+def _returned_text(record: WorkersRecord) -> str:
+    return f"{record.returned:,} batches returned" if record.returned else "no batches returned"

@@ -28,7 +28,7 @@ def write_report(run: Run) -> Path:
     page.add(_cards(evaluations))
     page.section("Quality", _scores(evaluations))
     page.section("Training", figures=list(training_figures.training_figures(run).values()))
-    page.section("Workers", *async_workers.section(run))
+    page.section("Workers", *async_workers.report_section(run))
     for name in evaluations:
         for task, drawn in _by_task(run.plots / name).items():
             page.section(f"Evaluation: {name}{f', {task}' if task else ''}", figures=drawn)

@@ -1,4 +1,8 @@
-"""`clew.train`: a recipe and a dataset to a run."""
+"""`clew.train` and `resume`: from a recipe and a dataset to a run.
+
+`train` checks the settings, creates the run's folder and starts the processes. Every process then calls the entry point
+of its strategy (`clew.training.strategies.entry_point`).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from clew import storage
-from clew.core.config import Document, beneath, to_data, validate
+from clew.core.config import Document, Section, beneath, to_data, validate
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
@@ -29,79 +33,208 @@ from clew.runs.push_process import pushed
 from clew.storage import models
 from clew.training.config import TrainConfig
 from clew.training.launch_context import LaunchContext, first_failure
-from clew.training.model_recipe import dataset_for, is_model, recipe_for, run_name
+from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
 
 RUNS = Path("runs")
 
 
 def train(
-    recipe: Any,
-    dataset: Any = None,
-    config: Any = None,
+    recipe: str | Path | Recipe | type[Recipe] | Callable[..., Any],
+    dataset: Dataset | TrainingData | None = None,
+    val: TrainingData | None = None,
     *,
+    config: TrainConfig | Mapping[str, Any] | None = None,
     output: str | Path | None = None,
-    begun: Callable[[Run], None] | None = None,
+    epochs: int | None = None,
+    batch_size: int | Literal["auto", "largest"] | None = None,
+    lr: float | None = None,
+    workers: int | None = None,
+    strategy: str | None = None,
+    precision: Literal["float32", "bf16", "fp16"] | None = None,
+    seed: int | None = None,
+    on_start: Callable[[Run], None] | None = None,
     lease: Lease | None = None,
     **settings: Any,
 ) -> Run:
-    """Train, on as many processes as `workers` says or a launcher has started, and return the run.
+    """Train a model and return the run.
 
-    With a recipe (its name, file, class or itself): `clew.train("tracking", "dataset", epochs=5)`. `dataset` is a
-    dataset or its folder, `config` a `TrainConfig`; `settings` are those of `TrainConfig`, laid over `config` or,
-    without one, over what the recipe would rather have.
+    There are two ways to call it. With a recipe: `clew.train("tracking", "dataset", epochs=5)`. With a plain model
+    and plain data: `clew.train(model, train_data, val_data, features="X", labels="Y")`.
 
-    Without one: `clew.train(model, train, val, features="X", labels="Y", loss="cross_entropy", workers=2)`. `model` is
-    an `nn.Module` or a Keras model, a function that makes one, `"net.py:build"`, a Keras file (.keras, .h5, .json) or
-    an exported program (.pt2); `train` and `val` are files, a table, arrays by name, a data frame or (X, y); without
-    `val` a fifth of `train` is held out. `weight` and `select` are expressions of columns, `scale` is "standard" or
-    "min_max", `arguments` those of the function that builds the model, `outputs` "logits" or "probabilities" where its
-    last layer does not tell.
+    Args:
+        recipe: A recipe (its name, its file, its class or an object), or a model. A model is an `nn.Module`, a Keras
+            model, a function that makes one of them, `"net.py:build"`, a Keras file (.keras, .h5, .json) or an
+            exported program (.pt2).
+        dataset: With a recipe: a prepared dataset or its folder (default: the one in the settings). With a model: the
+            training data, as files, a `clew.Table`, arrays by name, a data frame or a tuple (X, y).
+        val: With a model: the validation data, in the same forms. Default: one fifth of the training data.
+        config: Settings of the training. Default: the defaults of the recipe. The arguments below replace single
+            values in it.
+        output: Folder of the run (default: the next free one under `runs/`), or a location in a store (`s3://...`) to
+            which the run is copied when it has finished.
+        epochs: Number of passes over the training data.
+        batch_size: Samples per step, over all workers together; "auto" measures the fastest size.
+        lr: Learning rate of the optimiser (`optimizer.lr`).
+        workers: Number of training processes. Under torchrun, mpiexec or srun their number is used.
+        strategy: How workers combine their updates: "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem",
+            "diloco" or "backup".
+        precision: Number format of the forward pass.
+        seed: Seed of the initial weights and of the order of the samples.
+        on_start: Called with the run when its folder exists, before the training starts.
+        lease: The lease under which this run was assigned to the process. The run renews it, and stops if asked to.
+        **settings: Any other setting of `TrainConfig`, for example `schedule={"name": "cosine"}` or `replicas=100`
+            (an ensemble). With a model also `features`, `labels`, `weight`, `select`, `scale`, `loss`, `arguments`,
+            `outputs` and `penalties`: see `clew.models.columns.ColumnsConfig`.
 
-    With `replicas=100` as many models are trained, which differ in their seed alone: the run is an ensemble, its
-    members are `run.replicas()`, and `clew.predict` gives mean and spread.
-
-    `output` is the run's folder (default: the next free one under `runs/`), or a place in a store (`s3://...`), to
-    which all of the run goes when it has finished. `begun` is called with the run once its folder is there, before any
-    work. Where the work is on `lease`, the run gives it signs of life and stops when it says so.
+    Returns:
+        The finished run. `run.replicas()` are the members of an ensemble.
 
     Raises:
-        UserError: something in the recipe, the data or the settings is wrong.
-        WorkerError: a process died; the run's folder says what it had done.
+        UserError: Something in the recipe, the data or the settings is wrong.
+        StoppedError: The run was stopped; it can be resumed.
+        WorkerError: A process died. The run's folder holds everything up to then.
+
+    Example:
+        >>> import clew, numpy as np
+        >>> from torch import nn
+        >>> x = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+        >>> y = x.sum(axis=1)
+        >>> run = clew.train(nn.Linear(2, 1), (x, y), epochs=2, lr=0.01, output="runs/sum")
+        >>> run.state
+        'finished'
     """
     check_not_in_worker("clew.train")
-    team = LaunchContext.gathered(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
+    values = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "workers": workers,
+        "strategy": strategy,
+        "precision": precision,
+        "seed": seed,
+    }
+    settings |= {name: value for name, value in values.items() if value is not None}
+    if lr is not None:
+        settings["optimizer"] = {**_as_data(settings.get("optimizer", {})), "lr": lr}
+    context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
     if is_model(recipe):
-        recipe, dataset, settings = _without_recipe(recipe, dataset, config, settings, team)
-        config = None
-    place = dataset.path if isinstance(dataset, Dataset) else dataset
-    work = resolve(recipe)
-    below = to_data(config) if config else work.defaults.get("train", {})
-    given = beneath(Document({**settings, **({"dataset": str(place)} if place else {})}, source="clew.train"), below)
-    named = str(given.data.get("dataset", "dataset"))
-    given.data["dataset"] = named if storage.is_url(named) else str(storage.local_path(named).absolute())
-    output, given.data["store"] = _output(output, given.data.get("store"))
-    chosen = team.sized(validate(TrainConfig, given))
-    if chosen.workers > 1 and not work.location and type(work).__module__ == "__main__":
-        raise RecipeError(f"recipe {type(work).__name__} was typed in; {TYPED_IN}")
+        recipe, dataset, settings = _from_model(recipe, (dataset, val), settings, context)
+    elif val is not None:
+        raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
+    work = resolve(recipe)  # type: ignore[arg-type]
+    folder, chosen = _settings(work, dataset, config, output, settings)
+    chosen = context.with_workers(chosen)
+    _check_loadable(work, chosen.workers)
     data = Dataset(chosen.dataset)
-    _check(data)
+    _check_splits(data)
 
     def make() -> Run:
-        folder = Path(output) if output else next_run_path(RUNS, _name(work))
-        run = Run.create(folder, config=run_settings(work, chosen), environment=capture())
+        path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
+        run = Run.create(path, config=run_settings(work, chosen), environment=capture())
         write_text(run.dataset_file, (data.path / "manifest.json").read_text())
-        if begun is not None:
-            begun(run)
+        if on_start is not None:
+            on_start(run)
         return run
 
-    return _stored(_begin(make, work, chosen, team, resume=False, lease=lease), chosen, team)
+    return _store(_run_training(make, _Start(work, chosen, lease=lease), context), chosen, context)
 
 
-def _output(output: str | Path | None, store: Any) -> tuple[str | Path | None, Any]:
-    """Where the run's folder is while it trains, and what is stored: a run that goes to a store is made here first.
+def resume(
+    run: Run | str | Path,
+    *,
+    recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
+    on_start: Callable[[Run], None] | None = None,
+    lease: Lease | None = None,
+    again: bool = False,
+    **settings: Any,
+) -> Run:
+    """Continue a run that was stopped, interrupted or killed, from its newest state.
+
+    With the same number of workers the result is bit for bit that of a run that was never stopped. With another number
+    (`workers=4`) the samples come in the same order.
+
+    Args:
+        run: The run or its folder.
+        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        on_start: Called with the run before the training continues.
+        lease: See `clew.train`.
+        again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
+            have to be copied to a store.
+        **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`.
+
+    Returns:
+        The finished run.
 
     Raises:
-        ConfigError: two places to store it are given.
+        RunError: The run is still running, has finished, or has no state to continue from.
+
+    Example:
+        >>> from clew.training.api import resume
+        >>> resume("runs/sum")
+        Traceback (most recent call last):
+            ...
+        clew.errors.RunError: runs/sum is finished; there is nothing to resume
+    """
+    from clew.training.run_recipe import recipe_of_run
+
+    run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
+    work, config = recipe_of_run(run, recipe)
+    context = LaunchContext.join(run.path.parent)
+    recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
+    document = beneath(Document(settings, source="clew.resume"), recorded)
+    chosen = context.with_workers(validate(TrainConfig, document))
+    if again and run.state == "finished":
+        return _store(run, chosen, context)
+    _check_splits(Dataset(chosen.dataset))
+
+    def reopen() -> Run:
+        # under a lease, a process on another host that seems to run it has lost it
+        if run.state in (("finished",) if lease is not None else ("running", "finished")):
+            raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
+        if on_start is not None:
+            on_start(run)
+        return run
+
+    return _store(_run_training(reopen, _Start(work, chosen, resume=True, lease=lease), context), chosen, context)
+
+
+def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
+    """The settings that are saved with a run, in the form that `clew train --config` reads."""
+    return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What every process of a training is started with. It is sent to worker processes."""
+
+    recipe: Recipe
+    config: TrainConfig
+    resume: bool = False
+    lease: Lease | None = None
+
+
+def _as_data(section: Any) -> dict[str, Any]:
+    return to_data(section) if isinstance(section, Section) else dict(section)
+
+
+def _settings(
+    recipe: Recipe, dataset: Any, config: Any, output: str | Path | None, settings: Mapping[str, Any]
+) -> tuple[str | Path | None, TrainConfig]:
+    """Return the folder of the run (None for the next free one) and the checked settings."""
+    location = dataset.path if isinstance(dataset, Dataset) else dataset
+    defaults = _as_data(config) if config else recipe.defaults.get("train", {})
+    explicit = {**settings, **({"dataset": str(location)} if location else {})}
+    document = beneath(Document(explicit, source="clew.train"), defaults)
+    path = str(document.data.get("dataset", "dataset"))
+    document.data["dataset"] = path if storage.is_url(path) else str(storage.local_path(path).absolute())
+    output, document.data["store"] = _split_output(output, document.data.get("store"))
+    return output, validate(TrainConfig, document)
+
+
+def _split_output(output: str | Path | None, store: Any) -> tuple[str | Path | None, Any]:
+    """Return the local folder of the run, and the store to which it is copied when it has finished.
+
+    Raises:
+        ConfigError: Both `output` and `store` name a store.
     """
     if output is None or not storage.is_url(str(output)):
         return output, store
@@ -111,207 +244,149 @@ def _output(output: str | Path | None, store: Any) -> tuple[str | Path | None, A
     return RUNS / name, {"to": storage.parent_location(str(output)), "what": ["all"], "name": name}
 
 
-def _stored(run: Run, config: TrainConfig, team: LaunchContext) -> Run:
-    """Keep what the settings ask for. A store that fails costs no run: it is told how to try again."""
-    if config.store is not None and team.here.rank == 0:
-        wish = config.store
+def _store(run: Run, config: TrainConfig, context: LaunchContext) -> Run:
+    """Copy the run to the store of the settings. A failure leaves the run intact, and a note says how to try again."""
+    if config.store is not None and context.place.rank == 0:
+        target = config.store
         try:
-            models.store_model(run, wish.to, wish.what, name=wish.name)
+            models.store_model(run, target.to, target.what, name=target.name)
         except Exception as error:
-            name = f" --name {wish.name}" if wish.name else ""
-            what = "".join(f" --what {part}" for part in wish.what)
-            again = f"clew model put {run.path} {wish.to}{name}{what}"
-            told = f"the run is whole, but was not stored: {storage.mask_secrets(str(error))}; try again with: {again}"
+            name = f" --name {target.name}" if target.name else ""
+            what = "".join(f" --what {part}" for part in target.what)
+            command = f"clew model put {run.path} {target.to}{name}{what}"
+            reason = storage.mask_secrets(str(error))
+            message = f"the run is complete, but was not stored: {reason}; try again with: {command}"
             with run.writer("store") as writer:
-                writer.write("note", message=told)
-            warnings.warn(told, stacklevel=3)
+                writer.write("note", message=message)
+            warnings.warn(message, stacklevel=3)
     return run
 
 
-def _without_recipe(
-    model: Any, train: Any, val: Any, settings: dict[str, Any], team: LaunchContext
+def _from_model(
+    model: Any, data: Sequence[Any], settings: dict[str, Any], context: LaunchContext
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
-    """A model and data as a recipe and a dataset; and the settings that are left for training."""
+    """Make a recipe and a dataset from a model and plain data. Also return the settings that are left for training."""
+    train_data, val_data = data
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
-    more = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
-    prepared = settings.pop("prepared", None)
-    if train is None:
+    options = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
+    progress = settings.pop("prepared", None)
+    if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
-    recipe = recipe_for(model, train, columns=columns, loss=loss, arguments=arguments, **more)
+    recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)
 
     def make() -> str:
-        found = dataset_for(recipe, train, val, root=team.root, progress=prepared)
-        if prepared is not None:
-            prepared.tell(found)
-        return str(found.path)
+        dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=progress)
+        if progress is not None:
+            progress.tell(dataset)
+        return str(dataset.path)
 
-    return recipe, Dataset(team.share("dataset", make)), settings
+    return recipe, Dataset(context.from_rank_zero("dataset", make)), settings
 
 
-def _name(recipe: Recipe) -> str:
+def _default_name(recipe: Recipe) -> str:
     if isinstance(recipe, Columns):
         return run_name(recipe)
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
 
 
-def resume(
-    run: Run | str | Path,
-    *,
-    recipe: Any = None,
-    begun: Callable[[Run], None] | None = None,
-    lease: Lease | None = None,
-    again: bool = False,
-    **settings: Any,
-) -> Run:
-    """Go on with a run that was stopped, interrupted or killed, from its newest state.
-
-    On the same number of workers the result is that of a run never stopped, bit for bit; on another number
-    (`workers=4`) the samples come in the same order. `settings` may also give a new `time_limit_minutes`. With `again`
-    one that has finished is no error: it was told to stop when it had just done so, and may have to be stored still.
-
-    Raises:
-        RunError: it is running or finished, or has no state to go on from.
-    """
-    from clew.training.run_recipe import recipe_of_run
-
-    run = run if isinstance(run, Run) else models.open_run(run, runs=RUNS)
-    work, config = recipe_of_run(run, recipe)
-    team = LaunchContext.gathered(run.path.parent)
-    before = {**to_data(config), **({"workers": 1} if team.store is not None else {})}
-    chosen = team.sized(validate(TrainConfig, beneath(Document(settings, source="clew.resume"), before)))
-    if again and run.state == "finished":
-        return _stored(run, chosen, team)
-    _check(Dataset(chosen.dataset))
-
-    def ready() -> Run:
-        # on lease, whoever seems to run it on another host has lost it
-        if run.state in (("finished",) if lease is not None else ("running", "finished")):
-            raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
-        if begun is not None:
-            begun(run)
-        return run
-
-    return _stored(_begin(ready, work, chosen, team, resume=True, lease=lease), chosen, team)
+def _check_loadable(recipe: Recipe, workers: int) -> None:
+    if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
+        raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
 
 
-def _begin(
-    make: Callable[[], Run],
-    recipe: Recipe,
-    config: TrainConfig,
-    team: LaunchContext,
-    *,
-    resume: bool,
-    lease: Lease | None,
-) -> Run:
-    """Train in this process as one of those a launcher started, or else start what is needed."""
-    if config.replicas is not None and team.store is not None:
-        raise ConfigError(f"replicas are trained on one machine; call clew train without {team.here.launcher}")
-    if lease is not None and team.here.rank == 0:
-        lease.beat(now=True)
-        if lease.lost:
-            raise LeaseError(f"{lease.path}: this work was handed to another before it began")
-    run = replace(Run.open(team.share("run", lambda: str(make().path))), recipe=recipe)
-    with pushed(run=run) if team.here.rank == 0 and lease is None else contextlib.nullcontext():
-        return _go(run, recipe, config, team, resume=resume, lease=lease)
-
-
-def _go(
-    run: Run, recipe: Recipe, config: TrainConfig, team: LaunchContext, *, resume: bool, lease: Lease | None
-) -> Run:
-    if config.replicas is not None:
-        from clew.training.packs.replicas import train_replicas
-
-        train_replicas(run, recipe, config, lease)
-        return run
-    if team.store is None:
-        _start(run, recipe, config, resume=resume, lease=lease)
-        return run
-    try:
-        _work(run, recipe, config, team.here, team.store, resume=resume, lease=lease)
-    except StoppedError:
-        raise
-    except Exception as error:
-        first = first_failure(error, team.here, team.store)
-        if team.here.rank == 0 and first is not error:
-            _end(run, first)
-        raise first from error
-    return run
-
-
-def _start(run: Run, recipe: Recipe, config: TrainConfig, *, resume: bool, lease: Lease | None) -> None:
-    """Do, or go on with, the training that a run folder describes, in processes of this machine."""
-    run.meeting_file.unlink(missing_ok=True)
-    arguments = (run, recipe, config, resume, lease)
-    if config.processes == 1:
-        _enter(*arguments, 0, 1)
-    else:
-        _in_processes(run, arguments, config.processes)
-    run.meeting_file.unlink(missing_ok=True)
-
-
-def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
-    """The settings of a run, in the form `clew train --config` takes back."""
-    return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
-
-
-def _in_processes(run: Run, arguments: tuple[Any, ...], workers: int) -> None:
-    try:
-        # torch._dynamo: building an optimiser imports it, two seconds that the workers need not spend each
-        heavy = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else [])]
-        run_local(_enter, arguments, workers, preload=[*heavy, "torch.distributed", "clew.training.loop"])
-    except StoppedError:
-        raise
-    except Exception as error:
-        _end(run, error)
-        raise
-
-
-def _end(run: Run, error: Exception) -> None:
-    """Rank 0 may have been stopped, or know only that it lost another: its stream must end with the cause."""
-    with run.writer("rank-0") as writer:
-        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
-
-
-def _check(data: Dataset) -> None:
+def _check_splits(data: Dataset) -> None:
     for split in ("train", "val"):
         if not data.splits.get(split):
             raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")
 
 
-def _enter(
-    run: Run, recipe: Recipe, config: TrainConfig, resume: bool, lease: Lease | None, rank: int, ranks: int
-) -> None:
-    """A worker of this machine."""
+def _run_training(make: Callable[[], Run], start: _Start, context: LaunchContext) -> Run:
+    """Create the run on rank 0 and train it, in this process and in those that are needed."""
+    if start.config.replicas is not None and context.store is not None:
+        raise ConfigError(f"replicas are trained on one machine; call clew train without {context.place.launcher}")
+    if start.lease is not None and context.place.rank == 0:
+        start.lease.beat(now=True)
+        if start.lease.lost:
+            raise LeaseError(f"{start.lease.path}: this run was assigned to another process before it started")
+    path = context.from_rank_zero("run", lambda: str(make().path))
+    run = replace(Run.open(path), recipe=start.recipe)
+    with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
+        _train_in_context(run, start, context)
+    return run
+
+
+def _train_in_context(run: Run, start: _Start, context: LaunchContext) -> None:
+    if start.config.replicas is not None:
+        from clew.training.packs.replicas import train_replicas
+
+        train_replicas(run, start.recipe, start.config, start.lease)
+        return
+    if context.store is None:
+        _train_locally(run, start)
+        return
+    try:
+        _train_rank(run, start, context.place, context.store)
+    except StoppedError:
+        raise
+    except Exception as error:
+        first = first_failure(error, context.place, context.store)
+        if context.place.rank == 0 and first is not error:
+            _record_failure(run, first)
+        raise first from error
+
+
+def _train_locally(run: Run, start: _Start) -> None:
+    """Train in this process, or in several processes of this machine."""
+    run.meeting_file.unlink(missing_ok=True)
+    processes = start.config.processes
+    if processes == 1:
+        _train_local_rank(run, start, 0, 1)
+    else:
+        _start_processes(run, start, processes)
+    run.meeting_file.unlink(missing_ok=True)
+
+
+def _start_processes(run: Run, start: _Start, processes: int) -> None:
+    # building an optimiser imports torch._dynamo, which takes two seconds: import it once, before the workers fork
+    preload = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else []), "torch.distributed"]
+    try:
+        run_local(_train_local_rank, (run, start), processes, preload=[*preload, "clew.training.loop"])
+    except StoppedError:
+        raise
+    except Exception as error:
+        _record_failure(run, error)
+        raise
+
+
+def _record_failure(run: Run, error: Exception) -> None:
+    """End the records of rank 0 with the cause: rank 0 may have been stopped, or know only of a lost connection."""
+    with run.writer("rank-0") as writer:
+        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
+
+
+def _train_local_rank(run: Run, start: _Start, rank: int, ranks: int) -> None:
     store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
-    _work(run, recipe, config, RankInfo(rank, ranks, rank, ranks), store, resume=resume, lease=lease)
+    _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
 
 
-def _work(
-    run: Run,
-    recipe: Recipe,
-    config: TrainConfig,
-    place: RankInfo,
-    store: Any,
-    *,
-    resume: bool,
-    lease: Lease | None,
-) -> None:
+def _train_rank(run: Run, start: _Start, place: RankInfo, store: Any) -> None:
     import torch
 
     from clew.training.strategies import entry_point
 
+    config = start.config
     torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    with _reproducible() if config.deterministic else contextlib.nullcontext():
-        entry_point(config)(run, recipe, config, place, store=store, resume=resume, lease=lease)
+    with _deterministic_algorithms() if config.deterministic else contextlib.nullcontext():
+        entry_point(config)(run, start.recipe, config, place, store=store, resume=start.resume, lease=start.lease)
 
 
 @contextlib.contextmanager
-def _reproducible() -> Iterator[None]:
-    """Only algorithms that give the same bits again; what has none is an error."""
+def _deterministic_algorithms() -> Iterator[None]:
+    """Allow only algorithms that give the same bits every time. torch raises an error for an operation without one."""
     import torch
 
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     try:

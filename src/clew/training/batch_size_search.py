@@ -1,4 +1,4 @@
-"""The batch size that a machine is fastest with, or the largest it can hold: tried, not guessed."""
+"""Search for the fastest batch size of a machine, or the largest that fits into memory, by measuring steps."""
 
 from __future__ import annotations
 
@@ -18,76 +18,77 @@ from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.training.engine import Engine
 from clew.training.strategies import Strategy
+from clew.training.training_data import training_columns
 
-_SECONDS = 40.0
-"""For the whole search."""
-_EACH = 1.0
-"""For one size, at most; at least three steps are timed."""
-_NEAR = 0.95
-"""A smaller batch that reaches this share of the best speed is preferred: it learns more from each sample."""
-_STEPS = 20
-"""Fewer steps than this in an epoch would be fast and learn nothing."""
-_FULL = 0.9
-"""Share of a device's memory that may be used."""
+_SEARCH_SECONDS = 40.0
+"""Time limit of the search."""
+_SIZE_SECONDS = 1.0
+"""Time limit per size; at least three steps are measured."""
+_NEAR_BEST = 0.95
+"""A smaller batch with this fraction of the best speed is preferred, because it makes more updates per sample."""
+_MIN_STEPS = 20
+"""Minimum number of steps per epoch: with fewer, training would be fast but make too few updates."""
+_MEMORY_LIMIT = 0.9
+"""Fraction of the memory of a device that may be used."""
 
 
-def find_batch_size(
-    recipe: Recipe, config: TrainConfig, dataset: Dataset, columns: Any, device: torch.device
-) -> dict[str, Any]:
-    """The batch size for one process, and what was tried: samples/s by size.
+def find_batch_size(recipe: Recipe, config: TrainConfig, dataset: Dataset, device: torch.device) -> dict[str, Any]:
+    """Find the batch size for one process.
 
-    `auto` is the fastest (the smallest within 5% of the best), `largest` the largest that fits.
+    `auto` selects the smallest size whose speed is within 5% of the best; `largest` the largest that fits.
+
+    Returns:
+        `chosen`, the size; `tried`, samples per second for each size; `seconds`, the duration of the search.
 
     Raises:
-        ConfigError: not even one sample fits.
+        ConfigError: Not even one sample fits into memory.
     """
-    begun, tried = time.monotonic(), dict[int, float]()
-    store, samples = Disk(dataset, "train", columns), dataset.splits["train"]
-    engine = _engine(recipe, config, device)
+    start, speeds = time.monotonic(), dict[int, float]()
+    store, samples = Disk(dataset, "train", training_columns(recipe, dataset)), dataset.splits["train"]
+    engine = _make_engine(recipe, config, device)
     size, largest = 1, config.batch_size == "largest"
-    limit = samples if largest else max(1, samples // _STEPS)
-    while size <= limit and time.monotonic() - begun < _SECONDS:
-        speed = _speed(engine, recipe, store, size, device)
+    limit = samples if largest else max(1, samples // _MIN_STEPS)
+    while size <= limit and time.monotonic() - start < _SEARCH_SECONDS:
+        speed = _measure_speed(engine, recipe, store, size, device)
         if speed is None:
             break
-        tried[size] = speed
-        if not largest and _past_best(tried):
+        speeds[size] = speed
+        if not largest and _past_best(speeds):
             break
         size *= 2
     del engine
     gc.collect()
-    if not tried:
+    if not speeds:
         raise ConfigError("train.batch_size auto: not even one sample fits into memory")
-    best = max(tried.values())
-    chosen = max(tried) if largest else min(size for size, speed in tried.items() if speed >= _NEAR * best)
-    return {"chosen": chosen, "tried": {str(s): v for s, v in tried.items()}, "seconds": time.monotonic() - begun}
+    best = max(speeds.values())
+    chosen = max(speeds) if largest else min(size for size, speed in speeds.items() if speed >= _NEAR_BEST * best)
+    return {"chosen": chosen, "tried": {str(s): v for s, v in speeds.items()}, "seconds": time.monotonic() - start}
 
 
-def _engine(recipe: Recipe, config: TrainConfig, device: torch.device) -> Engine:
-    """A model to throw away, trained at a rate that does not matter."""
+def _make_engine(recipe: Recipe, config: TrainConfig, device: torch.device) -> Engine:
+    """Make an engine with a temporary model. The random state is left unchanged."""
     state = torch.get_rng_state()
     model = recipe.model().to(device)
-    alone = config.model_copy(update={"batch_size": 1, "ema": None})
-    made = Engine(recipe, model, alone, Strategy(), device)
+    engine = Engine(recipe, model, config.model_copy(update={"batch_size": 1, "ema": None}), Strategy(), device)
     torch.set_rng_state(state)
-    return made
+    return engine
 
 
-def _speed(engine: Engine, recipe: Recipe, store: Disk, size: int, device: torch.device) -> float | None:
-    """Samples/s at this size, or None where it does not fit."""
+def _measure_speed(engine: Engine, recipe: Recipe, store: Disk, size: int, device: torch.device) -> float | None:
+    """Return samples per second at this size, or None if it does not fit into memory."""
     if psutil.virtual_memory().available < 0.1 * psutil.virtual_memory().total:
         return None
     batch = to_batch(store.read(np.arange(size, dtype=np.int64)), recipe.columns).to(device)
     times: list[float] = []
     try:
         engine.step([batch])
-        while len(times) < 3 or (sum(times) < _EACH and len(times) < 20):
-            _wait(device)
-            begun = time.perf_counter()
+        while len(times) < 3 or (sum(times) < _SIZE_SECONDS and len(times) < 20):
+            _synchronize(device)
+            start = time.perf_counter()
             engine.step([batch])
-            _wait(device)
-            times.append(time.perf_counter() - begun)
-            if sum(times) > 3 * _EACH:
+            _synchronize(device)
+            times.append(time.perf_counter() - start)
+            if sum(times) > 3 * _SIZE_SECONDS:
                 break
     except (torch.OutOfMemoryError, RuntimeError) as error:
         if isinstance(error, torch.OutOfMemoryError) or "memory" in str(error):
@@ -97,13 +98,13 @@ def _speed(engine: Engine, recipe: Recipe, store: Disk, size: int, device: torch
     return size / float(np.median(times)) if _fits(device) else None
 
 
-def _past_best(tried: dict[int, float]) -> bool:
-    """Whether the last two doublings brought nothing."""
-    speeds = list(tried.values())
-    return len(speeds) > 3 and max(speeds[-2:]) < max(speeds[:-2]) / _NEAR
+def _past_best(speeds: dict[int, float]) -> bool:
+    """Whether the last two doublings brought no improvement."""
+    values = list(speeds.values())
+    return len(values) > 3 and max(values[-2:]) < max(values[:-2]) / _NEAR_BEST
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type != "cpu":
         torch.accelerator.synchronize(device)
 
@@ -114,4 +115,4 @@ def _fits(device: torch.device) -> bool:
     free, total = torch.accelerator.get_memory_info(device)
     reserved = torch.accelerator.memory_reserved(device)
     peak = torch.accelerator.max_memory_allocated(device)
-    return bool(peak <= _FULL * (free + reserved) or total == 0)
+    return bool(peak <= _MEMORY_LIMIT * (free + reserved) or total == 0)

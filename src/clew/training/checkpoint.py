@@ -1,4 +1,7 @@
-"""Weights and states on disk: written under another name first, read without running anybody's code."""
+"""Weights and training states on disk.
+
+Files are written under a temporary name first. Reading them never runs code that they contain.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +22,25 @@ from clew.errors import DataError, RunError
 from clew.runs import Run
 
 FORMAT = 2
+"""Version of the state files. A file of another version is not read."""
 
 
 def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any]) -> Path:
-    """Write parameters and buffers; `facts` travel in the file's header. Equal weights make equal bytes.
+    """Write parameters and buffers. Equal weights give equal bytes.
+
+    Args:
+        weights: Tensors by name.
+        path: The file.
+        facts: Written into the header of the file.
 
     Raises:
-        DataError: the disk is full or cannot be written; what was there stays.
+        DataError: The disk is full or cannot be written. An existing file is left unchanged.
     """
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     try:
         with atomic(path) as temporary:
-            save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})  # one key: their order is not kept
+            # one key: safetensors does not preserve the order of several
+            save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from error
     return path
@@ -40,7 +50,7 @@ def load(model: nn.Module, path: Path) -> None:
     """Read weights into a model.
 
     Raises:
-        RunError: the file is missing, damaged, or of another model.
+        RunError: The file is missing, damaged, or of another model.
     """
     try:
         state = load_file(path)
@@ -52,106 +62,115 @@ def load(model: nn.Module, path: Path) -> None:
 
 
 def load_into(model: nn.Module, state: dict[str, Any], path: Path) -> None:
-    """Put weights into a model.
+    """Load weights into a model.
 
     Raises:
-        RunError: they are of another one; the first difference is named.
+        RunError: The weights are of another model. The message names the first difference.
     """
     check_same_model(model.state_dict(), state, path)
     model.load_state_dict(state)
 
 
-def check_same_model(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:
-    """Whether weights are those of a model with these.
+def check_same_model(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], path: Path) -> None:
+    """Check that weights have the names and shapes of a model.
+
+    Args:
+        expected: The state of the model.
+        state: The weights.
+        path: The file of the weights, for the message.
 
     Raises:
-        RunError: they are of another one; the first difference is named.
+        RunError: They differ. The message names the first difference.
     """
-    for name in sorted(wanted.keys() | state.keys()):
-        mine = tuple(wanted[name].shape) if name in wanted else "nothing"
-        theirs = tuple(state[name].shape) if name in state else "nothing"
-        if mine != theirs:
-            raise RunError(f"{path}: weights of another model: '{name}' is {theirs} there, {mine} here")
+    for name in sorted(expected.keys() | state.keys()):
+        model_shape = tuple(expected[name].shape) if name in expected else "nothing"
+        file_shape = tuple(state[name].shape) if name in state else "nothing"
+        if model_shape != file_shape:
+            raise RunError(
+                f"{path}: weights of another model: '{name}' is {file_shape} in the file, {model_shape} in the model"
+            )
 
 
 class CheckpointSaver:
-    """Writes checkpoints in a thread while training goes on."""
+    """Writes checkpoints in a thread while training continues."""
 
     def __init__(self, run: Run, keep: int) -> None:
         self._run, self._keep = run, keep
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._under_way: list[tuple[Future[Path], dict[str, int]]] = []
+        self._unfinished: list[tuple[Future[Path], dict[str, int]]] = []
 
     def save(self, step: int, state: dict[str, Any]) -> None:
-        """Copy a state to go on from, and begin to write it."""
+        """Copy a state from which the training can continue, and start to write it."""
         facts = {"epoch": state["place"][1], "step": step}
-        self._begin(facts, save_state, self._run, step, _copied(state), keep=self._keep)
+        self._start(facts, save_state, self._run, step, _copy_tensors(state), keep=self._keep)
 
-    def keep(self, weights: Mapping[str, Tensor], names: Sequence[str], facts: dict[str, int]) -> None:
-        """Copy weights, and begin to write them under each of these names."""
-        copied = _copied(weights)
+    def save_weights(self, weights: Mapping[str, Tensor], names: Sequence[str], facts: dict[str, int]) -> None:
+        """Copy weights, and start to write them under each of these names."""
+        copy = _copy_tensors(weights)
         for name in names:
-            self._begin(facts, save, copied, self._run.checkpoint(name), facts=facts)
+            self._start(facts, save, copy, self._run.checkpoint(name), facts=facts)
 
-    def lend(
+    def save_and_notify(
         self,
         weights: Mapping[str, Tensor],
         path: Path,
         facts: dict[str, int],
-        then: Callable[[Path, dict[str, int]], None],
+        notify: Callable[[Path, dict[str, int]], None],
     ) -> None:
-        """Copy weights, begin to write them, and call `then` when they are there."""
+        """Copy weights, start to write them, and call `notify` with the file and the facts when it is complete."""
 
-        def write(copied: Mapping[str, Tensor]) -> Path:
-            then(save(copied, path, facts=facts), facts)
+        def write(copy: Mapping[str, Tensor]) -> Path:
+            notify(save(copy, path, facts=facts), facts)
             return path
 
-        self._begin(facts, write, _copied(weights))
+        self._start(facts, write, _copy_tensors(weights))
 
     def promote(self, path: Path, *, best: bool, facts: dict[str, int]) -> None:
-        """Make a file the last weights, and the best ones too if they are."""
-        if not path.exists():  # promoted before the run was killed and taken up again
+        """Turn a file into the last weights and, with `best`, also into the best ones."""
+        if not path.exists():  # it was promoted before the run was killed and resumed
             return
         if best:
-            self._begin(facts, _copy, path, self._run.checkpoint("best")).result()
-        self._begin(facts, path.replace, self._run.checkpoint("last"))
+            self._start(facts, _copy_file, path, self._run.checkpoint("best")).result()
+        self._start(facts, path.replace, self._run.checkpoint("last"))
 
     def finished(self, *, wait: bool) -> Iterator[tuple[Path, dict[str, int]]]:
-        """The files that are now whole and were not named before; what went wrong with one is raised here."""
-        while self._under_way and (wait or self._under_way[0][0].done()):
-            done, facts = self._under_way.pop(0)
+        """Yield the files that are complete now and were not yielded before. An error of a write is raised here."""
+        while self._unfinished and (wait or self._unfinished[0][0].done()):
+            done, facts = self._unfinished.pop(0)
             yield done.result(), facts
 
     def close(self) -> None:
-        """Let all writes end; forget what comes of them."""
+        """Wait for all writes to end, and ignore their results."""
         self._pool.shutdown()
 
-    def _begin(self, told: dict[str, int], write: Callable[..., Path], *arguments: Any, **options: Any) -> Future[Path]:
-        begun = self._pool.submit(write, *arguments, **options)
-        self._under_way.append((begun, told))
-        return begun
+    def _start(
+        self, label: dict[str, int], write: Callable[..., Path], *arguments: Any, **options: Any
+    ) -> Future[Path]:
+        future = self._pool.submit(write, *arguments, **options)
+        self._unfinished.append((future, label))
+        return future
 
 
-def _copy(source: Path, to: Path) -> Path:
+def _copy_file(source: Path, to: Path) -> Path:
     with atomic(to) as temporary:
         shutil.copyfile(source, temporary)
     return to
 
 
-def _copied(state: Any) -> Any:
-    """The same with every tensor copied to memory that nobody else changes."""
+def _copy_tensors(state: Any) -> Any:
+    """Return a copy in which every tensor is in memory of its own, on the CPU."""
     if isinstance(state, Tensor):
         return state.detach().to("cpu", copy=True)
     if isinstance(state, Mapping):
-        return {name: _copied(value) for name, value in state.items()}
-    return [_copied(value) for value in state] if isinstance(state, (list, tuple)) else state
+        return {name: _copy_tensors(value) for name, value in state.items()}
+    return [_copy_tensors(value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
 def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path:
-    """Write all a training needs to go on from a step, and remove all but the newest `keep` such files.
+    """Write what a training needs to continue from a step, and remove all but the newest `keep` such files.
 
     Raises:
-        DataError: the disk is full or cannot be written; what was there stays.
+        DataError: The disk is full or cannot be written. Existing files are left unchanged.
     """
     path = run.state_file(step)
     try:
@@ -165,10 +184,10 @@ def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path
 
 
 def load_state(run: Run) -> tuple[dict[str, Any], Path, list[Path]]:
-    """The newest state that can be read, its file, and the newer ones that could not.
+    """Return the newest state that can be read, its file, and the newer files that cannot be read.
 
     Raises:
-        RunError: there is none.
+        RunError: There is none.
     """
     damaged: list[Path] = []
     for path in reversed(run.states()):
@@ -176,7 +195,7 @@ def load_state(run: Run) -> tuple[dict[str, Any], Path, list[Path]]:
             state = torch.load(path, weights_only=True, map_location="cpu")
             if state["format"] == FORMAT:
                 return state, path, damaged
-        except Exception:  # torch raises many kinds for a file cut short or altered
+        except Exception:  # torch raises many kinds of error for a damaged file
             damaged.append(path)
-    told = f" ({len(damaged)} damaged)" if damaged else ""
-    raise RunError(f"{run.path}: no checkpoint to go on from{told}")
+    note = f" ({len(damaged)} damaged)" if damaged else ""
+    raise RunError(f"{run.path}: no checkpoint to resume from{note}")

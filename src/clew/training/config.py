@@ -12,6 +12,9 @@ from pydantic import Field, model_validator
 from clew.core.config import Section
 from clew.storage.locations import mask_secrets
 from clew.storage.models.config import StoreConfig
+from clew.training.asynchronous.rules.backup import BackupSettings
+from clew.training.asynchronous.rules.easgd import EasgdSettings
+from clew.training.asynchronous.rules.gem import GemSettings
 from clew.training.strategy_table import ASYNCHRONOUS, STRATEGIES, StrategyTraits, names_with
 
 Positive = Annotated[float, Field(gt=0)]
@@ -111,8 +114,11 @@ class Target(Section):
     direction: Direction = "maximize"
 
 
-class CentralConfig(Section):
-    """Settings of the asynchronous strategies, in which workers exchange with masters that hold the central weights."""
+class AsynchronousConfig(EasgdSettings, GemSettings, BackupSettings):
+    """Settings of the asynchronous strategies, in which workers exchange with masters that hold the central weights.
+
+    The settings of a single rule are declared in its file, in `clew.training.asynchronous.rules`.
+    """
 
     masters: Annotated[int, Field(ge=0)] = 1
     """Number of processes, in addition to the workers, that each hold a part of the weights. 0: the only worker also
@@ -134,14 +140,6 @@ class CentralConfig(Section):
     them. Fast workers wait for slow ones."""
     warmup: Annotated[int, Field(ge=0)] = 0
     """Number of batches on which one worker trains alone before the others start."""
-    elasticity: Positive = 0.9
-    """easgd: strength of the coupling between all workers together and the central weights."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """gem: momentum of the steps whose energy is matched."""
-    kappa: Positive = 1.0
-    """gem: energy that the steps of all workers may have together."""
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.95
-    """backup: fraction of the workers whose updates are awaited."""
     lease_seconds: Positive = 120.0
     """Seconds without progress after which the batches of a worker are assigned to another one."""
     comm: Literal["auto", "mpi", "tcp"] = "auto"
@@ -171,10 +169,10 @@ class TrainConfig(Section):
     replicas: Count | None = None
     """Train an ensemble of this many models, which differ only in their seed. They are trained in packs."""
     workers: Annotated[int, Field(ge=0)] = 1
-    """Number of training processes. 0 is allowed only if workers may join later (`central.listen`)."""
+    """Number of training processes. 0 is allowed only if workers may join later (`asynchronous.listen`)."""
     strategy: Literal[tuple(STRATEGIES)] = "allreduce"  # type: ignore[valid-type]
     """How workers combine their updates. A single worker uses none of them."""
-    central: CentralConfig = CentralConfig()
+    asynchronous: AsynchronousConfig = AsynchronousConfig()
     """For downpour, easgd, gem, diloco and backup. With these, `batch_size` is that of one worker."""
     buffers: Literal["average", "synchronize"] = "average"
     """Batch-norm statistics. average: each worker has its own, which are averaged for validation. synchronize: those of
@@ -250,12 +248,12 @@ class TrainConfig(Section):
         """Number of processes to start: workers and masters. Only one master if workers join by themselves."""
         if not self.traits.asynchronous:
             return self.workers
-        return 1 if self.central.listen else self.workers + self.central.masters + self.central.groups
+        return 1 if self.asynchronous.listen else self.workers + self.asynchronous.masters + self.asynchronous.groups
 
     @property
     def exchange_interval(self) -> int:
         """Batches between two exchanges of an asynchronous worker."""
-        return self.central.sync_every or self.traits.exchange_interval
+        return self.asynchronous.sync_every or self.traits.exchange_interval
 
     @property
     def size(self) -> int:
@@ -273,31 +271,34 @@ def _synchronous_problem(config: TrainConfig) -> str:
         return f"replicas are trained in packs, one process per pack: workers cannot be {config.workers}"
     if config.validation == "thread":
         return f"validation thread can be used only with {names}; use background"
-    if config.central != CentralConfig():
-        return f"central can be used only with {names}; strategy is {config.strategy}"
+    if config.asynchronous != AsynchronousConfig():
+        return f"asynchronous can be used only with {names}; strategy is {config.strategy}"
     return ""
 
 
 def _asynchronous_problem(config: TrainConfig) -> str:
     """Why these settings of a strategy with masters cannot be combined; empty if they can."""
-    central, strategy, traits = config.central, config.strategy, config.traits
+    settings, strategy, traits = config.asynchronous, config.strategy, config.traits
     overlap, staleness, groups = (
         names_with(condition)
         for condition in (lambda each: each.overlap, lambda each: each.staleness, lambda each: each.groups)
     )
     problems = {
-        "central.masters 0 can be used only with one worker": central.masters == 0
-        and (config.workers != 1 or central.groups or central.listen),
-        "workers 0 needs central.listen, an address at which workers can join": config.workers == 0
-        and not central.listen,
-        f"central.overlap can be used only with {overlap}": central.overlap and not traits.overlap,
-        f"central.groups can be used only with {groups}, and with one master": central.groups
-        and (not traits.groups or central.masters != 1),
-        f"central.groups is {central.groups}, but there are {config.workers} workers": central.groups > config.workers,
-        f"central.staleness can be used only with {staleness}, one master and no groups": central.staleness
-        and (not traits.staleness or central.masters != 1 or central.groups),
-        "central.listen needs one master and no groups": central.listen and (central.masters != 1 or central.groups),
-        "central.wait_for can be used only with central.listen": central.wait_for > 1 and not central.listen,
+        "asynchronous.masters 0 can be used only with one worker": settings.masters == 0
+        and (config.workers != 1 or settings.groups or settings.listen),
+        "workers 0 needs asynchronous.listen, an address at which workers can join": config.workers == 0
+        and not settings.listen,
+        f"asynchronous.overlap can be used only with {overlap}": settings.overlap and not traits.overlap,
+        f"asynchronous.groups can be used only with {groups}, and with one master": settings.groups
+        and (not traits.groups or settings.masters != 1),
+        f"asynchronous.groups is {settings.groups}, but there are {config.workers} workers": settings.groups
+        > config.workers,
+        f"asynchronous.staleness can be used only with {staleness}, one master and no groups": settings.staleness
+        and (not traits.staleness or settings.masters != 1 or settings.groups),
+        "asynchronous.listen needs one master and no groups": settings.listen
+        and (settings.masters != 1 or settings.groups),
+        "asynchronous.wait_for can be used only with asynchronous.listen": settings.wait_for > 1
+        and not settings.listen,
         f"ema cannot be used with {strategy}": config.ema,
         f"replicas cannot be used with {strategy}": config.replicas,
         "buffers synchronize can be used only with allreduce and sharded": config.buffers == "synchronize",

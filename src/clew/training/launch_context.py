@@ -1,4 +1,4 @@
-"""The processes that work together on a run: those a launcher started, or this one alone."""
+"""The processes that work together on one run: those that a launcher started, or this process alone."""
 
 from __future__ import annotations
 
@@ -10,105 +10,125 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import ClewError, ConfigError, WorkerError
-from clew.jobs.rank_info import RankInfo, open_rank_store
-from clew.jobs.rank_info import current_rank as launched
+from clew.jobs.rank_info import RankInfo, current_rank, open_rank_store
 from clew.training.config import TrainConfig
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """The processes a launcher started, of which this is one; or this one alone."""
+    """The processes that torchrun, mpiexec or srun started, seen from one of them; or this process alone."""
 
-    here: RankInfo
+    place: RankInfo
+    """The rank of this process, and the number of processes."""
     root: Path
-    """Where runs are made."""
+    """The folder in which runs are created."""
     store: Any = None
+    """A torch store through which the processes exchange short texts; None for a single process."""
 
     @classmethod
-    def gathered(cls, root: Path) -> LaunchContext:
-        here = launched()
-        if here.ranks == 1:
-            return cls(here, root)
+    def join(cls, root: Path) -> LaunchContext:
+        """Find out how this process was started, and connect to the other processes.
+
+        Args:
+            root: A folder that all processes can see. It is created if needed.
+        """
+        place = current_rank()
+        if place.ranks == 1:
+            return cls(place, root)
         root.mkdir(parents=True, exist_ok=True)
-        atexit.register(_settle)
-        return cls(here, root, open_rank_store(here, root))
+        atexit.register(_wait_for_gloo_threads)
+        return cls(place, root, open_rank_store(place, root))
 
-    def sized(self, config: TrainConfig) -> TrainConfig:
-        """The settings with as many workers as there are.
+    def with_workers(self, config: TrainConfig) -> TrainConfig:
+        """Return the settings with the number of workers that the launcher started.
 
         Raises:
-            ConfigError: they ask for another number.
+            ConfigError: The settings ask for another number.
         """
-        if self.here.ranks == 1:
+        if self.place.ranks == 1:
             return config
-        extra = config.processes - config.workers
-        ranks = self.size(1 if config.workers == 1 else config.processes, "train.workers with its masters")
-        if ranks <= extra:
+        masters = config.processes - config.workers
+        ranks = self.worker_count(1 if config.workers == 1 else config.processes, "train.workers with its masters")
+        if ranks <= masters:
             raise ConfigError(
-                f"{self.here.launcher} started {ranks} processes, all of which would be masters; start more"
+                f"{self.place.launcher} started {ranks} processes, all of which would be masters; start more"
             )
-        return config.model_copy(update={"workers": ranks - extra})
+        return config.model_copy(update={"workers": ranks - masters})
 
-    def size(self, workers: int, called: str = "workers") -> int:
-        """As many workers as there are, or as are asked for where no launcher started any.
+    def worker_count(self, workers: int, setting: str = "workers") -> int:
+        """Return the number of processes of the launcher or, without a launcher, the number asked for.
+
+        Args:
+            workers: The number asked for. 1 means "as many as there are".
+            setting: Name of the setting, for the message.
 
         Raises:
-            ConfigError: another number is asked for.
+            ConfigError: The launcher started another number.
         """
-        ranks = self.here.ranks
+        ranks = self.place.ranks
         if ranks > 1 and workers not in (1, ranks):
-            raise ConfigError(f"{called} is {workers}, but {self.here.launcher} started {ranks} processes")
+            raise ConfigError(f"{setting} is {workers}, but {self.place.launcher} started {ranks} processes")
         return max(ranks, workers)
 
-    def share(self, name: str, make: Callable[[], str]) -> str:
-        """What rank 0 makes, on every rank.
+    def from_rank_zero(self, name: str, make: Callable[[], str]) -> str:
+        """Call `make` on rank 0 and return its result on every rank.
+
+        Args:
+            name: Key under which the result is exchanged.
+            make: Called on rank 0 only.
 
         Raises:
-            WorkerError: rank 0 could not, and this is another.
+            WorkerError: `make` failed on rank 0, and this is another rank.
         """
         if self.store is None:
             return make()
-        if self.here.rank:
-            word: str = self.store.get(name).decode()
-            if word.startswith("!"):
-                raise WorkerError(f"rank {self.here.rank} gives up, because rank 0 did: {word[1:]}")
-            return word
+        if self.place.rank:
+            text: str = self.store.get(name).decode()
+            if text.startswith("!"):
+                raise WorkerError(f"rank {self.place.rank} stops because rank 0 failed: {text[1:]}")
+            return text
         try:
-            made = make()
+            result = make()
         except ClewError as error:
             self.store.set(name, f"!{error}")
             raise
-        self.store.set(name, made)
-        return made
+        self.store.set(name, result)
+        return result
 
 
-def first_failure(error: Exception, here: RankInfo, store: Any) -> Exception:
-    """The error of the rank that failed first, which the others may know only as a lost connection."""
-    told = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
+def first_failure(error: Exception, place: RankInfo, store: Any) -> Exception:
+    """Return the error of the rank that failed first. Other ranks may know it only as a lost connection.
+
+    Args:
+        error: The error on this rank.
+        place: The rank of this process.
+        store: The store of `LaunchContext`.
+    """
+    message = f"{type(error).__name__}: {error}" if not isinstance(error, ClewError) else str(error)
     try:
-        first = store.compare_set("failure", "", f"{here.rank} {told}").decode()
-    except RuntimeError:  # rank 0, who kept the store, is gone
+        first = store.compare_set("failure", "", f"{place.rank} {message}").decode()
+    except RuntimeError:  # rank 0 has ended, and the store with it
         return error
-    rank, _, words = first.partition(" ")
-    return error if int(rank) == here.rank else WorkerError(f"rank {rank}: {words}")
+    rank, _, text = first.partition(" ")
+    return error if int(rank) == place.rank else WorkerError(f"rank {rank}: {text}")
 
 
-def _settle(patience: float = 5.0) -> None:
-    """Let gloo's threads come to rest before the interpreter ends.
+def _wait_for_gloo_threads(patience: float = 5.0) -> None:
+    """Wait until the threads of gloo are idle, before the interpreter ends.
 
-    One that still has to let go of a Python object then (the context that torch's backward leaves in every transfer)
-    would be ended by Python before 3.14, and C++ would abort the process. Sleeping threads have nothing left to do.
+    A thread that still has to release a Python object (torch's backward leaves a context in every transfer) would be
+    ended by Python before version 3.14, and C++ would then abort the process. A sleeping thread has nothing to release.
     """
     end = time.monotonic() + patience
     time.sleep(0.05)
-    while time.monotonic() < end and any(_busy(task) for task in Path("/proc/self/task").glob("*/stat")):
+    while time.monotonic() < end and any(_is_busy(task) for task in Path("/proc/self/task").glob("*/stat")):
         time.sleep(0.05)
 
 
-def _busy(task: Path) -> bool:
-    """Whether a thread of gloo wants to run."""
+def _is_busy(task: Path) -> bool:
+    """Whether this is a thread of gloo that is not asleep."""
     try:
         name, state = task.read_text().split("(", 1)[1].rsplit(") ", 1)
-    except OSError:  # it has ended
+    except OSError:  # the thread has ended
         return False
     return "gloo" in name and not state.startswith("S")

@@ -1,11 +1,11 @@
-"""From what a user without a recipe hands over to a recipe and a dataset."""
+"""Training without a recipe: makes a recipe and a dataset from a plain model and plain data."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,50 +22,72 @@ from clew.recipe import Recipe, load_code, resolve
 from clew.storage import cache_folder
 
 
-def is_model(given: Any) -> bool:
-    """Whether this is a model or the place of one, rather than a recipe."""
-    if isinstance(given, (str, Path)):
-        return ".py:" in str(given) or Path(given).suffix in loading.MODEL_ENDINGS
-    if isinstance(given, (FunctionType, type)):
-        return not (isinstance(given, type) and issubclass(given, Recipe))
-    return loading.is_keras(given) or loading.is_module(given)
+class DataFrame(Protocol):
+    """A data frame, for example of pandas."""
+
+    @property
+    def columns(self) -> Any:
+        """Names of the columns."""
+
+    def to_numpy(self) -> Any:
+        """All values as an array."""
+
+
+TrainingData: TypeAlias = str | Path | Sequence[Any] | Mapping[str, Any] | Table | DataFrame
+"""Files or globs, a table, arrays by name, a data frame, or (features, labels[, weights])."""
+
+
+def is_model(thing: Any) -> bool:
+    """Whether this is a model, or the location of one, and not a recipe."""
+    if isinstance(thing, (str, Path)):
+        return ".py:" in str(thing) or Path(thing).suffix in loading.MODEL_ENDINGS
+    if isinstance(thing, (FunctionType, type)):
+        return not (isinstance(thing, type) and issubclass(thing, Recipe))
+    return loading.is_keras(thing) or loading.is_module(thing)
 
 
 def recipe_for(
-    model: Any, train: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any], **more: Any
+    model: Any, data: Any, *, columns: Mapping[str, Any], loss: str, arguments: Mapping[str, Any], **options: Any
 ) -> Columns:
-    """The recipe for a model; features and labels that are not told are those of the usual names. `more` are other
-    settings of the model.
+    """Return a recipe for a model.
+
+    Args:
+        model: A model, a function that makes one, or the location of one of them.
+        data: The training data. Features and labels that `columns` does not name are searched in it.
+        columns: Settings of `clew.models.columns.InputColumns`; None for a default.
+        loss: Name or location of the loss.
+        arguments: Arguments of the function that makes the model.
+        **options: Further settings of `clew.models.columns.ModelSource`.
 
     Raises:
-        ConfigError, RecipeError: model or loss cannot be found or made.
+        ConfigError, RecipeError: The model or the loss does not exist or cannot be made.
     """
     chosen = {name: value for name, value in columns.items() if value}
     for name in ("features", "labels"):
         if isinstance(chosen.get(name), str):
             chosen[name] = tuple(part.strip() for part in chosen[name].split(","))
     if "features" not in chosen or "labels" not in chosen:
-        features, labels = guess_columns(_first(train))
+        features, labels = guess_columns(_first_table(data))
         chosen = {"features": (features,), "labels": (labels,), **chosen}
-    build = _absolute(str(model)) if isinstance(model, (str, Path)) else ""
-    if ":" in _absolute(loss):
-        load_code(_absolute(loss))  # what is not there is told before anything is made
+    build = _absolute_location(str(model)) if isinstance(model, (str, Path)) else ""
+    if ":" in _absolute_location(loss):
+        load_code(_absolute_location(loss))  # report a missing loss before anything is built
     settings = {
         "columns": chosen,
-        "model": {"build": build, "arguments": dict(arguments), **more},
-        "loss": _absolute(loss),
+        "model": {"build": build, "arguments": dict(arguments), **options},
+        "loss": _absolute_location(loss),
     }
-    made = Columns(ColumnsConfig.model_validate(settings), model=None if build else _handed(model, arguments))
+    recipe = Columns(ColumnsConfig.model_validate(settings), model=None if build else _make_model(model, arguments))
     if ":" in build:
         load_code(build)
-    elif build or loading.is_keras(made.handed):
-        made.model()
-    resolve(made)
-    return made
+    elif build or loading.is_keras(recipe.model_object):
+        recipe.model()
+    resolve(recipe)
+    return recipe
 
 
-def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
-    """A model handed over in Python, or made by what was."""
+def _make_model(model: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return a model that was passed in Python, or the one that a function makes."""
     if not isinstance(model, (FunctionType, type)):
         return model
     try:
@@ -76,56 +98,66 @@ def _handed(model: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: Callable[..., Any] | None) -> Dataset:
-    """The dataset of what was handed over: made now, or found under `root` from an earlier time."""
-    recipe = Columns(recipe.config)  # a model does not travel to processes that only prepare
+    """Prepare the dataset of the data of a user, or find under `root` the one that was prepared before.
+
+    Args:
+        recipe: The recipe of the model.
+        train: The training data.
+        val: The validation data. None: one fifth of the training data.
+        root: Folder under which datasets are kept.
+        progress: Called with the progress of the preparation.
+    """
+    recipe = Columns(recipe.config)  # processes that only prepare data do not need the model
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
-    place = root / "datasets" / prepare.key(recipe, **inputs)[:16]
-    return prepare.prepare(recipe, output=str(place), executor="processes", progress=progress, **inputs)
+    folder = root / "datasets" / prepare.key(recipe, **inputs)[:16]
+    return prepare.prepare(recipe, output=str(folder), executor="processes", progress=progress, **inputs)
 
 
-def _patterns(given: Any) -> list[str]:
-    """Files to read: those named, or one written for data in memory."""
-    if isinstance(given, (str, Path)):
-        return [str(given)]
-    if isinstance(given, list) and given and all(isinstance(each, (str, Path)) for each in given):
-        return [str(each) for each in given]
-    return [str(_written(_table(given)))]
+def _is_files(data: Any) -> bool:
+    if isinstance(data, list) and data:
+        return all(isinstance(item, (str, Path)) for item in data)
+    return isinstance(data, (str, Path))
 
 
-def _first(given: Any) -> Table:
-    """A few events, to see what the columns are."""
-    if isinstance(given, (str, Path)) or (isinstance(given, list) and given and isinstance(given[0], (str, Path))):
-        return readers.read(locations(_patterns(given))[0])[0]
-    return _table(given)
+def _patterns(data: Any) -> list[str]:
+    """The files to read. Data in memory is written to a file first."""
+    if _is_files(data):
+        return [str(item) for item in data] if isinstance(data, list) else [str(data)]
+    return [str(_write_table(_to_table(data)))]
 
 
-def _table(given: Any) -> Table:
-    """Data in memory as a table: a table, arrays by name, a data frame, or (features, labels[, weights]).
+def _first_table(data: Any) -> Table:
+    """The first events, to read the names of the columns."""
+    return readers.read(locations(_patterns(data))[0])[0] if _is_files(data) else _to_table(data)
+
+
+def _to_table(data: Any) -> Table:
+    """Data in memory as a table.
 
     Raises:
-        ConfigError: it is nothing of the kind.
+        ConfigError: The data has none of the supported forms.
     """
-    if isinstance(given, Table):
-        return given
-    if isinstance(given, Mapping):
-        return Table({str(name): _array(value) for name, value in given.items()})
-    if isinstance(given, (tuple, list)) and len(given) in (2, 3):
-        return Table(dict(zip((FEATURES, LABELS, "weight"), map(_array, given), strict=False)))
-    if hasattr(given, "columns") and hasattr(given, "to_numpy"):
-        return Table({str(name): given[name].to_numpy() for name in given.columns})
+    if isinstance(data, Table):
+        return data
+    if isinstance(data, Mapping):
+        return Table({str(name): _to_array(value) for name, value in data.items()})
+    if isinstance(data, (tuple, list)) and len(data) in (2, 3):
+        return Table(dict(zip((FEATURES, LABELS, "weight"), map(_to_array, data), strict=False)))
+    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
+        return Table({str(name): data[name].to_numpy() for name in data.columns})
     raise ConfigError(
-        f"cannot train on a {type(given).__name__}; give files, a clew.Table, arrays by name, a data frame, or (X, y)"
+        f"cannot train on a {type(data).__name__}; give files, a clew.Table, arrays by name, a data frame, or (X, y)"
     )
 
 
-def _array(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
 
 
-def _written(table: Table) -> Path:
-    """A file with this table, called by its content."""
+def _write_table(table: Table) -> Path:
+    """Write a table to a file that is named after its content."""
     folder = cache_folder() / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     draft = folder / f".draft-{id(table)}.h5"
@@ -133,18 +165,18 @@ def _written(table: Table) -> Path:
     return draft.rename(folder / f"{sha256(draft)[:16]}.h5")
 
 
-def _absolute(place: str) -> str:
-    """A place of code that is understood from any folder."""
-    if Path(place).suffix in loading.MODEL_ENDINGS:
-        return str(Path(place).resolve())
-    where, colon, name = place.rpartition(":")
-    return f"{Path(where).resolve()}{colon}{name}" if where.endswith(".py") else place
+def _absolute_location(location: str) -> str:
+    """A location of code or of a file that is valid in any working directory."""
+    if Path(location).suffix in loading.MODEL_ENDINGS:
+        return str(Path(location).resolve())
+    file, colon, name = location.rpartition(":")
+    return f"{Path(file).resolve()}{colon}{name}" if file.endswith(".py") else location
 
 
 def run_name(recipe: Columns) -> str:
-    """What a run of this recipe is called."""
+    """The name of a run of this recipe, made from the name of its model."""
     build = recipe.config.model.build
     if build:
         return Path(build.rpartition(":")[0] or build).stem
-    handed = recipe.handed
-    return str(handed.name if loading.is_keras(handed) else type(handed).__name__).lower()
+    model = recipe.model_object
+    return str(model.name if loading.is_keras(model) else type(model).__name__).lower()

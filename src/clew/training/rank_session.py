@@ -1,4 +1,8 @@
-"""What every rank of every training does around its loop: begin its records, hear who stops it, write down its end."""
+"""What every process of a training does around its loop: open its records, watch for stop signals, record its end.
+
+The synchronous loop (`clew.training.loop`), the asynchronous processes (`clew.training.asynchronous.roles`) and
+`clew.training.packs.pack` for a single member use it.
+"""
 
 from __future__ import annotations
 
@@ -25,45 +29,54 @@ from clew.training.system_monitor import SystemMonitor
 
 @dataclass
 class RankSession:
-    """A process of a training, on record."""
+    """A process of a training, with its records open."""
 
     writer: RecordWriter
     stop: StopSignal
-    over: str = ""
-    """Why the training ended before its last epoch; to be filled in."""
+    end_reason: str = ""
+    """Why the training ended before its last epoch. The loop sets it."""
 
 
 @contextlib.contextmanager
 def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | None) -> Iterator[RankSession]:
-    """A rank from its first record to its last. Rank 0 heeds `lease`, and tells the writers of the settings.
+    """Write the first and the last record of a rank around the block.
 
-    Raises whatever stops it, after writing the end down.
+    Rank 0 renews the lease, and forwards records to the programs in `train.writers`.
+
+    Args:
+        run: The folder of the run.
+        config: The settings.
+        place: The rank of this process.
+        lease: The lease under which the run was assigned to this process, if any.
+
+    Raises:
+        Whatever ends the block, after the end has been recorded.
     """
     limit = config.time_limit_minutes
     with run.writer(f"rank-{place.rank}") as writer, contextlib.ExitStack() as stack:
-        for each in listeners(config.writers, run) if place.rank == 0 else ():
-            stack.callback(each.close)
-            writer.listeners.append(each.see)
+        for listener in listeners(config.writers, run) if place.rank == 0 else ():
+            stack.callback(listener.close)
+            writer.listeners.append(listener.see)
         facts = {"host": socket.gethostname(), "pid": os.getpid(), "rank": place.rank, "ranks": place.ranks}
         writer.write("start", schema=SCHEMA, **facts)
         try:
             with StopSignal(None if limit is None else 60 * limit, lease if place.rank == 0 else None) as stop:
-                rank = RankSession(writer, stop)
-                yield rank
+                session = RankSession(writer, stop)
+                yield session
         except LeaseError:
-            raise  # the records are another's now
+            raise  # the records belong to another process now
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            told = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **told, cpu=job_cpu_seconds())
+            message = str(error) or type(error).__name__
+            writer.write("end", status=status, message=message, error=type(error).__name__, cpu=job_cpu_seconds())
             raise
-        writer.write("end", status="finished", message=rank.over, cpu=job_cpu_seconds())
+        writer.write("end", status="finished", message=session.end_reason, cpu=job_cpu_seconds())
 
 
 def system_monitor(
     run: Run, config: TrainConfig, place: RankInfo, device: torch.device
 ) -> contextlib.AbstractContextManager[Any]:
-    """Measure what the machine does meanwhile, where the settings say so."""
+    """Measure processor, memory and power during the block, if `train.monitor_seconds` is set."""
     if config.monitor_seconds is None:
         return contextlib.nullcontext()
     number = None if device.type == "cpu" else device.index

@@ -1,4 +1,4 @@
-"""What happened since the last record: losses, where the time went, and which samples were in it."""
+"""Losses and times of the steps since the last record, and the samples of a step whose loss is not finite."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from clew.errors import ClewError
 from clew.runs import Run
 from clew.training.strategies import LossSum, Strategy
 
+RECORD_SECONDS = 0.5
+"""Seconds between two records, unless `train.log_every` sets a number of steps."""
+
 
 class NotFiniteError(ClewError):
     """The loss became NaN or infinite."""
@@ -25,47 +28,51 @@ class NotFiniteError(ClewError):
 
 @dataclass(frozen=True)
 class NonFiniteLoss:
-    """The first step whose loss is not finite, counted from the last record, and this rank's samples in it."""
+    """The first step since the last record whose loss is not finite."""
 
     number: int
+    """Number of the step, counted from the last record."""
     name: str
+    """Name of the loss."""
     value: float
     numbers: NDArray[np.int64]
+    """Numbers of the samples of this rank in that step."""
 
 
 class StepStatistics:
-    """Fills between two records. Nothing is computed, and no device waited for, before it is read."""
+    """Collects losses between two records. It computes nothing, and waits for no device, before it is read."""
 
     def __init__(self, loader: Loader, strategy: Strategy) -> None:
         self._loader, self._strategy = loader, strategy
-        self._begun, self._waited, self._talked = time.perf_counter(), loader.waited, strategy.waited
+        self._start = time.perf_counter()
+        self._load_before, self._communicate_before = loader.waited, strategy.communication_seconds
         self._sums: list[dict[str, LossSum]] = []
         self._numbers: list[NDArray[np.int64]] = []
-        self._known: dict[str, tuple[list[float], list[float]]] | None = None
+        self._values: dict[str, tuple[list[float], list[float]]] | None = None
 
     @property
     def steps(self) -> int:
-        """Steps so far."""
+        """Number of steps so far."""
         return len(self._sums)
 
     @property
     def age(self) -> float:
-        """Seconds since it was begun."""
-        return time.perf_counter() - self._begun
+        """Seconds since this object was made."""
+        return time.perf_counter() - self._start
 
     def add(self, sums: dict[str, LossSum], portion: Portion) -> None:
-        """One more step."""
+        """Add the losses of one step."""
         self._sums.append(sums)
         self._numbers.append(portion.numbers)
 
     def losses(self) -> dict[str, float]:
-        """The mean of each loss; none where a batch had no single term of one."""
-        found = {}
+        """The mean of each loss. Empty if one of them had no terms at all."""
+        means = {}
         for name, (totals, weights) in self._read().items():
             if not sum(weights):
                 return {}
-            found[name] = sum(totals) / sum(weights)
-        return found
+            means[name] = sum(totals) / sum(weights)
+        return means
 
     def sums(self) -> dict[str, list[float]]:
         """The total and the weight of each loss."""
@@ -73,18 +80,18 @@ class StepStatistics:
 
     @property
     def samples(self) -> int:
-        """This rank's samples."""
+        """Number of samples of this rank."""
         return sum(map(len, self._numbers))
 
     def times(self) -> dict[str, float]:
-        """Seconds: all, waiting for data, communicating."""
+        """Seconds: in total, spent waiting for data (`wait`), and spent communicating."""
         return {
-            "seconds": time.perf_counter() - self._begun,
-            "wait": self._loader.waited - self._waited,
-            "communicate": self._strategy.waited - self._talked,
+            "seconds": time.perf_counter() - self._start,
+            "wait": self._loader.waited - self._load_before,
+            "communicate": self._strategy.communication_seconds - self._communicate_before,
         }
 
-    def first_bad(self) -> NonFiniteLoss | None:
+    def first_non_finite(self) -> NonFiniteLoss | None:
         """The first step with a loss that is not finite, if there is one."""
         for name, (totals, _) in self._read().items():
             if not math.isfinite(sum(totals)):
@@ -93,38 +100,45 @@ class StepStatistics:
         return None
 
     def _read(self) -> dict[str, tuple[list[float], list[float]]]:
-        """Totals and weights of every step, by loss: read once, which is when a device is waited for."""
-        if self._known is None:
-            self._known = {
+        """Totals and weights of every step, per loss. They are read once; only this waits for a device."""
+        if self._values is None:
+            self._values = {
                 name: (
-                    _floats([sums[name].total for sums in self._sums]),
-                    _floats([s[name].weight for s in self._sums]),
+                    _to_floats([sums[name].total for sums in self._sums]),
+                    _to_floats([sums[name].weight for sums in self._sums]),
                 )
                 for name in self._sums[0]
             }
-        return self._known
+        return self._values
 
 
 def save_bad_batch(run: Run, rank: int, loader: Loader, bad: NonFiniteLoss, step: int) -> NotFiniteError:
-    """Keep the samples of a step that went wrong; the error that tells of it."""
-    told = "lower train.optimizer.lr or set train.clip"
-    where = ""
+    """Save the samples of a step whose loss is not finite, and return the error to raise.
+
+    Args:
+        run: The run, in whose folder the samples are saved.
+        rank: The rank of this process.
+        loader: The loader that holds the samples.
+        bad: The loss, and the numbers of the samples.
+        step: Number of the step in the run.
+    """
+    advice, location = "lower train.optimizer.lr or set train.clip", ""
     if len(bad.numbers):
         table = loader.store.read(bad.numbers)
         path = run.bad_batch(step, rank)
         table.save(path)
-        where = f"; its samples are in {path}"
+        location = f"; its samples are in {path}"
         for name, column in table.items():
             values = column.values if isinstance(column, Ragged) else column
             if values.dtype.kind == "f" and not np.isfinite(values).all():
-                told = f"column '{name}' of the batch holds NaN or infinity"
+                advice = f"column '{name}' of the batch holds NaN or infinity"
                 break
-    return NotFiniteError(f"{bad.name} is {bad.value} at step {step}; {told}{where}")
+    return NotFiniteError(f"{bad.name} is {bad.value} at step {step}; {advice}{location}")
 
 
-def _floats(values: Sequence[Tensor | float]) -> list[float]:
+def _to_floats(values: Sequence[Tensor | float]) -> list[float]:
     first = values[0]
     if isinstance(first, Tensor) and first.device.type != "cpu":
-        found: list[float] = torch.stack([v for v in values if isinstance(v, Tensor)]).tolist()
-        return found
+        numbers: list[float] = torch.stack([value for value in values if isinstance(value, Tensor)]).tolist()
+        return numbers
     return [float(value) for value in values]

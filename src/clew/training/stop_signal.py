@@ -1,4 +1,4 @@
-"""Being told to stop: signals and deadlines only raise a flag; the loop ends at the next safe point."""
+"""Requests to stop a training: signals and deadlines set a flag, and the loop ends at the next safe point."""
 
 from __future__ import annotations
 
@@ -13,59 +13,64 @@ from clew.jobs.lease import Lease
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 _GRACE = 60.0
-"""Seconds before a batch system's end of the job at which a run stops by itself; a quarter of a short job."""
+"""Seconds before the end of a batch job at which a run stops by itself; at most a quarter of the remaining time."""
 
 
 class StopSignal:
-    """Watches for SIGTERM, SIGUSR1, the end of the time granted and, where the work is on lease, what is said there.
+    """Watches for SIGTERM, SIGUSR1, the end of the allowed time and, if there is one, requests made through a lease.
 
-    Use as a context; signals only in a main thread.
+    Use it as a context manager. Signals are handled only in the main thread.
     """
 
     def __init__(self, limit: float | None, lease: Lease | None = None) -> None:
-        """`limit`: seconds from now, or None; Slurm's end of the job counts too."""
+        """Compute the deadline.
+
+        Args:
+            limit: Seconds from now until the run must stop, or None. The end of a Slurm job is respected as well.
+            lease: The lease under which the run was assigned to this process, if any.
+        """
         self._lease = lease
-        self._asked = False
-        self._before: dict[int, Any] = {}
+        self._requested = False
+        self._previous_handlers: dict[int, Any] = {}
         now = time.time()
-        ends = [now + limit] if limit is not None else []
+        deadlines = [now + limit] if limit is not None else []
         if os.environ.get("SLURM_JOB_END_TIME"):
-            end = float(os.environ["SLURM_JOB_END_TIME"])
-            ends.append(end - min(_GRACE, (end - now) / 4))
-        self._end = min(ends, default=float("inf"))
+            job_end = float(os.environ["SLURM_JOB_END_TIME"])
+            deadlines.append(job_end - min(_GRACE, (job_end - now) / 4))
+        self._deadline = min(deadlines, default=float("inf"))
 
     def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._ask) for number in SIGNALS}
+            self._previous_handlers = {number: signal.signal(number, self._handle) for number in SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self._asked = True
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._requested = True
 
-    def ask(self) -> None:
-        """Raise the flag."""
-        self._asked = True
-
-    @property
-    def wanted(self) -> bool:
-        """Whether it is time to stop."""
-        return self._asked or time.time() >= self._end or bool(self.why)
+    def request(self) -> None:
+        """Ask the run to stop."""
+        self._requested = True
 
     @property
-    def why(self) -> str:
-        """What the one who handed out the work says about it."""
+    def requested(self) -> bool:
+        """Whether the run must stop."""
+        return self._requested or time.time() >= self._deadline or bool(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """The reason that the owner of the lease gave for stopping; empty if it gave none."""
         return self._lease.told if self._lease is not None else ""
 
     @property
-    def lost(self) -> bool:
-        """Whether the work belongs to another now: nothing may be written any more."""
+    def lease_lost(self) -> bool:
+        """Whether the run belongs to another process now. Then nothing may be written any more."""
         return self._lease is not None and self._lease.lost
 
-    def beat(self) -> None:
-        """Give a sign of life, and listen."""
+    def renew_lease(self) -> None:
+        """Show that this process is alive, and read what the owner of the lease has written."""
         if self._lease is not None:
             self._lease.beat()

@@ -1,14 +1,18 @@
 """The training strategies by name: where each one is implemented, and which settings it supports.
 
 `clew.training.config` checks settings against this table, and `clew.training.strategies` starts a training from it, so
-a strategy that can be chosen can also be run. A new strategy is one entry here and one file. This module does not
-import torch: the command line checks settings without it.
+a strategy that can be chosen can also be run. A new strategy is one entry here and one file. The asynchronous
+strategies come from their own table, `clew.training.asynchronous.rules.RULES`. This module does not import torch: the
+command line checks settings without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from clew.training.asynchronous.rules import RULES, rule_class
+from clew.training.asynchronous.rules.base import Rule
 
 
 @dataclass(frozen=True)
@@ -27,31 +31,25 @@ class StrategyTraits:
     averages_steps: bool = False
     """Whether the steps of all workers are averaged, so that the learning rate follows their number."""
     exchange_interval: int = 1
-    """Batches between two exchanges of a worker, unless `central.sync_every` is set."""
+    """Batches between two exchanges of a worker, unless `asynchronous.sync_every` is set."""
     overlap: bool = False
-    """Whether a worker may continue while an exchange is under way (`central.overlap`)."""
+    """Whether a worker may continue while an exchange is under way (`asynchronous.overlap`)."""
     staleness: bool = False
-    """Whether the age of an update can be limited (`central.staleness`)."""
+    """Whether the age of an update can be limited (`asynchronous.staleness`)."""
     groups: bool = False
-    """Whether sub-masters are supported (`central.groups`)."""
+    """Whether sub-masters are supported (`asynchronous.groups`)."""
 
 
-def _asynchronous(
-    *,
-    averages_steps: bool = False,
-    exchange_interval: int = 1,
-    overlap: bool = False,
-    staleness: bool = False,
-    groups: bool = False,
-) -> StrategyTraits:
+def _asynchronous(rule: type[Rule]) -> StrategyTraits:
+    """The traits of an asynchronous strategy, which its rule declares."""
     return StrategyTraits(
-        entry_module="clew.training.asynchronous.roles",
+        entry_module="clew.training.asynchronous.rank_entry",
         asynchronous=True,
-        averages_steps=averages_steps,
-        exchange_interval=exchange_interval,
-        overlap=overlap,
-        staleness=staleness,
-        groups=groups,
+        averages_steps=rule.averages_steps,
+        exchange_interval=rule.exchange_interval,
+        overlap=rule.allows_overlap,
+        staleness=rule.allows_staleness,
+        groups=rule.allows_groups,
     )
 
 
@@ -60,11 +58,7 @@ STRATEGIES: dict[str, StrategyTraits] = {
     "allreduce": StrategyTraits("clew.training.strategies.allreduce:AllReduce", settings=("compress", "buffers")),
     "sharded": StrategyTraits("clew.training.strategies.sharded:Sharded", settings=("buffers",)),
     "pipeline": StrategyTraits("clew.training.strategies.pipeline:Pipeline", settings=("microbatches",)),
-    "downpour": _asynchronous(overlap=True, staleness=True, groups=True),
-    "easgd": _asynchronous(averages_steps=True, exchange_interval=4, overlap=True, staleness=True, groups=True),
-    "gem": _asynchronous(groups=True),
-    "diloco": _asynchronous(averages_steps=True, exchange_interval=20),
-    "backup": _asynchronous(averages_steps=True),
+    **{name: _asynchronous(rule_class(name)) for name in RULES},
 }
 """All strategies, by the name used in settings."""
 

@@ -1,4 +1,4 @@
-"""What a training takes from its machine: processor, memory, device, power. Sampled in a thread, into records."""
+"""Measures processor, memory, device and power during a training. A thread writes the values to the records."""
 
 from __future__ import annotations
 
@@ -17,63 +17,64 @@ _POWERCAP = Path("/sys/class/powercap")
 
 
 class SystemMonitor:
-    """Writes a `usage` record every `period` seconds while its block runs, and one at the end.
+    """Writes a `usage` record every `period` seconds during its block, and one at the end.
 
-    `energy` is in joules since the block began, over the parts of the machine that tell: the package of the processor
-    (RAPL, counted by the first rank of a host alone) and the rank's device (NVML). It is null where none does.
+    `energy` is in joules since the start of the block. It is the sum over the parts of the machine that report it: the
+    processor package (RAPL, counted only by the first rank of a host) and the device of the rank (NVML). It is null if
+    no part reports it.
     """
 
     def __init__(self, run: Run, rank: int, *, first: bool, device: int | None, period: float) -> None:
         self._run, self._rank, self._period = run, rank, period
         self._process = psutil.Process(os.getpid())
-        self._meters: list[Any] = [*(_Package.all() if first else ()), *_Device.find(device)]
-        self._done = threading.Event()
+        self._meters: list[Any] = [*(_Package.find_all() if first else ()), *_Device.find(device)]
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="monitor", daemon=True)
 
     def __enter__(self) -> SystemMonitor:
-        self._process.cpu_percent()  # counts from the first call
-        self._begun = [meter.joules() for meter in self._meters]
+        self._process.cpu_percent()  # later calls measure from this one
+        self._energy_at_start = [meter.joules() for meter in self._meters]
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._done.set()
+        self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
         with self._run.writer(f"usage-{self._rank}") as writer:
-            while not self._done.wait(self._period):
+            while not self._stopped.wait(self._period):
                 writer.write("usage", **self._sample())
             writer.write("usage", **self._sample())
 
     def _sample(self) -> dict[str, Any]:
         memory = self._process.memory_info().rss
-        found: dict[str, Any] = {"cpu": self._process.cpu_percent() / 100, "memory": memory, "energy": None}
+        sample: dict[str, Any] = {"cpu": self._process.cpu_percent() / 100, "memory": memory, "energy": None}
         if self._meters:
-            pairs = zip(self._meters, self._begun, strict=True)
-            found["energy"] = sum(meter.since(before) for meter, before in pairs)
+            pairs = zip(self._meters, self._energy_at_start, strict=True)
+            sample["energy"] = sum(meter.since(before) for meter, before in pairs)
         for meter in self._meters:
-            found.update(meter.sample())
-        return found
+            sample.update(meter.sample())
+        return sample
 
 
 def energy_sources(device: int | None) -> list[str]:
-    """The parts of this machine that tell their energy."""
-    found = {"processor (RAPL)": _Package.all(), "device (NVML)": _Device.find(device)}
-    return [name for name, meters in found.items() if list(meters)]
+    """Return the names of the parts of this machine that report their energy."""
+    sources = {"processor (RAPL)": _Package.find_all(), "device (NVML)": _Device.find(device)}
+    return [name for name, meters in sources.items() if list(meters)]
 
 
 class _Package:
-    """A processor's own energy counter, in microjoules, which wraps."""
+    """The energy counter of a processor package, in microjoules. It wraps around."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "energy_uj"
         self._range = int((folder / "max_energy_range_uj").read_text()) / 1e6
 
     @classmethod
-    def all(cls) -> Iterator[_Package]:
+    def find_all(cls) -> Iterator[_Package]:
         for folder in sorted(_POWERCAP.glob("*-rapl:[0-9]")) if _POWERCAP.is_dir() else ():
-            with contextlib.suppress(OSError, ValueError):  # only root may read it on most machines
+            with contextlib.suppress(OSError, ValueError):  # on most machines only root may read it
                 package = cls(folder)
                 package.joules()
                 yield package
@@ -89,7 +90,7 @@ class _Package:
 
 
 class _Device:
-    """An NVIDIA device, through its management library where that is installed (extra `nvml`)."""
+    """An NVIDIA device, read through its management library if that is installed (extra `nvml`)."""
 
     def __init__(self, library: Any, number: int) -> None:
         self._library, self._number = library, number
@@ -99,7 +100,7 @@ class _Device:
     def find(cls, number: int | None) -> Iterator[_Device]:
         if number is None:
             return
-        with contextlib.suppress(Exception):  # no library, no driver, or a device of another make
+        with contextlib.suppress(Exception):  # no library, no driver, or a device of another vendor
             import pynvml
 
             pynvml.nvmlInit()
@@ -126,7 +127,10 @@ class _Device:
 
 
 def _handle(library: Any, number: int) -> Any:
-    """Of the device that torch calls so: the management library counts those too that are hidden from this process."""
+    """Return the handle of the device with this number in torch.
+
+    The management library also counts devices that are hidden from this process, so its numbers may differ.
+    """
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""What a rank computes on, and with which samples."""
+"""The training and validation samples of a rank, and the device on which it computes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import open_store
+from clew.data.dataset.sample_store import Disk, Memory, Store, open_store
 from clew.data.dataset.sampler import Sampler
 from clew.data.table import WEIGHT
 from clew.errors import RecipeError
@@ -22,20 +22,26 @@ from clew.training.strategies import Strategy
 def make_loader(
     recipe: Recipe, config: TrainConfig, dataset: Dataset, strategy: Strategy, device: torch.device
 ) -> Loader:
-    """The training split as the settings want it."""
+    """Return a loader of this rank's share of the training split."""
     loading, sampler = config.loading, make_sampler(config, dataset, strategy.share)
-    everything = np.arange(sampler.samples)
-    own = everything[sampler.owned(everything) | (everything < 2)] if sampler.streamed else None
+    numbers = np.arange(sampler.samples)
+    own = numbers[sampler.owned(numbers) | (numbers < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
     store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
-    plain = loading.keep == "memory" and device.type == "cpu"
-    ahead = loading.ahead if loading.ahead is not None else 0 if plain else 2
+    immediate = loading.keep == "memory" and device.type == "cpu"
+    ahead = loading.ahead if loading.ahead is not None else 0 if immediate else 2
     room = partial(recipe.graph_capacity, precision=config.precision) if can_record(config, strategy, device) else None
     return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True, room=room)
 
 
 def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:
-    """Which samples make which batch; `share`: of which of how many ranks."""
+    """Return the sampler that decides which training samples form which batch.
+
+    Args:
+        config: The settings.
+        dataset: The dataset.
+        share: Position of this rank among the ranks that share the data, and their number.
+    """
     loading, (rank, ranks) = config.loading, share
     return Sampler(
         dataset.splits["train"],
@@ -50,11 +56,16 @@ def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] =
     )
 
 
+def open_validation_samples(config: TrainConfig, dataset: Dataset) -> Store:
+    """Return the validation split, in memory or on disk as `train.loading.keep` says."""
+    return Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+
+
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
-    """What to read for training: the recipe's columns, and the weights where there are any.
+    """Return the columns to read for training: those of the recipe, and the event weights if there are any.
 
     Raises:
-        RecipeError: a column points at items of which none would be read, so its numbers would mean nothing.
+        RecipeError: A column holds indices of items of which no column is read.
     """
     if recipe.columns is None:
         return None
@@ -66,9 +77,13 @@ def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
 
 
 def default_device(number: int) -> torch.device:
-    """The accelerator torch finds, of whatever make, dealt out by number; or the CPU."""
+    """Return the accelerator with this number, of any vendor, or the CPU if there is none.
+
+    Args:
+        number: Rank of the process on its host. Devices are assigned in turn.
+    """
     if not torch.accelerator.is_available():
         return torch.device("cpu")
-    found = torch.accelerator.current_accelerator()
-    assert found is not None
-    return torch.device(found.type, number % torch.accelerator.device_count())
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator is not None
+    return torch.device(accelerator.type, number % torch.accelerator.device_count())

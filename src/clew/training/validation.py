@@ -1,4 +1,4 @@
-"""Judging a model on samples: forward, reconstruct, tally."""
+"""Evaluation of a model on samples: forward pass, reconstruction, metrics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clew.training.engine import as_loss
 
 
 def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
-    """Every tally of a batch of samples: the losses, then the recipe's metrics."""
+    """Return the metrics of a batch of samples: the losses first, then those of the recipe."""
     outputs, losses = forward(recipe, model, samples, device)
     objects = recipe.reconstruct(samples, outputs)
     return {**losses, **recipe.metrics(samples, outputs, objects)}
@@ -31,17 +31,25 @@ def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: tor
 def evaluate_batches(
     recipe: Recipe, model: nn.Module, store: Store, batches: Iterable[NDArray[np.int64]], device: torch.device
 ) -> dict[str, Metric]:
-    """The tallies of all these batches of sample numbers together; one that is empty is left out."""
+    """Return the metrics of several batches together. Empty batches are skipped.
+
+    Args:
+        recipe: The recipe.
+        model: The model, on `device`.
+        store: The samples.
+        batches: The numbers of the samples of each batch.
+        device: Where the model computes.
+    """
     return metrics.add_metrics(
         [evaluate_batch(recipe, model, store.read(numbers), device) for numbers in batches if len(numbers)]
     )
 
 
 def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.device) -> dict[str, Metric]:
-    """`evaluate_batch` on a few samples, to find out whether everything fits.
+    """Evaluate a few samples to check that model and data fit together.
 
     Raises:
-        RecipeError: the model does not take the batch; says what is in it and where it broke.
+        RecipeError: The model does not accept the batch. The message describes the batch and the failing line.
     """
     try:
         return evaluate_batch(recipe, model, samples, device)
@@ -52,23 +60,23 @@ def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.
 
 
 def mismatch_error(error: Exception, batch: Batch) -> RecipeError:
-    """What to say where a model does not take a batch."""
-    told = f"{type(error).__name__}: {error}".splitlines()[0]
-    return RecipeError(f"{_place(error)}: model and data do not fit: {told}; the batch has {batch.describe()}")
+    """Return the error to raise if a model does not accept a batch."""
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return RecipeError(f"{_location(error)}: model and data do not fit: {reason}; the batch has {batch.describe()}")
 
 
-def _place(error: Exception) -> str:
-    """File and line of the user's code that led to an error: the innermost that is not a library's."""
+def _location(error: Exception) -> str:
+    """File and line of the user's code that raised an error: the innermost frame outside installed libraries."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
-    frame = own[-1] if own else frames[-1]
+    outside = [frame for frame in frames if "site-packages" not in frame.filename and frame.filename != __file__]
+    frame = outside[-1] if outside else frames[-1]
     return f"{frame.filename}:{frame.lineno}"
 
 
 def forward(
     recipe: Recipe, model: nn.Module, samples: Table, device: torch.device
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Metric]]:
-    """The network's outputs as NumPy arrays, and the losses where the recipe has a plain `loss`."""
+    """Return the outputs of the network as NumPy arrays, and the loss if the recipe defines `loss`."""
     batch = to_batch(samples, recipe.columns).to(device)
     was_training = model.training
     model.eval()
@@ -82,7 +90,7 @@ def forward(
 
 
 def loss_metric(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]:
-    """The loss of a batch, where the recipe has a plain one."""
+    """Return the loss of a batch as a metric. Empty if the recipe does not define `loss`."""
     if type(recipe).loss is Recipe.loss:
         return {}
     total, weight = as_loss(recipe.loss(outputs, batch), batch)
@@ -90,10 +98,10 @@ def loss_metric(recipe: Recipe, outputs: Any, batch: Batch) -> dict[str, Metric]
 
 
 def outputs_by_name(outputs: Tensor | Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-    """Tensors by name; a network with a single one calls it `output`."""
+    """Return tensors by name. The name of a single output is `output`."""
     return outputs if isinstance(outputs, Mapping) else {"output": outputs}
 
 
 def to_arrays(outputs: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    """Outputs as recipes get them: NumPy arrays in single precision."""
+    """Return outputs as recipes receive them: NumPy arrays in single precision."""
     return {name: np.asarray(value.detach().float().cpu().numpy()) for name, value in outputs.items()}

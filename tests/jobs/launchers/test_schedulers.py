@@ -11,7 +11,7 @@ from clew.errors import RunError
 from clew.jobs.launchers.launcher import LOCAL_LAUNCHERS, SCHEDULERS, launcher_class, scheduler_names
 from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.sites import BatchRequest, Site, site_launcher
-from clew.jobs.task import PackMember, PackTask, TrainTask, command_task, read_task, task_file, write_task
+from clew.jobs.task import PackedTraining, PackTask, TrainTask, command_task, read_task, task_file, write_task
 
 
 class MyQueueLauncher(SlurmLauncher):
@@ -51,7 +51,7 @@ def test_resources_per_worker_become_those_of_slurm(request_: BatchRequest, line
 
 
 def test_a_task_comes_back_from_its_file_and_a_wrong_one_is_named(tmp_path: Path) -> None:
-    task = PackTask(members=(PackMember(folder="/a", task=TrainTask(resume="/run", lease="/lease")),))
+    task = PackTask(members=(PackedTraining(folder="/a", task=TrainTask(resume="/run", lease="/lease")),))
     write_task(task, tmp_path)
     assert read_task(task_file(tmp_path)) == task
     assert task_file(tmp_path).stat().st_mode & 0o077 == 0

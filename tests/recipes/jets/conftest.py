@@ -34,6 +34,6 @@ def trained(labelled: Path) -> Trained:
         loaded = load_settings(name, [*settings, *more, "data.weight=1 + 0 * label"])
         place, where = labelled.parent / kind, [str(labelled)]
         data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(place / "data"), workers=1)
-        return clew.train(loaded.recipe, data, loaded.train, output=place / "run")
+        return clew.train(loaded.recipe, data, config=loaded.train, output=place / "run")
 
     return make

@@ -41,7 +41,7 @@ def _trained(kind: str, sample: Path, folder: Path, *more: str) -> tuple[Dataset
     name, settings = KINDS[kind]
     loaded = load_settings(name, [*settings, "train.threads=1", "train.epochs=4", "train.batch_size=32", *more])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(sample)], output=str(folder / "data"), workers=1)
-    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -57,8 +57,8 @@ def test_every_network_learns_five_classes(kind: str, sample: Path, tmp_path: Pa
 def test_an_evaluation_has_errors_and_a_picture_for_every_signal(sample: Path, tmp_path: Path) -> None:
     _, run = _trained("mlp", sample, tmp_path, "judging.signals=[top, W]", "judging.backgrounds=[q, g]")
     result = clew.evaluate(run)
-    assert {"top/auc", "W/rejection_50", "accuracy"} <= result.tallies.keys() and "q/auc" not in result.tallies
-    assert 0 < result.tallies["top/auc"].error < 0.2
+    assert {"top/auc", "W/rejection_50", "accuracy"} <= result.metrics.keys() and "q/auc" not in result.metrics
+    assert 0 < result.metrics["top/auc"].error < 0.2
     drawn = [json.loads(path.read_text()) for path in sorted((run.plots / "test").glob("*curves*.json"))]
     assert len(drawn) == 2
     assert all(each["layout"]["images"][0]["source"].startswith("data:image/svg+xml") for each in drawn)
@@ -140,8 +140,8 @@ def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
     loaded = load_settings("jetimages", [*settings, "model.kind=cloud"])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(path)], output=str(tmp_path / "data"), workers=1)
     assert sum(data.splits.values()) == 5027
-    run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")
-    found: Any = clew.evaluate(run).tallies["auc"]
+    run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
+    found: Any = clew.evaluate(run).metrics["auc"]
     assert found.value > 0.93 and 0.001 < found.error < 0.03
 
 

@@ -100,7 +100,7 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
     loaded = settings.load_settings("jetimages", chosen)
     where = [str(tmp_path / "known.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(tmp_path / "data"), workers=1)
-    run = clew.train(loaded.recipe, data, loaded.train, output=tmp_path / "run")
+    run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
     known: Any = clew.predict(run, input=where)
     found: Any = clew.predict(run, input=[str(tmp_path / "real.h5")])
     np.testing.assert_allclose(found.fixed("score_TT"), known.fixed("score_TT"), atol=1e-6)

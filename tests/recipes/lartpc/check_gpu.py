@@ -21,8 +21,8 @@ from tests.recipes.lartpc import emulated
 from tests.recipes.lartpc.events import listed
 
 
-def _error(found: Any, wanted: Any) -> float:
-    return float((found.double() - wanted.double()).norm() / wanted.double().norm().clamp(min=1e-3))
+def _error(value: Any, expected: Any) -> float:
+    return float((value.double() - expected.double()).norm() / expected.double().norm().clamp(min=1e-3))
 
 
 def _half(tensor: Any) -> Any:
@@ -34,67 +34,73 @@ def compare(height: int, width: int, share: float) -> dict[str, float]:
     """Three blocks forward and back: one on pixels, one on lists, one on whole images. Errors are those of norms."""
     images = _half(torch.rand(2, height, width) * (torch.rand(2, height, width) < share))
     (index, charge, offsets), size = listed(images), (height, width)
-    ours, exact = (index, charge.bfloat16(), offsets), (index, charge.double(), offsets)
+    half_pixels, exact = (index, charge.bfloat16(), offsets), (index, charge.double(), offsets)
     shapes = ((10, 1), (32, 10), (64, 32))
     weights = [_half(torch.randn(*shape, 5, 5) / 5 / shape[1] ** 0.5) for shape in shapes]
     biases = [torch.randn(shape[0]) / 5 for shape in shapes]
     before = f.elu(biases[0])
-    y, winner, active, image = gpu.pixels(*ours, before, weights[0], biases[0], *size)
+    y, winner, active, image = gpu.pixels(*half_pixels, before, weights[0], biases[0], *size)
     plain = portable.pixels(*exact, before.double(), weights[0].double(), biases[0].double(), *size)
-    found = {"active": float((active != plain[2]).sum()), "y": _error(y, plain[0])}
-    found["winners"] = float((winner != plain[1])[plain[2]].double().mean()) if plain[2].any() else 0.0
+    errors = {"active": float((active != plain[2]).sum()), "y": _error(y, plain[0])}
+    errors["winners"] = float((winner != plain[1])[plain[2]].double().mean()) if plain[2].any() else 0.0
     gradient = torch.randn_like(y) * active.unsqueeze(3)
-    mine = gpu.pixels_backward(gradient, *ours, y, winner, active, image, *size)
+    gradients = gpu.pixels_backward(gradient, *half_pixels, y, winner, active, image, *size)
     shown = torch.where(active.unsqueeze(3), winner, 0)
-    theirs = portable.pixels_backward(gradient.double(), *exact, y.double(), shown, active, charge[:0], *size)
-    found |= {f"first {n}": _error(mine[n], theirs[n]) for n in (1, 2)}
+    expected = portable.pixels_backward(gradient.double(), *exact, y.double(), shown, active, charge[:0], *size)
+    errors |= {f"first {n}": _error(gradients[n], expected[n]) for n in (1, 2)}
     if min(y.shape[1:3]) < 5:
-        return found
-    found |= _listed(y, active, before, weights[1], biases[1])
-    return found | _whole(torch.randn(2, *y.shape[1:3], 32).bfloat16(), weights[2], biases[2])
+        return errors
+    errors |= _listed(y, active, before, weights[1], biases[1])
+    return errors | _dense(torch.randn(2, *y.shape[1:3], 32).bfloat16(), weights[2], biases[2])
 
 
 def _listed(x: Any, active: Any, before: Any, weight: Any, bias: Any) -> dict[str, float]:
     fill, wide = f.elu(bias + weight.sum(dim=(2, 3)) @ before), weight.double()
-    y, winner, seen = gpu.cells(x, active, before, fill, weight, bias)
+    y, winner, y_active = gpu.cells(x, active, before, fill, weight, bias)
     plain = portable.cells(x.double(), active, before.double(), fill.double(), wide, bias.double())
-    found, gradient = {"listed": float((plain[2] != seen).sum()), "listed y": _error(y, plain[0])}, torch.randn_like(y)
-    mine = gpu.cells_backward(gradient, x, active, y, winner, seen, weight)
-    won, shown = torch.where(seen.unsqueeze(3), winner, 0), active.unsqueeze(3)
-    theirs = portable.cells_backward(gradient.double(), x.double(), active, y.double(), won, seen, wide)
-    found["listed x"] = _error(torch.where(shown, mine[0], 0), torch.where(shown, theirs[0], 0))
-    idle, scale = (theirs[0] * ~shown).sum(dim=(0, 1, 2)), theirs[0].abs().sum(dim=(0, 1, 2)).norm()
-    found["listed before"] = float((mine[1] - idle).norm() / scale.clamp(min=1e-3))
-    return found | {f"listed {n}": _error(mine[n], theirs[n]) for n in (2, 3, 4)}
+    errors, gradient = (
+        {"listed": float((plain[2] != y_active).sum()), "listed y": _error(y, plain[0])},
+        torch.randn_like(y),
+    )
+    gradients = gpu.cells_backward(gradient, x, active, y, winner, y_active, weight)
+    won, shown = torch.where(y_active.unsqueeze(3), winner, 0), active.unsqueeze(3)
+    expected = portable.cells_backward(gradient.double(), x.double(), active, y.double(), won, y_active, wide)
+    errors["listed x"] = _error(torch.where(shown, gradients[0], 0), torch.where(shown, expected[0], 0))
+    idle, scale = (expected[0] * ~shown).sum(dim=(0, 1, 2)), expected[0].abs().sum(dim=(0, 1, 2)).norm()
+    errors["listed before"] = float((gradients[1] - idle).norm() / scale.clamp(min=1e-3))
+    return errors | {f"listed {n}": _error(gradients[n], expected[n]) for n in (2, 3, 4)}
 
 
-def _whole(x: Any, weight: Any, bias: Any) -> dict[str, float]:
+def _dense(x: Any, weight: Any, bias: Any) -> dict[str, float]:
     everywhere, nothing = torch.ones(x.shape[:3], dtype=torch.bool), torch.zeros(1)
     y, winner = gpu.dense_block(x, weight, bias)
     plain = portable.cells(x.double(), everywhere, nothing, nothing.double(), weight.double(), bias.double())
     gradient = torch.randn_like(y)
-    mine = gpu.dense_block_backward(gradient, x, y, winner, weight)
-    given = (gradient.double(), x.double(), everywhere, y.double(), winner, plain[2] | True, weight.double())
-    theirs = portable.cells_backward(*given)
-    found = {f"whole {n}": _error(mine[n], theirs[(0, 3, 4)[n]]) for n in range(3)}
-    return found | {"whole y": _error(y, plain[0])}
+    gradients = gpu.dense_block_backward(gradient, x, y, winner, weight)
+    arguments = (gradient.double(), x.double(), everywhere, y.double(), winner, plain[2] | True, weight.double())
+    expected = portable.cells_backward(*arguments)
+    errors = {f"whole {n}": _error(gradients[n], expected[(0, 3, 4)[n]]) for n in range(3)}
+    return errors | {"whole y": _error(y, plain[0])}
 
 
 def compile_all() -> dict[str, int]:
     """Bytes of machine code of each kernel, as the network uses it in bf16."""
-    half, byte, whole, word = "*bf16", "*u8", "*fp32", "*i32"
-    given: dict[Any, tuple[list[str], dict[str, int]]] = {
+    half, byte, single, word = "*bf16", "*u8", "*fp32", "*i32"
+    signatures: dict[Any, tuple[list[str], dict[str, int]]] = {
         cell_lists.scatter: ([word, half, "*i64", half, byte, *["i32"] * 2], {"BLOCK": 1024}),
         cell_lists.list_active: ([byte, word, word, "i32"], {"BLOCK": 1024}),
-        cell_lists.fill_background: ([half, whole, "i64", "i32"], {"CHANNELS": 16, "BLOCK": 1024}),
-        cell_lists.arrange: ([whole, word, half, *["i32"] * 2], {"BLOCK": 1024}),
+        cell_lists.fill_background: ([half, single, "i64", "i32"], {"CHANNELS": 16, "BLOCK": 1024}),
+        cell_lists.arrange: ([single, word, half, *["i32"] * 2], {"BLOCK": 1024}),
         cell_lists.squares_with_active: ([byte, byte, *["i32"] * 6], {"SIDE": 9, "BEGIN": -2, "BLOCK": 128}),
-        elu_backward.elu_backward: ([half, half, byte, half, whole, whole, *["i32"] * 2], {"PADDED": 64, "CELLS": 64}),
-        elu_backward.sum_border_gradients: ([half, byte, word, whole, *["i32"] * 7], {"PADDED": 64, "CELLS": 16}),
-        pooling.pool: ([half, whole, half, byte, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
-        pooling.unpool: ([half, half, byte, half, whole, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
+        elu_backward.elu_backward: (
+            [half, half, byte, half, single, single, *["i32"] * 2],
+            {"PADDED": 64, "CELLS": 64},
+        ),
+        elu_backward.sum_border_gradients: ([half, byte, word, single, *["i32"] * 7], {"PADDED": 64, "CELLS": 16}),
+        pooling.pool: ([half, single, half, byte, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
+        pooling.unpool: ([half, half, byte, half, single, *["i32"] * 6], {"WIDE": 64, "CELLS": 8}),
     }
-    return machine_code(given)
+    return machine_code(signatures)
 
 
 if __name__ == "__main__":

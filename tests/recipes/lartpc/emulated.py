@@ -21,21 +21,21 @@ def _library(file: str) -> ctypes.CDLL:
     for name, arguments in re.findall(r"(\w+)\(([^()]*)\) \{", text[text.index('extern "C"') :]):
         if f"{name}(const u16*" not in text:
             continue
-        given = ", ".join(each.split()[-1].lstrip("*") for each in arguments.split(","))
+        names = ", ".join(each.split()[-1].lstrip("*") for each in arguments.split(","))
         text += f'\nextern "C" void run_{name}(int grid, int block, {arguments})'
-        text += f" {{ run(grid, block, [&] {{ {name}({given}); }}); }}\n"
+        text += f" {{ run(grid, block, [&] {{ {name}({names}); }}); }}\n"
     folder = Path(tempfile.mkdtemp())
     (folder / f"{file}.cpp").write_text(text)
-    words = ["g++", "-std=c++20", "-O2", "-w", "-shared", "-fPIC", f"{file}.cpp", "-o", f"{file}.so"]
-    subprocess.run(words, cwd=folder, check=True)
+    command = ["g++", "-std=c++20", "-O2", "-w", "-shared", "-fPIC", f"{file}.cpp", "-o", f"{file}.so"]
+    subprocess.run(command, cwd=folder, check=True)
     return ctypes.CDLL(str(folder / f"{file}.so"))
 
 
 def kernel(file: str, name: str, device: Any, shared: int = 0) -> Any:
     """As `compiled.kernel`, for tensors on a processor."""
 
-    def launch(grid: Any, block: Any, given: list[Any], shared_mem: int = 0) -> None:
-        pointers = [ctypes.c_void_p(each.data_ptr()) if torch.is_tensor(each) else each for each in given]
+    def launch(grid: Any, block: Any, arguments: list[Any], shared_mem: int = 0) -> None:
+        pointers = [ctypes.c_void_p(each.data_ptr()) if torch.is_tensor(each) else each for each in arguments]
         getattr(_library(file), f"run_{name}")(grid[0], block[0], *pointers)
 
     return launch

@@ -24,7 +24,7 @@ def listed(images: Tensor) -> Pixels:
 
 
 def particles(count: int, *, side: int = SIDE, seed: int = 0) -> Table:
-    """Straight lines, wider and longer from class to class, which a network can tell apart."""
+    """Return straight lines, wider and longer from class to class, which a network can classify."""
     rng = np.random.default_rng(seed)
     label, index, charge = rng.integers(0, len(CLASSES), count), [], []
     for kind in label:

@@ -29,8 +29,8 @@ def near_axis(deposits: Deposits, radius: float) -> Deposits:
 def test_a_minimum_ionising_muon_leaves_2_mev_a_cm() -> None:
     size, way = 200, np.full(200, 30.0)
     deposits, end, rays = charged_transport.travel(np.random.default_rng(1), beam(p.MUON, 300.0, size), way)
-    whole = (deposits.energy.sum() + rays.energy.sum()) / size / 30
-    assert whole == pytest.approx(2.11, rel=0.02)
+    energy_per_cm = (deposits.energy.sum() + rays.energy.sum()) / size / 30
+    assert energy_per_cm == pytest.approx(2.11, rel=0.02)
     np.testing.assert_allclose(end.energy, 300 - 30 * 2.11, rtol=0.02)
     step = deposits.energy / deposits.length
     assert np.median(step) < 0.95 * step.mean()  # a tail, as Landau's
@@ -87,8 +87,8 @@ def test_showers_are_as_wide_as_they_should_be() -> None:
 
 
 def test_photons_convert_after_nine_sevenths_of_a_radiation_length() -> None:
-    made, converts = showers.interact_photons(np.random.default_rng(1), beam(p.GAMMA, 5000.0, 20_000))
-    pairs = made[made.of(p.POSITRON)]
+    products, converts = showers.interact_photons(np.random.default_rng(1), beam(p.GAMMA, 5000.0, 20_000))
+    pairs = products[products.of(p.POSITRON)]
     assert converts.mean() > 0.99
     assert pairs.place[:, 2].mean() == pytest.approx(9 / 7 * liquid_argon.RADIATION_LENGTH, rel=0.03)
 
@@ -97,12 +97,12 @@ def test_a_converted_photon_starts_twice_as_dense_as_an_electron() -> None:
     def start(kind: int) -> float:
         deposits, _ = shoot(kind, 800.0, 60)
         core = near_axis(deposits, 1.0)
-        found = []
+        densities = []
         for event in range(60):
-            own = core.event == event
-            z = core.place[own, 2]
-            found.append(core.energy[own][z < z.min() + 2.4].sum() / 2.4)
-        return float(np.median(found))
+            rows = core.event == event
+            z = core.place[rows, 2]
+            densities.append(core.energy[rows][z < z.min() + 2.4].sum() / 2.4)
+        return float(np.median(densities))
 
     electron, photon = start(p.ELECTRON), start(p.GAMMA)
     assert 2.0 < electron < 2.8

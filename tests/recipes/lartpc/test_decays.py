@@ -19,30 +19,30 @@ def test_michel_electrons_end_at_53_mev() -> None:
 
 
 def test_a_muon_at_rest_gives_an_electron_below_the_end_point() -> None:
-    made = decays.decay(np.random.default_rng(1), beam(p.ANTIMUON, 0.0, 5000))
-    assert set(made.kind.tolist()) == {p.POSITRON}
-    assert 50 < made.energy.max() < 52.83
-    assert np.abs(made.direction.mean(axis=0)).max() < 0.05
+    daughters = decays.decay(np.random.default_rng(1), beam(p.ANTIMUON, 0.0, 5000))
+    assert set(daughters.kind.tolist()) == {p.POSITRON}
+    assert 50 < daughters.energy.max() < 52.83
+    assert np.abs(daughters.direction.mean(axis=0)).max() < 0.05
 
 
 def test_kaons_decay_by_their_branching_ratios() -> None:
     size = 40_000
-    made = decays.decay(np.random.default_rng(1), beam(p.KAON_PLUS, 0.0, size))
-    muons, pions = made[made.of(p.ANTIMUON)], made[made.of(p.PION_PLUS)]
+    daughters = decays.decay(np.random.default_rng(1), beam(p.KAON_PLUS, 0.0, size))
+    muons, pions = daughters[daughters.of(p.ANTIMUON)], daughters[daughters.of(p.PION_PLUS)]
     two_body = np.isclose(muons.energy, 152.49, atol=0.05)
     assert two_body.sum() / size == pytest.approx(0.6356, abs=0.01)
     assert np.isclose(pions.energy, 108.5, atol=0.1).sum() / size == pytest.approx(0.2067, abs=0.008)
-    assert made.of(p.PION_MINUS).sum() / size == pytest.approx(0.0558, abs=0.005)
-    assert made.of(p.POSITRON).sum() / size == pytest.approx(0.0507, abs=0.005)
+    assert daughters.of(p.PION_MINUS).sum() / size == pytest.approx(0.0558, abs=0.005)
+    assert daughters.of(p.POSITRON).sum() / size == pytest.approx(0.0507, abs=0.005)
 
 
 def test_three_bodies_balance() -> None:
-    made = decays.decay(np.random.default_rng(1), beam(p.KAON_PLUS, 300.0, 4000))
-    charged = made.of(p.PION_PLUS, p.PION_MINUS)
-    all_seen = np.bincount(made.event[charged], minlength=4000) == 3
-    momentum = made.direction * made.momentum[:, None]
-    total = np.stack([np.bincount(made.event, axis, minlength=4000) for axis in momentum.T], axis=1)
-    energy = np.bincount(made.event, made.energy + p.MASS[made.kind], minlength=4000)
+    daughters = decays.decay(np.random.default_rng(1), beam(p.KAON_PLUS, 300.0, 4000))
+    charged = daughters.of(p.PION_PLUS, p.PION_MINUS)
+    all_seen = np.bincount(daughters.event[charged], minlength=4000) == 3
+    momentum = daughters.direction * daughters.momentum[:, None]
+    total = np.stack([np.bincount(daughters.event, axis, minlength=4000) for axis in momentum.T], axis=1)
+    energy = np.bincount(daughters.event, daughters.energy + p.MASS[daughters.kind], minlength=4000)
     assert all_seen.sum() > 100
     np.testing.assert_allclose(energy[all_seen], 300 + 493.677, rtol=1e-9)
     np.testing.assert_allclose(total[all_seen][:, 2], beam(p.KAON_PLUS, 300.0, 1).momentum[0], rtol=1e-9)

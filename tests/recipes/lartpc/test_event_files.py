@@ -39,9 +39,9 @@ def write_tar(path: Path, arrays: dict[str, NDArray[Any]]) -> Path:
     return path
 
 
-def write_images(path: Path, whole: NDArray[Any], labels: Any = None) -> Path:
+def write_images(path: Path, dense: NDArray[Any], labels: Any = None) -> Path:
     with h5py.File(path, "w") as file:
-        file["images"] = whole
+        file["images"] = dense
         if labels is not None:
             file["labels"] = labels
     return path
@@ -131,39 +131,39 @@ def test_deposits_that_are_none(tmp_path: Path) -> None:
 
 
 def test_arrays_in_hdf5(tmp_path: Path) -> None:
-    whole = np.random.default_rng(1).poisson(0.1, (40, *SMALL)).astype(np.float32)
-    path = write_images(tmp_path / "a.h5", whole, np.arange(40) % 5)
+    dense = np.random.default_rng(1).poisson(0.1, (40, *SMALL)).astype(np.float32)
+    path = write_images(tmp_path / "a.h5", dense, np.arange(40) % 5)
     table = concat(list(event_files.read_events(str(path), SMALL)))
     assert table.fixed(LABEL).tolist() == [n % 5 for n in range(40)]
     for event in (0, 17, 39):
         assert np.array_equal(
-            images.dense_image(table.ragged(INDEX)[event], table.ragged(CHARGE)[event], SMALL), whole[event]
+            images.dense_image(table.ragged(INDEX)[event], table.ragged(CHARGE)[event], SMALL), dense[event]
         )
 
 
 def test_arrays_in_blosc2(tmp_path: Path) -> None:
-    whole = np.random.default_rng(1).poisson(0.1, (40, *SMALL)).astype(np.float32)
+    dense = np.random.default_rng(1).poisson(0.1, (40, *SMALL)).astype(np.float32)
     path = tmp_path / "a.b2nd"
-    made = blosc2.asarray(whole, chunks=(1, *SMALL), urlpath=str(path))
-    made.vlmeta["labels"] = [n % 5 for n in range(40)]
+    array = blosc2.asarray(dense, chunks=(1, *SMALL), urlpath=str(path))
+    array.vlmeta["labels"] = [n % 5 for n in range(40)]
     table = concat(list(event_files.read_events(str(path), SMALL)))
     assert table.fixed(LABEL).tolist() == [n % 5 for n in range(40)]
     for event in (0, 39):
-        found = images.dense_image(table.ragged(INDEX)[event], table.ragged(CHARGE)[event], SMALL)
-        assert np.array_equal(found, whole[event])
+        image = images.dense_image(table.ragged(INDEX)[event], table.ragged(CHARGE)[event], SMALL)
+        assert np.array_equal(image, dense[event])
     assert "images of 20 x 30, and the recipe's are 20 x 31" in problem(path, (20, 31))
     path.write_bytes(b"nonsense")
     assert "not a readable blosc2 file of images" in problem(path)
 
 
 def test_arrays_that_do_not_fit(tmp_path: Path) -> None:
-    path, whole = tmp_path / "a.h5", np.ones((2, *SMALL))
+    path, dense = tmp_path / "a.h5", np.ones((2, *SMALL))
     assert "images of 20 x 30, and the recipe's are 20 x 31; set image.rows" in problem(
-        write_images(path, whole), (20, 31)
+        write_images(path, dense), (20, 31)
     )
-    assert "image 0: negative charge" in problem(write_images(path, -whole))
-    whole[1, 3, 3] = np.nan
-    assert "image 1: charge that is not finite" in problem(write_images(path, whole))
+    assert "image 0: negative charge" in problem(write_images(path, -dense))
+    dense[1, 3, 3] = np.nan
+    assert "image 1: charge that is not finite" in problem(write_images(path, dense))
     assert "2 images and 3 labels" in problem(write_images(path, np.ones((2, *SMALL)), np.zeros(3)))
     assert "image 1: label 7; labels are 0 gamma" in problem(write_images(path, np.ones((2, *SMALL)), np.array([0, 7])))
     assert "not images (n, wires, ticks)" in problem(write_images(path, np.ones(SMALL)))

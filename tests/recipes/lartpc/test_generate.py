@@ -84,10 +84,10 @@ def test_files_are_labelled_and_say_what_made_them(tmp_path: Path) -> None:
 
 def test_cosmic_muons_fill_the_image() -> None:
     config = LArTPCGeneratorConfig(cosmics=6, energy=(0.1, 0.2))
-    found = events.simulate(3, 1, config=config, size=(900, 900))
+    with_cosmics = events.simulate(3, 1, config=config, size=(900, 900))
     bare = events.simulate(3, 1, config=LArTPCGeneratorConfig(energy=(0.1, 0.2)), size=(900, 900))
-    assert found.ragged(INDEX).lengths.sum() > 3 * bare.ragged(INDEX).lengths.sum()
-    assert (found.fixed("cosmics") > 0).any() and not bare.fixed("cosmics").any()
+    assert with_cosmics.ragged(INDEX).lengths.sum() > 3 * bare.ragged(INDEX).lengths.sum()
+    assert (with_cosmics.fixed("cosmics") > 0).any() and not bare.fixed("cosmics").any()
     assert "cosmics6" in config.label
 
 

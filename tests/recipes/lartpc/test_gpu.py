@@ -18,7 +18,7 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def _told(what: str, **more: str) -> Any:
+def _run_check(what: str, **more: str) -> Any:
     command = [sys.executable, "-m", "tests.recipes.lartpc.check_gpu", what]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **more}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -28,11 +28,11 @@ def _told(what: str, **more: str) -> Any:
 @needs_triton
 @pytest.mark.timeout(120)
 def test_kernels_compute_what_torch_does() -> None:
-    for case in _told("compare", TRITON_INTERPRET="1"):
+    for case in _run_check("compare", TRITON_INTERPRET="1"):
         assert max(case.values()) < 4.5e-3, case  # bf16 rounds by up to 3.9e-3
 
 
 @needs_triton
 @pytest.mark.timeout(180)
 def test_kernels_compile_for_an_h200(tmp_path: Path) -> None:
-    assert all(size > 0 for size in _told("compile", TRITON_CACHE_DIR=str(tmp_path)).values())
+    assert all(size > 0 for size in _run_check("compile", TRITON_CACHE_DIR=str(tmp_path)).values())

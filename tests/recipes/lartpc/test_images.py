@@ -28,7 +28,7 @@ def table(index: list[list[int]], charge: list[list[float]], **more: Any) -> Tab
 
 
 @pytest.mark.parametrize(
-    ("index", "charge", "told"),
+    ("index", "charge", "message"),
     [
         ([[1], [3, 4]], [[1], [1, np.nan]], "event 11: charge nan in a pixel"),
         ([[1], [3, 4]], [[1], [1, np.inf]], "event 11: charge inf in a pixel"),
@@ -41,8 +41,8 @@ def table(index: list[list[int]], charge: list[list[float]], **more: Any) -> Tab
         ([[1], [1, 2, 3, 4]], [[1], [1, 1, 1, 1]], "event 11: 4 pixels have charge, more than the 3 that fit"),
     ],
 )
-def test_images_that_are_refused(index: list[list[int]], charge: list[list[float]], told: str) -> None:
-    with pytest.raises(DataError, match=told):
+def test_images_that_are_refused(index: list[list[int]], charge: list[list[float]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
         images.check_images(table(index, charge), SIZE, max_pixels=3)
 
 
@@ -79,16 +79,16 @@ def test_frames_are_cut_and_filled() -> None:
 @pytest.mark.parametrize("by", [1, 2, 5])
 def test_shrinking_adds_charges_up(by: int) -> None:
     rng = np.random.default_rng(1)
-    whole = [rng.poisson(0.3, SIZE).astype(np.float32) + np.eye(*SIZE, dtype=np.float32) for _ in range(3)]
-    pixels = [images.nonzero_pixels(image, SIZE) for image in whole]
+    dense = [rng.poisson(0.3, SIZE).astype(np.float32) + np.eye(*SIZE, dtype=np.float32) for _ in range(3)]
+    pixels = [images.nonzero_pixels(image, SIZE) for image in dense]
     vertex = np.array([[4.0, 2.0]] * 3, dtype=np.float32)
     events = table([each.tolist() for each, _ in pixels], [each.tolist() for _, each in pixels], **{VERTEX: vertex})
     small = images.shrink_images(events, SIZE, by)
     rows, columns = -(-SIZE[0] // by), -(-SIZE[1] // by)
-    for place, image in enumerate(whole):
+    for place, image in enumerate(dense):
         padded = np.zeros((rows * by, columns * by), dtype=np.float32)
         padded[: SIZE[0], : SIZE[1]] = image
-        found = images.dense_image(small.ragged(INDEX)[place], small.ragged(CHARGE)[place], (rows, columns))
-        assert np.array_equal(found, padded.reshape(rows, by, columns, by).sum(axis=(1, 3)))
+        shrunk = images.dense_image(small.ragged(INDEX)[place], small.ragged(CHARGE)[place], (rows, columns))
+        assert np.array_equal(shrunk, padded.reshape(rows, by, columns, by).sum(axis=(1, 3)))
     assert small.fixed(VERTEX)[0].tolist() == pytest.approx([4.0 / by, 2.0 / by])
     assert images.check_images(small, (rows, columns)) is small

@@ -34,11 +34,11 @@ def test_ranges_are_the_integral_of_bethe(kind: int, energy: float) -> None:
     def bethe(t: float) -> float:
         gamma = 1 + t / mass
         bg2, ratio = gamma**2 - 1, 0.51099895 / mass
-        most = 2 * 0.51099895 * bg2 / (1 + 2 * gamma * ratio + ratio**2)
+        max_transfer = 2 * 0.51099895 * bg2 / (1 + 2 * gamma * ratio + ratio**2)
         x = np.log10(bg2) / 2
         delta = 2 * np.log(10) * x - 5.2146 + (0.19559 * (3 - x) ** 3 if x < 3 else 0) if x > 0.2 else 0.0
         beta2 = bg2 / gamma**2
-        return float(k / beta2 * (np.log(2 * 0.51099895 * bg2 * most / (188e-6) ** 2) / 2 - beta2 - delta / 2))
+        return float(k / beta2 * (np.log(2 * 0.51099895 * bg2 * max_transfer / (188e-6) ** 2) / 2 - beta2 - delta / 2))
 
     above, _ = integrate.quad(lambda t: 1 / bethe(t), 5.0, energy, limit=200)
     assert range_of(kind, energy) - range_of(kind, 5.0) == pytest.approx(above, rel=2e-3)
@@ -64,7 +64,7 @@ def test_photons_are_attenuated_as_tabulated(energy: float, attenuation: float) 
 def test_masses_and_lives_are_those_of_the_particle_package() -> None:
     particle = pytest.importorskip("particle")
     for kind in p.KINDS[:-1]:
-        known = particle.Particle.from_pdgid(kind.pdg)
-        assert kind.mass == pytest.approx(known.mass, rel=1e-4)
+        reference = particle.Particle.from_pdgid(kind.pdg)
+        assert kind.mass == pytest.approx(reference.mass, rel=1e-4)
         if np.isfinite(kind.decay_length):
-            assert kind.decay_length == pytest.approx(known.ctau / 10, rel=5e-3)
+            assert kind.decay_length == pytest.approx(reference.ctau / 10, rel=5e-3)

@@ -29,25 +29,25 @@ def test_it_has_the_parameters_of_the_study() -> None:
 def test_it_computes_what_plain_torch_does() -> None:
     torch.manual_seed(0)
     network, pixels = ParticleNet(SIDE, SIDE).double(), _pixels()
-    found, plain = network(*pixels), network.dense(dense_images(*pixels, SIDE, SIDE))
-    torch.testing.assert_close(found, plain, rtol=1e-10, atol=1e-12)
-    pairs = zip(_gradients(network, found), _gradients(network, plain), strict=True)
-    for ours, theirs in pairs:
-        torch.testing.assert_close(ours, theirs, rtol=1e-8, atol=1e-12)
+    cells, plain = network(*pixels), network.dense(dense_images(*pixels, SIDE, SIDE))
+    torch.testing.assert_close(cells, plain, rtol=1e-10, atol=1e-12)
+    pairs = zip(_gradients(network, cells), _gradients(network, plain), strict=True)
+    for compiled_value, plain_value in pairs:
+        torch.testing.assert_close(compiled_value, plain_value, rtol=1e-8, atol=1e-12)
 
 
 def test_autocast_leaves_the_blocks_alone() -> None:
     network, (index, charge, offsets) = ParticleNet(SIDE, SIDE), _pixels()
     plain = network(index, charge.float(), offsets)
     with torch.autocast("cpu", torch.bfloat16):
-        found = network(index, charge.float(), offsets)
-    torch.testing.assert_close(found.float(), plain, rtol=0.05, atol=0.02)
+        cells = network(index, charge.float(), offsets)
+    torch.testing.assert_close(cells.float(), plain, rtol=0.05, atol=0.02)
 
 
 def test_it_is_captured_whole() -> None:
     network, (index, charge, offsets) = ParticleNet(SIDE, SIDE), _pixels()
-    whole = torch.compile(network, fullgraph=True, backend="aot_eager")
-    ours, plain = (each(index, charge.float(), offsets) for each in (whole, network))
-    torch.testing.assert_close(ours, plain)
-    for one, two in zip(_gradients(network, ours), _gradients(network, plain), strict=True):
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    compiled_value, plain = (each(index, charge.float(), offsets) for each in (compiled, network))
+    torch.testing.assert_close(compiled_value, plain)
+    for one, two in zip(_gradients(network, compiled_value), _gradients(network, plain), strict=True):
         torch.testing.assert_close(one, two)

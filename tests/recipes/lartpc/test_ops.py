@@ -55,14 +55,14 @@ def _seeded() -> None:
 
 @pytest.fixture(params=[portable, cpu], ids=["portable", "cpu"])
 def maker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    found: ModuleType = request.param
-    monkeypatch.setattr(ops, "kernel_module", lambda tensor: found)
-    return found
+    module: ModuleType = request.param
+    monkeypatch.setattr(ops, "kernel_module", lambda tensor: module)
+    return module
 
 
 def _weights(*shape: int) -> list[Tensor]:
-    made = [torch.randn(*shape, 5, 5, dtype=torch.float64) / 5, torch.randn(shape[0], dtype=torch.float64) / 5]
-    return [each.requires_grad_() for each in made]
+    tensors = [torch.randn(*shape, 5, 5, dtype=torch.float64) / 5, torch.randn(shape[0], dtype=torch.float64) / 5]
+    return [each.requires_grad_() for each in tensors]
 
 
 def _cells(pixels: Pixels, size: tuple[int, int], weights: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -82,11 +82,11 @@ def _plain(images: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("size", [(25, 25), (53, 64), (26, 79)], ids=str)
 def test_two_blocks_are_those_of_plain_torch(kind: str, size: tuple[int, int], maker: ModuleType) -> None:
     images, weights = IMAGES[kind](*size), [*_weights(3, 1), *_weights(4, 3)]
-    found, plain = _cells(listed(images), size, weights), _plain(images, weights)
+    cells, plain = _cells(listed(images), size, weights), _plain(images, weights)
     upstream = torch.randn_like(plain[1])
-    gradients = [torch.autograd.grad((each[1] * upstream).sum(), weights) for each in (found, plain)]
-    for ours, theirs in zip([*found, *gradients[0]], [*plain, *gradients[1]], strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    gradients = [torch.autograd.grad((each[1] * upstream).sum(), weights) for each in (cells, plain)]
+    for value, expected in zip([*cells, *gradients[0]], [*plain, *gradients[1]], strict=True):
+        torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
@@ -98,8 +98,8 @@ def test_gradients_reach_the_image_of_any_size(size: tuple[int, int], maker: Mod
     y = ops.cells(x, everywhere, zeros[:3], zeros, weight, bias)[0]
     plain = f.max_pool2d(f.elu(f.conv2d(x.permute(0, 3, 1, 2), weight, bias, padding=2)), 5).permute(0, 2, 3, 1)
     upstream, inputs = torch.randn_like(plain), (x, weight, bias)
-    ours, theirs = (torch.autograd.grad((each * upstream).sum(), inputs) for each in (y, plain))
-    torch.testing.assert_close([y, *ours], [plain, *theirs], rtol=1e-10, atol=1e-12)
+    gradients, expected = (torch.autograd.grad((each * upstream).sum(), inputs) for each in (y, plain))
+    torch.testing.assert_close([y, *gradients], [plain, *expected], rtol=1e-10, atol=1e-12)
 
 
 def test_makers_agree_on_winners_and_on_what_is_active() -> None:
@@ -118,13 +118,13 @@ def test_threads_change_nothing(threads: int) -> None:
     images, before = _random(*size), torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = [_cells(listed(images), size, weights)[1] for _ in range(2)]
-        gradients = [torch.autograd.grad(each.sum(), weights) for each in found]
+        outputs = [_cells(listed(images), size, weights)[1] for _ in range(2)]
+        gradients = [torch.autograd.grad(each.sum(), weights) for each in outputs]
         assert torch.get_num_threads() == threads
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
-    torch.testing.assert_close(found[0], _plain(images, weights)[1], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(outputs[0], _plain(images, weights)[1], rtol=1e-10, atol=1e-12)
 
 
 def test_torch_finds_nothing_wrong_with_the_operations() -> None:
@@ -132,7 +132,7 @@ def test_torch_finds_nothing_wrong_with_the_operations() -> None:
     index, charge, offsets = listed(_sparse(*size) + _corners(*size))
     fill = torch.zeros(3, dtype=torch.float64, requires_grad=True)
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    given = (index, charge, offsets, fill, *weights[:2], *size)
-    torch.library.opcheck(ops.pixels, given, test_utils=checks)
-    x, _, active, _ = (each.detach() for each in ops.pixels(*given))
+    arguments = (index, charge, offsets, fill, *weights[:2], *size)
+    torch.library.opcheck(ops.pixels, arguments, test_utils=checks)
+    x, _, active, _ = (each.detach() for each in ops.pixels(*arguments))
     torch.library.opcheck(ops.cells, (x.requires_grad_(), active, fill, fill[:2], *weights[2:]), test_utils=checks)

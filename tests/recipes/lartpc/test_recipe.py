@@ -29,7 +29,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     loaded = settings.load_settings("lartpc", [*SMALL, *more])
     files = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=files, output=str(folder / "data"), workers=1)
-    return data, clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return data, clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 def test_it_learns(trained: Trained) -> None:
@@ -40,7 +40,7 @@ def test_it_learns(trained: Trained) -> None:
 
 def test_an_evaluation_draws_the_confusion_table(trained: Trained) -> None:
     result = clew.evaluate(trained[1])
-    assert result.tallies["confusion"].value == pytest.approx(result.tallies["accuracy"].value)
+    assert result.metrics["confusion"].value == pytest.approx(result.metrics["accuracy"].value)
     drawn = [json.loads(each.read_text()) for each in sorted((trained[1].plots / "test").glob("*confusion*.json"))]
     assert list(drawn[0]["data"][0]["x"]) == list(CLASSES)
     assert list((trained[1].plots / "test").glob("*accuracy_energy*.json"))
@@ -50,9 +50,9 @@ def test_scores_of_unlabelled_events_add_up(trained: Trained, tmp_path: Path) ->
     events = particles(3, seed=5)
     bare = Table({name: events[name] for name in ("event", "index", "charge")})
     bare.save(tmp_path / "bare.h5")
-    found = clew.predict(trained[1], input=[str(tmp_path / "bare.h5")])
-    assert isinstance(found, Table) and len(found) == 3
-    np.testing.assert_allclose(sum(found.fixed(f"score_{name}") for name in CLASSES), 1, rtol=1e-6)
+    predictions = clew.predict(trained[1], input=[str(tmp_path / "bare.h5")])
+    assert isinstance(predictions, Table) and len(predictions) == 3
+    np.testing.assert_allclose(sum(predictions.fixed(f"score_{name}") for name in CLASSES), 1, rtol=1e-6)
 
 
 def test_dense_and_cells_are_one_network(trained: Trained) -> None:
@@ -83,7 +83,7 @@ def _put(value: float, shift: int = 0) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("events", "said"),
+    ("events", "message"),
     [
         (_changed(_put(np.nan), column="charge"), "event 1: charge nan"),
         (_changed(_put(-0.5), column="charge"), "event 1: charge -0.5"),
@@ -93,8 +93,8 @@ def _put(value: float, shift: int = 0) -> Any:
         (_changed(_put(0, 3), column="index"), "event 1: pixel 0 stands twice or out of order"),
     ],
 )
-def test_bad_pixels_are_named(events: Table, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_bad_pixels_are_named(events: Table, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         settings.load_settings("lartpc", SMALL).recipe.prepare(events)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of particle flow share: small random events that can be learned from."""
+"""Shared by the tests of particle flow: small random events on which a network can be trained."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ def sort_is_stable() -> None:
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     layout, spare = BinLayout.of(offsets, 64), 2
     _, fill, first = graph_forward.bin_rows(offsets, int(offsets[-1]), layout.bins + spare, 64)
-    there = torch.cat([layout.mask.flatten(), torch.zeros(64 * spare, dtype=torch.bool)])
-    x, book = torch.randn(2, len(there), 16), torch.randn(2, 16, 16)
+    occupied = torch.cat([layout.mask.flatten(), torch.zeros(64 * spare, dtype=torch.bool)])
+    x, book = torch.randn(2, len(occupied), 16), torch.randn(2, 16, 16)
     index, square = sorting.sort_by_hash(x, book, fill, first, 64, 3)
     along = (x @ book)[..., :3]
     code = torch.cat([along, -along], dim=-1).argmax(-1)
-    code = torch.where(there, code, 6)
+    code = torch.where(occupied, code, 6)
     event = torch.repeat_interleave(first.diff().long() * 64)
     expected = torch.sort(event * 7 + code, dim=-1, stable=True).indices + torch.tensor([[0], [len(event)]])
     assert torch.equal(index.view(2, -1).long(), expected)
@@ -67,14 +67,14 @@ def room_changes_nothing() -> None:
     plain.room = {"elements": 7 * 64, "targets": 7 * 64}
     roomy = plain.in_room()
     roomy.fill(plain)
-    found = []
+    results = []
     for batch in (plain, roomy):
         bins = len(batch[recipe.columns[0]]) // 64 if batch.roomy else None
         outputs = graph_forward.forward(network, batch[recipe.columns[0]], offsets, torch.float32, bins)
         total, weight = recipe.loss(outputs, batch)
         assert float(weight) == sum(LENGTHS)
-        found.append((total, *torch.autograd.grad(total, list(network.parameters()))))
-    for one, other in zip(*found, strict=True):
+        results.append((total, *torch.autograd.grad(total, list(network.parameters()))))
+    for one, other in zip(*results, strict=True):
         _near("with room", one, other.double(), 1e-5)
 
 
@@ -87,29 +87,29 @@ def outputs_and_gradients() -> None:
     elements, targets, _ = tensors(flow_events(6, mean=40), torch.float32)
     offsets = torch.tensor([0, *torch.tensor(LENGTHS).cumsum(0).tolist()])
     elements, targets = elements[: offsets[-1]], targets[: offsets[-1]]
-    kept: list[torch.Tensor] = []
-    found = graph_forward.forward(network, elements, offsets, torch.float32, indices=kept)
-    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
+    indices: list[torch.Tensor] = []
+    outputs = graph_forward.forward(network, elements, offsets, torch.float32, indices=indices)
+    element_losses(outputs, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.double() for name, p in network.named_parameters() if p.grad is not None}
     wide = GraphFlow(SETTINGS).double()
     wide.load_state_dict({name: value.double() for name, value in network.state_dict().items()})
     layout = BinLayout.of(offsets, 64)
     row = torch.full((layout.mask.numel(),), -1).index_copy_(0, layout.slot, torch.arange(len(layout.slot)))
     orders = []
-    for index in kept:  # places in bins back to elements, empty ones left out
+    for index in indices:  # places in bins back to elements, empty ones left out
         places = index.view(2, -1).long() - torch.tensor([[0], [layout.mask.numel()]])
-        orders.append(torch.stack([row[own][row[own] >= 0] for own in places]))
+        orders.append(torch.stack([row[stack_places][row[stack_places] >= 0] for stack_places in places]))
     expected, _ = wide.traced(elements.double(), offsets, orders)
     element_losses(expected, targets.double(), ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     for name, value in expected.items():
-        _near(name, found[name], value, 2e-5)
+        _near(name, outputs[name], value, 2e-5)
     for name, parameter in wide.named_parameters():
         assert parameter.grad is not None
         _near(name, gradients[name], parameter.grad, 2e-4)
 
 
-def _near(name: str, found: torch.Tensor, expected: torch.Tensor, limit: float) -> None:
-    error = ((found.double() - expected).norm() / expected.norm().clamp(min=1e-12)).item()
+def _near(name: str, value: torch.Tensor, expected: torch.Tensor, limit: float) -> None:
+    error = ((value.double() - expected).norm() / expected.norm().clamp(min=1e-12)).item()
     assert error < limit, f"{name}: {error:.1e}"
 
 

@@ -31,10 +31,10 @@ def padded_forward(
         state, states = inputs, [inputs]
         for place, layer in enumerate(network.layers):
             assert isinstance(layer, GraphLayer)
-            given = None if orders is None else orders[place][stack]
-            state, own = _layer(layer, stack, network.bin_size, state, mask, given)
+            order = None if orders is None else orders[place][stack]
+            state, used_order = _layer(layer, stack, network.bin_size, state, mask, order)
             states.append(state)
-            used.append(own)
+            used.append(used_order)
         stacks.append(states)
     depth = len(network.layers)
     return _decode(network, stacks), [torch.stack([used[place], used[depth + place]]) for place in range(depth)]
@@ -53,14 +53,14 @@ def _layer(
         rows = order.unsqueeze(-1).expand(-1, -1, values.shape[-1])
         return values.gather(1, rows).view(events, length // size, size, values.shape[-1])
 
-    x, state, there = binned(distance), binned(state), binned(mask.unsqueeze(-1).to(state.dtype))
+    x, state, present = binned(distance), binned(state), binned(mask.unsqueeze(-1).to(state.dtype))
     square = (x * x).sum(dim=-1, keepdim=True)
     apart = torch.sqrt((square + square.mT - 2 * (x @ x.mT)).clamp(min=EPSILON))
-    near = torch.exp(-DECAY * apart).clamp(0, 1) * there * there.mT
-    norm = (near.sum(dim=-1, keepdim=True) + EPSILON) ** -0.5 * there
+    near = torch.exp(-DECAY * apart).clamp(0, 1) * present * present.mT
+    norm = (near.sum(dim=-1, keepdim=True) + EPSILON) ** -0.5 * present
     arrived = norm * (near @ (norm * (state @ to_message)))
     gate = torch.sigmoid(state @ to_gate + layer.gate_bias[stack])
-    mixed = f.elu(gate * arrived + (1 - gate) * (state @ to_around)) * there
+    mixed = f.elu(gate * arrived + (1 - gate) * (state @ to_around)) * present
     flat = mixed.view(events, length, -1)
     return torch.zeros_like(flat).scatter(1, order.unsqueeze(-1).expand_as(flat), flat), order
 
@@ -74,17 +74,17 @@ def _order(distance: Tensor, mask: Tensor, codebook: Tensor) -> Tensor:
 
 def _decode(network: GraphFlow, stacks: list[list[Tensor]]) -> dict[str, Tensor]:
     decoder, inputs = network.decoder, stacks[0][0]
-    seen = decoder.identity_norm(torch.cat(stacks[0], dim=-1))
-    first, second = f.elu(decoder.identity(seen)).chunk(2, dim=-1)
+    features = decoder.identity_norm(torch.cat(stacks[0], dim=-1))
+    first, second = f.elu(decoder.identity(features)).chunk(2, dim=-1)
     for layer in list(decoder.classes)[:-1]:
         first = f.elu(layer(first))
     logits = decoder.classes[-1](first)
     charge = decoder.charge[1](f.elu(decoder.charge[0](second)))
-    seen = decoder.momentum_norm(torch.cat([*stacks[1], logits.detach()], dim=-1))
+    features = decoder.momentum_norm(torch.cat([*stacks[1], logits.detach()], dim=-1))
     heads = []
-    for own, state in zip(decoder.hidden, f.elu(decoder.momentum(seen)).chunk(4, dim=-1), strict=True):
-        for layer in own:  # type: ignore[attr-defined]
+    for layers, state in zip(decoder.hidden, f.elu(decoder.momentum(features)).chunk(4, dim=-1), strict=True):
+        for layer in layers:  # type: ignore[attr-defined]
             state = f.elu(layer(state))
         heads.append(state)
-    made = torch.cat([layer(heads[head]) for layer, head in zip(decoder.component, HEAD_OF, strict=True)], dim=-1)
-    return {"class": logits, "charge": charge.squeeze(-1), "momentum": add_input_momentum(made, inputs)}
+    momentum = torch.cat([layer(heads[head]) for layer, head in zip(decoder.component, HEAD_OF, strict=True)], dim=-1)
+    return {"class": logits, "charge": charge.squeeze(-1), "momentum": add_input_momentum(momentum, inputs)}

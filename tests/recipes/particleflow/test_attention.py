@@ -15,11 +15,11 @@ from . import SMALL, flow_events, tensors
 def test_attention_is_that_of_each_event_alone() -> None:
     query, key, value = torch.randn(3, 90, 2, 8, dtype=torch.float64)
     bounds = [0, 40, 41, 90]
-    found = attend(query, key, value, torch.tensor(bounds), bounds)
+    attended = attend(query, key, value, torch.tensor(bounds), bounds)
     event = torch.bucketize(torch.arange(90), torch.tensor(bounds[1:]), right=True)
     q, k, v = (each.transpose(0, 1) for each in (query, key, value))
-    whole = scaled_dot_product_attention(q, k, v, attn_mask=event[:, None] == event)
-    torch.testing.assert_close(found, whole.transpose(0, 1))
+    expected = scaled_dot_product_attention(q, k, v, attn_mask=event[:, None] == event)
+    torch.testing.assert_close(attended, expected.transpose(0, 1))
 
 
 def test_events_do_not_see_each_other() -> None:

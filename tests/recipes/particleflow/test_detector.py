@@ -19,17 +19,17 @@ def particles(*rows: tuple[int, float, float, float, int]) -> VisibleParticles:
     return VisibleParticles(pt, eta, phi, pt * np.cosh(eta), charge, kind)
 
 
-def seen(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> DetectorEvent:
-    own = particles(*rows)
+def detect(*rows: tuple[int, float, float, float, int], seed: int = 1, **settings: Any) -> DetectorEvent:
+    generated = particles(*rows)
     return detector.simulate_detector(
-        own, np.zeros(len(own.pt)), ParticleFlowDetectorConfig(**settings), np.random.default_rng(seed)
+        generated, np.zeros(len(generated.pt)), ParticleFlowDetectorConfig(**settings), np.random.default_rng(seed)
     )
 
 
 def test_a_photon_is_an_electromagnetic_tower_where_it_points() -> None:
-    found = seen((PHOTON, 50.0, 0.3, 1.0, 0))
-    tower, target = found.elements[0], found.targets[0]
-    assert found.elements.shape == (1, 12) and tower[0] == TOWER and target[0] == PHOTON
+    event = detect((PHOTON, 50.0, 0.3, 1.0, 0))
+    tower, target = event.elements[0], event.targets[0]
+    assert event.elements.shape == (1, 12) and tower[0] == TOWER and target[0] == PHOTON
     assert abs(tower[2] - 0.3) < 0.087 and abs(np.arctan2(tower[3], tower[4]) - 1.0) < 0.09
     assert tower[5] == pytest.approx(50 * np.cosh(0.3), rel=0.2) and tower[6] == tower[5] and tower[7] == 0
     assert tower[1] == pytest.approx(tower[5] / np.cosh(tower[2]), rel=1e-5) and (tower[8:] == 0).all()
@@ -37,36 +37,38 @@ def test_a_photon_is_an_electromagnetic_tower_where_it_points() -> None:
 
 
 def test_a_charged_hadron_is_a_track_and_a_tower_of_none() -> None:
-    found = seen((CHARGED_HADRON, 20.0, 0.5, -1.0, -1), seed=2)
-    kinds = dict(zip(found.elements[:, 0], found.targets[:, 0], strict=True))
+    event = detect((CHARGED_HADRON, 20.0, 0.5, -1.0, -1), seed=2)
+    kinds = dict(zip(event.elements[:, 0], event.targets[:, 0], strict=True))
     assert kinds == {TOWER: NONE, TRACK: CHARGED_HADRON}
-    track, target = found.elements[1], found.targets[1]
+    track, target = event.elements[1], event.targets[1]
     assert track[1] == pytest.approx(20, rel=0.1) and track[5] == pytest.approx(track[1] * np.cosh(0.5), rel=1e-5)
     assert track[9] == target[1] == -1 and (track[10:] == 0).all()
     bend = np.arcsin(detector.CALORIMETER[0] / 2 / (20 / detector.GEV_PER_METRE))
     assert np.arctan2(track[7], track[8]) == pytest.approx(-1 + bend, abs=1e-5) and track[6] == pytest.approx(
         0.5, abs=1e-2
     )
-    assert (found.targets[0] == 0).all() and found.elements[0, 7] > 0
+    assert (event.targets[0] == 0).all() and event.elements[0, 7] > 0
 
 
 def test_leptons_are_marked_and_muons_leave_no_energy() -> None:
-    found = seen((MUON, 30.0, 1.0, 0.0, 1), (ELECTRON, 30.0, -1.0, 0.0, -1), seed=3)
-    tracks = found.elements[found.elements[:, 0] == TRACK]
+    event = detect((MUON, 30.0, 1.0, 0.0, 1), (ELECTRON, 30.0, -1.0, 0.0, -1), seed=3)
+    tracks = event.elements[event.elements[:, 0] == TRACK]
     assert tracks[:, 10].tolist() == [1, 0] and tracks[:, 11].tolist() == [0, 1]
-    towers = found.elements[found.elements[:, 0] == TOWER]
+    towers = event.elements[event.elements[:, 0] == TOWER]
     assert len(towers) == 1 and abs(towers[0, 2] + 1) < 0.2
 
 
 def test_helices_end_on_the_calorimeter() -> None:
     random = np.random.default_rng(4)
-    many = 2000
-    pt, eta, phi = (random.uniform(low, high, many) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
-    own = VisibleParticles(pt, eta, phi, pt, random.choice([-1, 1], many), np.ones(many))
-    z = 0.05 * random.standard_normal(many)
-    out = detector._propagate(own, z)
-    for place in range(0, many, 100):
-        x, y, along = _stepped(own.pt[place], own.eta[place], own.phi[place], int(own.charge[place]), z[place])
+    count = 2000
+    pt, eta, phi = (random.uniform(low, high, count) for low, high in ((0.05, 5.0), (-3.0, 3.0), (-3.1, 3.1)))
+    generated = VisibleParticles(pt, eta, phi, pt, random.choice([-1, 1], count), np.ones(count))
+    z = 0.05 * random.standard_normal(count)
+    out = detector._propagate(generated, z)
+    for place in range(0, count, 100):
+        x, y, along = _stepped(
+            generated.pt[place], generated.eta[place], generated.phi[place], int(generated.charge[place]), z[place]
+        )
         assert out.eta[place] == pytest.approx(np.arcsinh(along / np.hypot(x, y)), abs=0.02)
         assert np.cos(out.phi[place] - np.arctan2(y, x)) > 0.999
 
@@ -88,20 +90,20 @@ def _stepped(pt: float, eta: float, phi: float, charge: int, z: float) -> tuple[
 
 
 def test_towers_are_summed_and_named_by_their_rules() -> None:
-    own = particles(
+    generated = particles(
         (PHOTON, 5.0, 0.0, 0.0, 0),
         (NEUTRAL_HADRON, 10.0, 0.0, 0.1, 0),
         (NEUTRAL_HADRON, 4.0, 0.0, 0.0, 0),
         (CHARGED_HADRON, 2.0, 3.0, 0.0, 1),
         (CHARGED_HADRON, 2.0, 2.0, 0.0, -1),
     )
-    made = targets.tower_targets(own, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
+    made = targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5, min_neutral_energy=9.0)
     assert made[:, 0].tolist() == [NEUTRAL_HADRON, NONE, NEUTRAL_HADRON, CHARGED_HADRON, NONE]
     assert made[0, 6] == pytest.approx(15) and made[0, 2] == pytest.approx(
         np.hypot(5 + 10 * np.cos(0.1), 10 * np.sin(0.1))
     )
     assert made[:, 1].tolist() == [0, 0, 0, -1, 0] and (made[[1, 4]] == 0).all()
-    assert targets.tower_targets(own, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
+    assert targets.tower_targets(generated, np.array([0, 0, 1, 2, 3]), 5)[1, 0] == NEUTRAL_HADRON
 
 
 def test_the_grid_covers_the_calorimeter_once() -> None:
@@ -113,11 +115,11 @@ def test_the_grid_covers_the_calorimeter_once() -> None:
 
 def test_thresholds_and_resolution_are_those_asked_for() -> None:
     rows = [(PHOTON, 20.0, 0.0435, 0.05 + 0.0873 * place, 0) for place in range(60)]
-    energies = np.concatenate([seen(*rows, seed=seed).elements[:, 5] for seed in range(40)])
+    energies = np.concatenate([detect(*rows, seed=seed).elements[:, 5] for seed in range(40)])
     assert energies.mean() == pytest.approx(20, rel=0.01)
     expected = float(detector._em_resolution(np.array([20.0]), np.array([0.0435]))[0])
     assert energies.std() == pytest.approx(expected, rel=0.1)
-    assert len(seen(*rows, min_em_energy=30.0).elements) == 0
-    assert len(seen(*rows, min_em_significance=1e3).elements) == 0
+    assert len(detect(*rows, min_em_energy=30.0).elements) == 0
+    assert len(detect(*rows, min_em_significance=1e3).elements) == 0
     tracks = [(CHARGED_HADRON, 0.5, 0.0, 0.1 * place, 1) for place in range(60)]
-    assert (seen(*tracks, min_track_pt=0.6).elements[:, 0] == TOWER).all()
+    assert (detect(*tracks, min_track_pt=0.6).elements[:, 0] == TOWER).all()

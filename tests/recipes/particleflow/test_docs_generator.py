@@ -23,8 +23,8 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(pythia.PROCESS_SETTINGS, "minimum bias", ("SoftQCD:nonDiffractive = on",))
     less = ["--set", "generator.pileup=5", "--set", "generator.pool.size=100", "--workers", "1"]
     for line in (BLOCKS[0] + BLOCKS[1]).splitlines():
-        words = shlex.split(line.replace("--events 100", "--events 6"))[1:]
-        done(*words, *(less if "generate" in words else []))
+        command = shlex.split(line.replace("--events 100", "--events 6"))[1:]
+        done(*command, *(less if "generate" in command else []))
     assert [path.name for path in sorted(tmp_path.glob("*/synthetic-*.h5"))] == [
         "synthetic-ttbar-pu5-seed0-00000.h5",
         "synthetic-qcd-pu5-seed0-00000.h5",

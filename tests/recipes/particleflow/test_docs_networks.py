@@ -23,10 +23,10 @@ def test_the_page_s_commands_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     flow_events(40).save(tmp_path / "events" / "synthetic.h5")
     less = [word for each in (*SMALL, "train.epochs=1") for word in ("--set", each)]
     for line in block.splitlines():
-        words = shlex.split(line)[1:]
-        if "generate" not in words:
-            done(*words, *(less if "train" in words else []))
-    found = Table.load(tmp_path / "particles.h5")
-    assert {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(found) and (
+        command = shlex.split(line)[1:]
+        if "generate" not in command:
+            done(*command, *(less if "train" in command else []))
+    predictions = Table.load(tmp_path / "particles.h5")
+    assert {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(predictions) and (
         tmp_path / "runs/flow/report.html"
     ).exists()

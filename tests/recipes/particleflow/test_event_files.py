@@ -23,16 +23,16 @@ from tests.data.readers import problem, public, whole, write_root
 SMALL = ParticleFlowGeneratorConfig(kind="parametric", pileup=4)
 
 
-def write_delphes(path: Path, made: Table, **changed: Any) -> Path:
+def write_delphes(path: Path, generated: Table, **changed: Any) -> Path:
     """Events in the form of the public set."""
-    x, y = list(made.ragged("elements")), list(made.ragged("targets"))
+    x, y = list(generated.ragged("elements")), list(generated.ragged("targets"))
     data = pickle.dumps({"X": x, "ygen": y, "ycand": [each * 2 for each in y], **changed})
     path.write_bytes(bz2.compress(data) if path.suffix == ".bz2" else data)
     return path
 
 
 @pytest.fixture(scope="module")
-def made() -> Table:
+def generated() -> Table:
     return generator.make_events(6, 1, 0, SMALL)
 
 
@@ -47,36 +47,36 @@ def cms() -> Table:
 
 
 @pytest.mark.parametrize("name", ["ttbar.pkl", "ttbar.pkl.bz2"])
-def test_delphes_pickles_are_read_as_they_are(tmp_path: Path, made: Table, name: str) -> None:
-    path = write_delphes(tmp_path / name, made)
+def test_delphes_pickles_are_read_as_they_are(tmp_path: Path, generated: Table, name: str) -> None:
+    path = write_delphes(tmp_path / name, generated)
     table = next(iter(event_files.read_events(str(path))))
     for column in ("elements", "targets"):
-        np.testing.assert_array_equal(table.ragged(column).values, made.ragged(column).values)
+        np.testing.assert_array_equal(table.ragged(column).values, generated.ragged(column).values)
     assert table.ragged("elements").offsets is table.ragged("targets").offsets
-    kept = whole(path, kind="delphes", candidates=True).ragged("candidates")
-    np.testing.assert_array_equal(kept.values, made.ragged("targets").values * 2)
+    candidates = whole(path, kind="delphes", candidates=True).ragged("candidates")
+    np.testing.assert_array_equal(candidates.values, generated.ragged("targets").values * 2)
 
 
-def test_delphes_files_that_do_not_fit_are_told(tmp_path: Path, made: Table) -> None:
-    x, y = list(made.ragged("elements")), list(made.ragged("targets"))
+def test_delphes_files_that_do_not_fit_are_told(tmp_path: Path, generated: Table) -> None:
+    x, y = list(generated.ragged("elements")), list(generated.ragged("targets"))
     cases: list[tuple[dict[str, Any], str]] = [
         ({"X": [each[:, :5] for each in x]}, "entry 'X' has items of shape (5,), expected (12,)"),
         ({"ygen": [y[0][:-1], *y[1:]]}, f"event 0: {len(y[0]) - 1} rows in 'ygen', {len(y[0])} in 'X'"),
         ({"X": os.system}, "holds 'posix.system', which no file of events needs: nothing of it was run"),
     ]
-    for changed, said in cases:
-        assert problem(write_delphes(tmp_path / "a.pkl", made, **changed), "delphes") == said
+    for changed, message in cases:
+        assert problem(write_delphes(tmp_path / "a.pkl", generated, **changed), "delphes") == message
 
 
-def test_files_without_truth_can_be_read_to_predict(tmp_path: Path, made: Table) -> None:
-    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"X": list(made.ragged("elements"))}))
+def test_files_without_truth_can_be_read_to_predict(tmp_path: Path, generated: Table) -> None:
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"X": list(generated.ragged("elements"))}))
     assert problem(tmp_path / "a.pkl", "delphes").startswith("no entry 'ygen'")
     table = readers.read(str(tmp_path / "a.pkl"), "delphes").lenient(["targets"])[0]
     assert "targets" not in table and len(table) == 6
 
 
-def test_a_file_is_prepared_and_looked_at(tmp_path: Path, made: Table) -> None:
-    write_delphes(tmp_path / "ttbar.pkl.bz2", made)
+def test_a_file_is_prepared_and_looked_at(tmp_path: Path, generated: Table) -> None:
+    write_delphes(tmp_path / "ttbar.pkl.bz2", generated)
     output = tmp_path / "dataset"
     done("prepare", "particleflow", "--input", tmp_path / "ttbar.pkl.bz2", "--output", output, "--workers", "1")
     assert sum(Dataset(output).splits.values()) == 6
@@ -86,8 +86,8 @@ def test_a_file_is_prepared_and_looked_at(tmp_path: Path, made: Table) -> None:
     assert (tmp_path / "page.html").stat().st_size > 1000
 
 
-def test_a_hostile_file_is_one_line_for_the_user(tmp_path: Path, made: Table) -> None:
-    path = write_delphes(tmp_path / "evil.pkl", made, more=os.system)
+def test_a_hostile_file_is_one_line_for_the_user(tmp_path: Path, generated: Table) -> None:
+    path = write_delphes(tmp_path / "evil.pkl", generated, more=os.system)
     outcome = clew("prepare", "particleflow", "--input", path, "--output", tmp_path / "out", "--workers", "1")
     assert outcome.code == 2 and outcome.err.count("\n") == 1
     assert "evil.pkl" in outcome.err and "nothing of it was run" in outcome.err
@@ -112,8 +112,11 @@ def test_fcc_elements_are_reconstructed_particles(fcc: Table) -> None:
     assert (x[track, 9] == y[track, 1]).all()
     np.testing.assert_array_equal(x[track, 10] == 1, pid[track] == MUON)
     assert np.median(np.abs(x[track, 1] / y[track, 2] - 1)) < 0.01
-    known = ~track & (pid > 0)
-    assert known.sum() > 0.99 * (~track).sum() and np.median(np.abs(x[known, 5] / y[known, 6] - 1)) < 0.05
+    with_target = ~track & (pid > 0)
+    assert (
+        with_target.sum() > 0.99 * (~track).sum()
+        and np.median(np.abs(x[with_target, 5] / y[with_target, 6] - 1)) < 0.05
+    )
     assert (x[~track, 6] + x[~track, 7] == x[~track, 5]).all()
     bend = np.abs(np.arctan2(x[track, 7], x[track, 8]) - np.arctan2(x[track, 3], x[track, 4]))
     assert np.quantile(np.minimum(bend, 2 * np.pi - bend), 0.5) > 0.05
@@ -135,9 +138,12 @@ def test_cms_candidates_are_matched_to_generator_particles(cms: Table) -> None:
     x, y = cms.ragged("elements").values, cms.ragged("targets").values
     track, pid = x[:, 0] == TRACK, y[:, 0]
     assert len(cms) == 10 and cms.ragged("elements").lengths.min() == 1344
-    own = track & (pid > 0)
-    assert own.sum() > 900 and (x[own, 9] == y[own, 1]).all()
-    assert np.median(np.abs(x[own, 1] / y[own, 2] - 1)) < 0.02 and np.abs(x[own, 2] - y[own, 3]).max() < 0.0201
+    matched = track & (pid > 0)
+    assert matched.sum() > 900 and (x[matched, 9] == y[matched, 1]).all()
+    assert (
+        np.median(np.abs(x[matched, 1] / y[matched, 2] - 1)) < 0.02
+        and np.abs(x[matched, 2] - y[matched, 3]).max() < 0.0201
+    )
     towers = ~track & (pid > 0)
     assert np.isin(pid[towers], (CHARGED_HADRON, NEUTRAL_HADRON, PHOTON, ELECTRON)).all() and towers.sum() > 500
     assert (cms.fixed("gen_met") >= 0).all()
@@ -150,8 +156,8 @@ def test_matching_is_one_to_one_and_of_the_same_charge() -> None:
 
     true = line([10, 10, 5], [0.0, 0.005, 1.0], [1, 1, -1])
     tracks = line([10.1, 5.0, 20.0], [0.004, 1.0, 0.0], [1, 1, 1])
-    mine, theirs = pfnano.match_tracks(true, tracks, 0.02)
-    assert mine.tolist() == [1] and theirs.tolist() == [0]
+    particle_index, track_index = pfnano.match_tracks(true, tracks, 0.02)
+    assert particle_index.tolist() == [1] and track_index.tolist() == [0]
     assert [len(each) for each in pfnano.match_tracks(true, tracks.take([]), 0.02)] == [0, 0]
 
 

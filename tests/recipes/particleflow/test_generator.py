@@ -38,25 +38,25 @@ def _small_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     pileup.load_pool.cache_clear()
 
 
-def counts(made: Table) -> dict[str, float]:
-    pid = made.ragged("targets").values[:, 0].astype(int)
-    return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(made)).tolist(), strict=True))
+def counts(table: Table) -> dict[str, float]:
+    pid = table.ragged("targets").values[:, 0].astype(int)
+    return dict(zip(CLASSES, (np.bincount(pid, minlength=len(CLASSES)) / len(table)).tolist(), strict=True))
 
 
-def check_counts(made: Table, collisions: int | None = None) -> None:
+def check_counts(table: Table, collisions: int | None = None) -> None:
     """Within 5% and 15% of what is published, and for leptons two standard errors of so few events and collisions."""
-    lengths = made.ragged("elements").lengths
+    lengths = table.ragged("elements").lengths
     assert lengths.mean() == pytest.approx(ELEMENTS, rel=0.05)
-    found = counts(made)
+    means = counts(table)
     for name, published in PUBLISHED.items():
         luck = (
-            2 * np.sqrt(published * (1 / len(made) + (200 / collisions if collisions else 0))) if published < 10 else 0
+            2 * np.sqrt(published * (1 / len(table) + (200 / collisions if collisions else 0))) if published < 10 else 0
         )
-        assert abs(found[name] - published) < 0.15 * published + luck, (name, found)
+        assert abs(means[name] - published) < 0.15 * published + luck, (name, means)
 
 
-def check_columns(made: Table) -> None:
-    elements, targets = made.ragged("elements"), made.ragged("targets")
+def check_columns(table: Table) -> None:
+    elements, targets = table.ragged("elements"), table.ragged("targets")
     assert elements.offsets is targets.offsets and elements.values.dtype == targets.values.dtype == np.float32
     assert elements.values.shape[1:] == (12,) and targets.values.shape[1:] == (7,)
     x, y = elements.values, targets.values
@@ -73,29 +73,29 @@ def check_columns(made: Table) -> None:
 def test_pythia_counts_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     monkeypatch.setattr(pileup, "COLLISIONS_PER_PART", 1500)
-    made = generator.make_events(80, 1, 0, ParticleFlowGeneratorConfig(pool=PileupPoolConfig(size=1500)))
-    check_counts(made, 1500)
-    check_columns(made)
-    assert (made.fixed("process") == PROCESSES.index("ttbar")).all() and 20 < made.fixed("gen_met").mean() < 90
+    table = generator.make_events(80, 1, 0, ParticleFlowGeneratorConfig(pool=PileupPoolConfig(size=1500)))
+    check_counts(table, 1500)
+    check_columns(table)
+    assert (table.fixed("process") == PROCESSES.index("ttbar")).all() and 20 < table.fixed("gen_met").mean() < 90
 
 
 def test_parametric_counts_are_the_published_ones_too() -> None:
-    made = generator.make_events(60, 1, 0, PARAMETRIC)
-    check_counts(made)
-    check_columns(made)
-    assert (made.fixed("process") == PROCESSES.index("parametric")).all()
+    table = generator.make_events(60, 1, 0, PARAMETRIC)
+    check_counts(table)
+    check_columns(table)
+    assert (table.fixed("process") == PROCESSES.index("parametric")).all()
 
 
 def test_parametric_events_are_pinned() -> None:
-    made = generator.make_events(2, 0, 0, PARAMETRIC)
-    assert made.ragged("elements").lengths.tolist() == [4827, 5872]
-    assert made.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
+    table = generator.make_events(2, 0, 0, PARAMETRIC)
+    assert table.ragged("elements").lengths.tolist() == [4827, 5872]
+    assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
 
 
 def test_classes_can_be_told_from_features() -> None:
     """Better than by the type of element alone: by electromagnetic share and energy too."""
-    made = generator.make_events(6, 3, 0, PARAMETRIC)
-    x, pid = made.ragged("elements").values, made.ragged("targets").values[:, 0]
+    table = generator.make_events(6, 3, 0, PARAMETRIC)
+    x, pid = table.ragged("elements").values, table.ragged("targets").values[:, 0]
     tower, share = x[:, 0] == TOWER, x[:, 6] / np.maximum(x[:, 5], 1e-6)
     assert (pid[~tower] == 1).mean() > 0.99
     photon = tower & (share > 0.9)
@@ -106,17 +106,19 @@ def test_classes_can_be_told_from_features() -> None:
 @pytest.mark.usefixtures("_small_pool")
 @pytest.mark.parametrize("config", [FEW, PARAMETRIC], ids=["pythia", "parametric"])
 def test_more_events_begin_with_the_same_ones(config: ParticleFlowGeneratorConfig) -> None:
-    few, more = generator.make_events(2, 5, 0, config), generator.make_events(4, 5, 0, config)
-    assert_same(few, more.slice(0, 2))
+    first, more = generator.make_events(2, 5, 0, config), generator.make_events(4, 5, 0, config)
+    assert_same(first, more.slice(0, 2))
     other = generator.make_events(2, 6, 0, config)
-    assert other.ragged("elements").values.tobytes() != few.ragged("elements").values.tobytes()
+    assert other.ragged("elements").values.tobytes() != first.ragged("elements").values.tobytes()
 
 
 @pytest.mark.usefixtures("_small_pool")
 def test_any_number_of_processes_makes_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = ["--set", "generator.kind=parametric", "--set", "generator.pileup=5", "--events", "210"]
+    options = ["--set", "generator.kind=parametric", "--set", "generator.pileup=5", "--events", "210"]
     for workers in ("1", "2"):
-        done = clew("data", "generate", "particleflow", *own, "--output", str(tmp_path / workers), "--workers", workers)
+        done = clew(
+            "data", "generate", "particleflow", *options, "--output", str(tmp_path / workers), "--workers", workers
+        )
         assert done.code == 0, done.err
     one, two = (sorted((tmp_path / workers).iterdir()) for workers in "12")
     assert [path.name for path in one] == [f"synthetic-parametric-pu5-seed0-{n:05d}.h5" for n in range(3)]

@@ -27,10 +27,10 @@ def _objects(samples: Table, pid: list[int], factor: float = 1.0) -> Table:
 
 def test_accuracy_efficiency_and_fakes_count_elements() -> None:
     samples = _samples([1, 1, 2, 3, 0], [1, 2, 3, 4, 0])
-    found = metrics.make_metrics(
+    results = metrics.make_metrics(
         samples, _objects(samples, [1, 3, 2, 3, 3]), metrics.ParticleFlowMetricsConfig(padded_length=10)
     )
-    values = {name: tally.value for name, tally in found.items()}
+    values = {name: tally.value for name, tally in results.items()}
     assert values["accuracy"] == pytest.approx(3 / 5)
     assert values["accuracy_padded"] == pytest.approx((3 + 15) / 20)
     assert values["efficiency/charged_hadron"] == 0.5 and values["fake/charged_hadron"] == 0
@@ -40,17 +40,19 @@ def test_accuracy_efficiency_and_fakes_count_elements() -> None:
 
 def test_a_scale_is_seen_in_every_response() -> None:
     samples = _samples([1, 1, 2, 3, 1], [30, 40, 50, 30, 25])
-    found = metrics.make_metrics(samples, _objects(samples, [1, 1, 2, 3, 1], 0.81), metrics.ParticleFlowMetricsConfig())
+    results = metrics.make_metrics(
+        samples, _objects(samples, [1, 1, 2, 3, 1], 0.81), metrics.ParticleFlowMetricsConfig()
+    )
     for name in ("pt_response", "energy_response", "met_response"):
-        assert found[name].value == pytest.approx(0.81, abs=0.025), name
+        assert results[name].value == pytest.approx(0.81, abs=0.025), name
     pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
-    assert found["jet_response"].value == pytest.approx(0.81, abs=0.025) and found["jet_efficiency"].value == 1
+    assert results["jet_response"].value == pytest.approx(0.81, abs=0.025) and results["jet_efficiency"].value == 1
 
 
 def test_jets_are_matched_once_and_around_the_seam() -> None:
     true = np.array([[50, 0.0, np.pi - 0.01], [40, 0.1, np.pi - 0.01], [30, 3.0, 0.0]])
-    said = np.array([[45, 0.0, -np.pi + 0.01]])
-    ratio = jet_metrics.match_jets(true, said, 0.2)
+    predicted = np.array([[45, 0.0, -np.pi + 0.01]])
+    ratio = jet_metrics.match_jets(true, predicted, 0.2)
     assert ratio[0] == pytest.approx(0.9) and np.isnan(ratio[1:]).all()
 
 
@@ -58,20 +60,22 @@ def test_tallies_of_parts_add_up() -> None:
     rng = np.random.default_rng(1)
     x, passed, kind, ones = rng.uniform(1, 100, 90), rng.random(90) < 0.5, rng.integers(0, 3, 90), np.ones(90)
 
-    def curves(own: slice) -> ClassRatioCurve:
-        names, weights = ("a", "b"), ones[own]
+    def curves(rows: slice) -> ClassRatioCurve:
+        names, weights = ("a", "b"), ones[rows]
         return ClassRatioCurve.of(
-            x[own], passed[own], kind[own], [1, 10, 100], names, axis="x", label="y", weights=weights
+            x[rows], passed[rows], kind[rows], [1, 10, 100], names, axis="x", label="y", weights=weights
         )
 
-    def response(own: slice) -> ResponseHistogram:
-        return ResponseHistogram.of(x[own] / 50, [0, 0.5, 1, 1.5], axis="x", what="y", weights=ones[own])
+    def response(rows: slice) -> ResponseHistogram:
+        return ResponseHistogram.of(x[rows] / 50, [0, 0.5, 1, 1.5], axis="x", what="y", weights=ones[rows])
 
-    whole, first, rest = slice(None), slice(0, 30), slice(30, None)
-    np.testing.assert_array_equal((curves(first) + curves(rest)).passed, curves(whole).passed)
-    assert curves(whole).total.sum() == (kind > 0).sum()
-    assert (response(first) + response(rest)).value == response(whole).value
-    assert response(whole).counts.sum() == 90 and response(whole).value == pytest.approx(np.median(x / 50), abs=0.1)
+    everything, first, rest = slice(None), slice(0, 30), slice(30, None)
+    np.testing.assert_array_equal((curves(first) + curves(rest)).passed, curves(everything).passed)
+    assert curves(everything).total.sum() == (kind > 0).sum()
+    assert (response(first) + response(rest)).value == response(everything).value
+    assert response(everything).counts.sum() == 90 and response(everything).value == pytest.approx(
+        np.median(x / 50), abs=0.1
+    )
 
 
 def test_class_weights_are_one_on_average() -> None:
@@ -86,6 +90,6 @@ def test_momenta_count_where_there_is_a_particle() -> None:
     outputs = {"class": torch.zeros(2, 6), "charge": torch.tensor([0.0, 1]), "momentum": torch.zeros(2, 5)}
     settings = ParticleFlowLossConfig()
     each = element_losses(outputs, targets, settings)
-    told = np.log(6) * np.array(class_weights(settings.expected_counts))[[0, 1]]
+    class_loss = np.log(6) * np.array(class_weights(settings.expected_counts))[[0, 1]]
     huber = 2 * (np.log(4) - 0.5) + 0.5  # of log(1 + 3) twice, and of a cosine of 1
-    np.testing.assert_allclose(each.numpy(), told + np.array([0, huber]), rtol=1e-5)
+    np.testing.assert_allclose(each.numpy(), class_loss + np.array([0, huber]), rtol=1e-5)

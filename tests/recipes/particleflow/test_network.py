@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from clew.recipes.particleflow.binning import BinLayout, hash_codes, sort_by_code
+from clew.recipes.particleflow.binning import BinLayout, changed_bin_fraction, hash_codes, sort_by_code
 from clew.recipes.particleflow.graph_network import GraphFlow
 from clew.recipes.particleflow.loss import element_losses
 from clew.recipes.particleflow.networks import NETWORKS
@@ -46,14 +46,16 @@ def test_a_packed_event_gives_what_a_padded_one_does() -> None:
     length = 160
     wide = _padded(elements, offsets, length)
     expected, wide_orders = padded_forward(network, wide)
-    found, orders = network.traced(elements, offsets)
+    outputs, orders = network.traced(elements, offsets)
     real = wide[..., 0] != 0
-    for name, value in found.items():
+    for name, value in outputs.items():
         torch.testing.assert_close(value, expected[name][real], rtol=1e-9, atol=1e-9)
-    for mine, theirs in zip(orders, wide_orders, strict=True):
+    for packed_order, padded_order in zip(orders, wide_orders, strict=True):
         for event, (a, b) in enumerate(pairwise(offsets.tolist())):
-            assert torch.equal(mine[:, a:b] - a, theirs[:, event, : b - a]), "the same elements in the same bins"
-    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
+            assert torch.equal(packed_order[:, a:b] - a, padded_order[:, event, : b - a]), (
+                "the same elements in the same bins"
+            )
+    element_losses(outputs, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
     network.zero_grad()
     losses = element_losses(expected, _padded(targets, offsets, length), ParticleFlowLossConfig())
@@ -79,16 +81,16 @@ def test_padding_does_not_leak() -> None:
 
     layout = BinLayout.of(torch.tensor([0, 40]), 32)
     distance = torch.randn(2, 40, 4, dtype=torch.float64, requires_grad=True)
-    own = torch.stack([torch.randperm(40), torch.randperm(40)])
-    bins = gather_bins(distance, own, layout)
-    torch.testing.assert_close(scatter_bins(bins, own, layout), distance)
+    random_order = torch.stack([torch.randperm(40), torch.randperm(40)])
+    bins = gather_bins(distance, random_order, layout)
+    torch.testing.assert_close(scatter_bins(bins, random_order, layout), distance)
     empty = ~layout.mask.repeat(2, 1)
-    found = []
+    results = []
     for fill in (0.0, float("nan")):
         spoilt = bins.masked_fill(empty.unsqueeze(-1), fill)
-        found.append(scatter_bins(convolve(spoilt, spoilt, layout), own, layout))
-    assert torch.equal(*found)
-    (gradient,) = torch.autograd.grad(found[1].sum(), distance)
+        results.append(scatter_bins(convolve(spoilt, spoilt, layout), random_order, layout))
+    assert torch.equal(*results)
+    (gradient,) = torch.autograd.grad(results[1].sum(), distance)
     assert gradient.isfinite().all()
 
 
@@ -106,18 +108,25 @@ def test_the_written_gradient_is_that_of_the_convolution(batched: bool) -> None:
 def test_bins_are_filled_in_a_stable_order() -> None:
     layout = BinLayout.of(torch.tensor([0, 5, 5, 8]), 4)
     assert layout.filled == (4, 1, 3) and layout.slot.tolist() == [0, 1, 2, 3, 4, 8, 9, 10]
-    found = sort_by_code(torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]]), layout.event, 3)
-    assert found.tolist() == [[1, 3, 0, 2, 4, 6, 7, 5]]
-    assert layout.bin_of(found).tolist() == [[0, 0, 0, 0, 1, 2, 2, 2]]
+    sorted_order = sort_by_code(torch.tensor([[1, 0, 1, 0, 1, 2, 0, 0]]), layout.event, 3)
+    assert sorted_order.tolist() == [[1, 3, 0, 2, 4, 6, 7, 5]]
+    assert layout.bin_of(sorted_order).tolist() == [[0, 0, 0, 0, 1, 2, 2, 2]]
 
 
 def test_equal_projections_have_the_code_of_the_first() -> None:
     assert hash_codes(torch.zeros(1, 3, 2), torch.ones(1, 2, 4)).tolist() == [[0, 0, 0]]
 
 
+def test_elements_that_change_their_bin_are_counted() -> None:
+    layout = BinLayout.of(torch.tensor([0, 8]), 4)
+    one, other = torch.arange(8)[None], torch.tensor([[4, 1, 2, 3, 0, 5, 6, 7]])
+    assert changed_bin_fraction(one, one, layout) == 0
+    assert changed_bin_fraction(one, other, layout) == pytest.approx(2 / 8)
+
+
 def test_the_same_batch_gives_the_same_bits() -> None:
     elements, targets, offsets = tensors(flow_events(3, mean=70), torch.float32)
-    found = []
+    repetitions = []
     for _ in range(2):
         torch.manual_seed(5)
         network = GraphFlow(SMALL)
@@ -129,8 +138,8 @@ def test_the_same_batch_gives_the_same_bits() -> None:
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
-        found.append((losses, network.bins(elements, offsets)))
-    assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
+        repetitions.append((losses, network.bins(elements, offsets)))
+    assert repetitions[0][0] == repetitions[1][0] and torch.equal(repetitions[0][1], repetitions[1][1])
 
 
 @pytest.mark.parametrize("kind", ["graph", "attention", "element"])
@@ -140,7 +149,7 @@ def test_half_precision_is_near(kind: str) -> None:
     elements, targets, offsets = tensors(flow_events(3, mean=70), torch.float32)
     expected = network(elements, offsets)
     with torch.autocast("cpu", torch.bfloat16):
-        found = network(elements, offsets)
-    element_losses(found, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
+        outputs = network(elements, offsets)
+    element_losses(outputs, targets, ParticleFlowLossConfig()).sum().backward()  # type: ignore[no-untyped-call]
     for name, value in expected.items():
-        assert (found[name].float() - value).norm() < 0.05 * value.norm(), name
+        assert (outputs[name].float() - value).norm() < 0.05 * value.norm(), name

@@ -23,7 +23,7 @@ def _trained(folder: Path, *more: str) -> Run:
     loaded = settings.load_settings("particleflow", [*SMALL, "train.optimizer.lr=0.01", *more])
     where = [str(folder / "synthetic.h5")]
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(folder / "data"), workers=1)
-    return clew.train(loaded.recipe, data, loaded.train, output=folder / "run")
+    return clew.train(loaded.recipe, data, config=loaded.train, output=folder / "run")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_attention_learns(tmp_path: Path) -> None:
 def test_an_evaluation_has_every_figure_and_a_display(run: Run) -> None:
     result = clew.evaluate(run)
     for name in ("accuracy", "efficiency/photon", "fake/neutral_hadron", "met_response", "energy_response"):
-        assert np.isfinite(result.tallies[name].value), name
+        assert np.isfinite(result.metrics[name].value), name
     drawn = {path.stem.partition("-")[2] for path in (run.plots / "test").glob("*.json")}
     assert {"confusion", "efficiency_pt", "efficiency_eta", "fake_pt", "fake_eta", "met_response"} <= drawn
     displays = [json.loads(p.read_text()) for p in (run.plots / "test").glob("*event_*.json")]
@@ -56,14 +56,16 @@ def test_an_evaluation_has_every_figure_and_a_display(run: Run) -> None:
 def test_predictions_need_no_truth(run: Run, tmp_path: Path) -> None:
     events = flow_events(5, seed=9)
     events.drop("targets").save(tmp_path / "unlabelled.h5")
-    found = clew.predict(run, input=[str(tmp_path / "unlabelled.h5")])
-    assert isinstance(found, Table) and {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(found)
-    assert found.ragged("pid").lengths.tolist() == events.ragged("elements").lengths.tolist()
-    assert (found.ragged("pt").values >= 0).all() and np.abs(found.ragged("phi").values).max() <= np.pi + 1e-6
+    predictions = clew.predict(run, input=[str(tmp_path / "unlabelled.h5")])
+    assert isinstance(predictions, Table) and {"pid", "charge", "pt", "eta", "phi", "energy"} <= set(predictions)
+    assert predictions.ragged("pid").lengths.tolist() == events.ragged("elements").lengths.tolist()
+    assert (predictions.ragged("pt").values >= 0).all() and np.abs(
+        predictions.ragged("phi").values
+    ).max() <= np.pi + 1e-6
 
 
 def test_settings_that_make_no_sense_are_told() -> None:
-    with pytest.raises(ConfigError, match="the width 256 is no multiple of the number of heads, 10"):
+    with pytest.raises(ConfigError, match="width 256 must be a multiple of the number of heads, 10"):
         settings.load_settings("particleflow", ["model.kind=attention", "model.heads=10"])
     with pytest.raises(ConfigError, match="multiple of 2"):
         settings.load_settings("particleflow", ["model.codes=7"])

@@ -22,7 +22,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_unseen_tracks_are_found(good: Run) -> None:
-    result = clew.evaluate(good).tallies
+    result = clew.evaluate(good).metrics
     assert result["efficiency"].value >= 0.9
     assert result["purity"].value >= 0.6
     assert result["edge_auc"].value >= 0.97
@@ -34,7 +34,7 @@ def trained(name: str, events: int, settings: list[str], folder: Path) -> Run:
         pass
     output, raw = str(folder / "dataset"), [str(folder / "events")]
     data = clew.prepare(shipped.recipe, shipped.prepare, input=raw, output=output, workers=1)
-    return clew.train(shipped.recipe, data, shipped.train, output=folder / "run")
+    return clew.train(shipped.recipe, data, config=shipped.train, output=folder / "run")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def trained(name: str, events: int, settings: list[str], folder: Path) -> Run:
 def test_the_other_recipes_find_unseen_tracks_too(
     tmp_path: Path, name: str, epochs: int, efficiency: float, auc: float
 ) -> None:
-    result = clew.evaluate(trained(name, 700, [f"train.epochs={epochs}"], tmp_path)).tallies
+    result = clew.evaluate(trained(name, 700, [f"train.epochs={epochs}"], tmp_path)).metrics
     assert result["efficiency"].value >= efficiency
     assert result["purity"].value >= 0.6
     assert result["edge_auc"].value >= auc
@@ -52,7 +52,7 @@ def test_the_other_recipes_find_unseen_tracks_too(
 @pytest.mark.parametrize(("name", "epochs"), [("hitgraph", 5), ("tracknet", 15)])
 def test_planes_are_learned_from_too(tmp_path: Path, name: str, epochs: int) -> None:
     settings = ["detector.name=bmn", f"train.epochs={epochs}", "train.batch_size=8"]
-    result = clew.evaluate(trained(name, 100, settings, tmp_path), weights="last").tallies
+    result = clew.evaluate(trained(name, 100, settings, tmp_path), weights="last").metrics
     assert result["edge_auc"].value > 0.8
     assert result["efficiency_50"].value > 0.5
     assert "efficiency_pt" in result
@@ -61,5 +61,5 @@ def test_planes_are_learned_from_too(tmp_path: Path, name: str, epochs: int) -> 
 def test_tracks_of_the_public_sample_are_found(good: Run, public_file: Path) -> None:
     result = clew.evaluate(good, input=[str(public_file)], name="public")
     assert result.events == 51
-    assert result.tallies["efficiency"].value >= 0.8
-    assert result.tallies["purity"].value >= 0.6
+    assert result.metrics["efficiency"].value >= 0.8
+    assert result.metrics["purity"].value >= 0.6

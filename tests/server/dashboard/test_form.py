@@ -38,9 +38,9 @@ def test_messages_stand_at_their_fields() -> None:
 
 def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
     found = submit_form.make("tracking", "train")
-    found.fill({"train.central.masters": "2"})
+    found.fill({"train.asynchronous.masters": "2"})
     assert found.check() is None
-    assert "central is for" in found.wrong
+    assert "asynchronous can be used only with" in found.wrong
 
 
 def test_an_emptied_field_is_null_where_that_is_allowed() -> None:

@@ -29,7 +29,7 @@ def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path:
     assert (tmp_path / "model" / "report.html").exists()
     judged = clew.evaluate(brought, data=dataset)
     before = {name: item["value"] for name, item in run.evaluations()["test"]["metrics"].items()}
-    assert {name: item.value for name, item in judged.tallies.items() if item.scalar} == pytest.approx(
+    assert {name: item.value for name, item in judged.metrics.items() if item.scalar} == pytest.approx(
         before, nan_ok=True
     )
 
@@ -86,7 +86,7 @@ def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
     small = settings.load_settings(
         "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
     )
-    run = clew.train(small.recipe, dataset, small.train, output=tmp_path / "run")
+    run = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "run")
     (found,) = models.find_models(str(tmp_path / "models"))
     kept = Path(found.location)
     assert (kept / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
@@ -97,8 +97,8 @@ def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     place = str(tmp_path / "file" / "models")
     small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={place}"])
-    with pytest.warns(UserWarning, match=f"the run is whole, but was not stored: .*clew model put .*run {place}"):
-        run = clew.train(small.recipe, dataset, small.train, output=tmp_path / "run")
+    with pytest.warns(UserWarning, match=f"the run is complete, but was not stored: .*clew model put .*run {place}"):
+        run = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "run")
     assert run.state == "finished"
     assert "not stored" in next(run.records("store"))["message"]
 
@@ -113,7 +113,7 @@ def test_a_dataset_in_a_store_is_trained_on(dataset: Dataset, tmp_path: Path, mo
     place = f"memory://{tmp_path.name}"
     storage.copy(dataset.path, f"{place}/dataset")
     small = settings.load_settings("tracking", ["model.hidden=8", "train.epochs=1"])
-    run = clew.train(small.recipe, f"{place}/dataset", small.train, output=f"{place}/runs/mine")
+    run = clew.train(small.recipe, f"{place}/dataset", config=small.train, output=f"{place}/runs/mine")
     assert run.path == Path("runs/mine") and run.config().data["train"]["dataset"] == f"{place}/dataset"
     assert json.loads(storage.read(f"{place}/runs/mine", "clew.json"))["run"] == "mine"
 

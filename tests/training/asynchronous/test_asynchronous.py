@@ -1,4 +1,4 @@
-"""What every asynchronous strategy promises, however its processes were started."""
+"""The contract of every asynchronous strategy, whichever way its processes are started."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import clew
 from clew import Dataset, Run, Table
 from clew.errors import ClewError, ConfigError, StoppedError, WorkerError
 from clew.training.api import resume
-from clew.training.asynchronous.master import Holder
+from clew.training.asynchronous.master_weights import MasterWeights
 from clew.training.config import TrainConfig
 from clew.training.strategy_table import ASYNCHRONOUS
 from tests.training import recipe, validations, weights
@@ -28,18 +28,18 @@ BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[3]
 SETTINGS: dict[str, Any] = {"epochs": 2, "batch_size": 25, "threads": 1, "optimizer": {"lr": 0.01}, "workers": 2}
 CASES: dict[str, Any] = {
     **{name: {"strategy": name} for name in ASYNCHRONOUS},
-    "two masters": {"strategy": "downpour", "central": {"masters": 2}},
-    "two masters, rounds": {"strategy": "diloco", "central": {"masters": 2, "sync_every": 2}},
-    "three masters, quorum": {"strategy": "backup", "central": {"masters": 3, "quorum": 0.5}},
-    "three masters, four workers": {"strategy": "downpour", "workers": 4, "central": {"masters": 3}},
-    "groups": {"strategy": "downpour", "central": {"groups": 2}},
-    "groups, energy": {"strategy": "gem", "central": {"groups": 2}},
-    "overlap": {"strategy": "downpour", "central": {"overlap": True}},
-    "overlap, deltas": {"strategy": "downpour", "central": {"overlap": True, "sync_every": 2}},
-    "overlap, elastic": {"strategy": "easgd", "central": {"overlap": True, "sync_every": 2}},
-    "bf16": {"strategy": "downpour", "central": {"transfer": "bf16"}},
-    "staleness": {"strategy": "downpour", "central": {"staleness": 1}},
-    "warm-up": {"strategy": "downpour", "central": {"warmup": 5}},
+    "two masters": {"strategy": "downpour", "asynchronous": {"masters": 2}},
+    "two masters, rounds": {"strategy": "diloco", "asynchronous": {"masters": 2, "sync_every": 2}},
+    "three masters, quorum": {"strategy": "backup", "asynchronous": {"masters": 3, "quorum": 0.5}},
+    "three masters, four workers": {"strategy": "downpour", "workers": 4, "asynchronous": {"masters": 3}},
+    "groups": {"strategy": "downpour", "asynchronous": {"groups": 2}},
+    "groups, energy": {"strategy": "gem", "asynchronous": {"groups": 2}},
+    "overlap": {"strategy": "downpour", "asynchronous": {"overlap": True}},
+    "overlap, deltas": {"strategy": "downpour", "asynchronous": {"overlap": True, "sync_every": 2}},
+    "overlap, elastic": {"strategy": "easgd", "asynchronous": {"overlap": True, "sync_every": 2}},
+    "bf16": {"strategy": "downpour", "asynchronous": {"transfer": "bf16"}},
+    "staleness": {"strategy": "downpour", "asynchronous": {"staleness": 1}},
+    "warm-up": {"strategy": "downpour", "asynchronous": {"warmup": 5}},
     "thread": {"strategy": "downpour", "validation": "thread"},
     "disk": {"strategy": "downpour", "loading": {"keep": "disk", "window": 2}},
 }
@@ -54,7 +54,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return clew.prepare(recipe("chain"), input=source, output=str(folder / "set"), split=shares, workers=1)
 
 
-def seen(log: Path) -> Counter[str]:
+def trained_samples(log: Path) -> Counter[str]:
     return Counter(line for file in log.iterdir() for line in file.read_text().split())
 
 
@@ -66,49 +66,52 @@ def train(data: Dataset, folder: Path, norm: bool = False, fault: str = "none", 
 
 
 def check(run: Run, data: Dataset, epochs: int = 2) -> dict[str, Any]:
-    """Every sample once an epoch, every process ended, every validation there; what the workers did."""
+    """Check that every sample was used once per epoch, every process ended, every epoch was validated.
+
+    Returns the record of what the workers did.
+    """
     assert run.state == "finished"
     for stream in run.streams():
         end = run.last("end", stream)
         assert end is not None and end["status"] == "finished", stream
     assert {record["epoch"] for record in run.records(kind="validation")} == set(range(epochs))
-    told = run.last("workers")
-    assert told is not None
-    if not told["returned"]:
-        everything = [str(number) for number in data.read("train").fixed("number")]
-        assert seen(run.path.parent / "samples") == Counter(dict.fromkeys(everything, epochs))
+    record = run.last("workers")
+    assert record is not None
+    if not record["returned"]:
+        samples = [str(number) for number in data.read("train").fixed("number")]
+        assert trained_samples(run.path.parent / "samples") == Counter(dict.fromkeys(samples, epochs))
     last = run.last("step")
     assert last is not None and last["samples"] == epochs * data.splits["train"]
-    return told
+    return record
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_sample_is_learned_from_once_an_epoch(name: str, data: Dataset, tmp_path: Path) -> None:
+def test_every_sample_is_used_once_per_epoch(name: str, data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path, **CASES[name])
-    told = check(run, data)
-    swing = 2.0 if "rounds" in name else 1.0  # a dozen steps with momentum 0.9: 0.1 to 1.4, by how the rounds fall
-    assert validations(run)[-1]["loss"] < swing
-    central = CASES[name].get("central", {})
+    record = check(run, data)
+    limit = 2.0 if "rounds" in name else 1.0  # a dozen steps with momentum 0.9 end between 0.1 and 1.4
+    assert validations(run)[-1]["loss"] < limit
+    settings = CASES[name].get("asynchronous", {})
     workers = CASES[name].get("workers", 2)
-    assert len(run.streams()) == workers + central.get("masters", 1) + central.get("groups", 0)
-    assert sum(told["staleness"].values()) > 0, "updates reached the first master"
+    assert len(run.streams()) == workers + settings.get("masters", 1) + settings.get("groups", 0)
+    assert sum(record["staleness"].values()) > 0, "updates reached the first master"
     if name == "staleness":
-        assert max(map(int, told["staleness"])) <= 1
+        assert max(map(int, record["staleness"])) <= 1
     if "quorum" not in name:
-        assert told["returned"] == 0
+        assert record["returned"] == 0
 
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
 def test_one_process_takes_the_same_steps(name: str, data: Dataset, tmp_path: Path) -> None:
-    run = train(data, tmp_path, strategy=name, workers=1, central={"masters": 0})
-    told = check(run, data)
-    assert list(told["staleness"]) == ["0"]
+    run = train(data, tmp_path, strategy=name, workers=1, asynchronous={"masters": 0})
+    record = check(run, data)
+    assert list(record["staleness"]) == ["0"]
     assert len(run.streams()) == 1
 
 
-def test_alone_gradients_sent_to_a_master_are_the_plain_training(data: Dataset, tmp_path: Path) -> None:
+def test_one_worker_that_sends_gradients_trains_like_a_plain_loop(data: Dataset, tmp_path: Path) -> None:
     plain = clew.train(recipe("chain"), data, output=tmp_path / "plain", **{**SETTINGS, "workers": 1})
-    run = train(data, tmp_path, strategy="downpour", workers=1, central={"masters": 0})
+    run = train(data, tmp_path, strategy="downpour", workers=1, asynchronous={"masters": 0})
     apart = tmp_path / "apart"
     apart.mkdir()
     other = train(data, apart, strategy="backup", workers=1)
@@ -118,9 +121,9 @@ def test_alone_gradients_sent_to_a_master_are_the_plain_training(data: Dataset, 
 
 
 @pytest.mark.parametrize("name", ["downpour", "easgd", "diloco"])
-@pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
-def test_launched_processes_do_the_same(how: str, name: str, data: Dataset, tmp_path: Path) -> None:
-    starter = {
+@pytest.mark.parametrize("launcher", ["torchrun", "mpiexec"])
+def test_processes_of_a_launcher_train_the_same_way(launcher: str, name: str, data: Dataset, tmp_path: Path) -> None:
+    start = {
         "torchrun": [
             str(BIN / "torchrun"),
             "--standalone",
@@ -130,37 +133,42 @@ def test_launched_processes_do_the_same(how: str, name: str, data: Dataset, tmp_
             "tests.training.asynchronous.driver",
         ],
         "mpiexec": [str(BIN / "mpiexec"), "-n", "3", sys.executable, "-m", "tests.training.asynchronous.driver"],
-    }[how]
-    command = [*starter, str(data.path), str(tmp_path), name]
+    }[launcher]
+    command = [*start, str(data.path), str(tmp_path), name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250, env={**os.environ})
     assert done.returncode == 0, done.stdout + done.stderr
     check(Run.open(tmp_path / "run"), data)
 
 
-def test_a_worker_that_fails_fails_the_run_with_its_words(data: Dataset, tmp_path: Path) -> None:
+def test_a_failing_worker_fails_the_run_with_its_message(data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(WorkerError, match="boom on purpose"):
         train(data, tmp_path, fault="always", strategy="downpour")
     assert Run.open(tmp_path / "run").state == "failed"
 
 
 @pytest.mark.parametrize("name", ASYNCHRONOUS)
-def test_a_stopped_training_goes_on(name: str, data: Dataset, tmp_path: Path) -> None:
-    """In one process, where the result is the same to the bit: master's and worker's optimisers, place, randomness."""
-    more: dict[str, Any] = {"strategy": name, "workers": 1, "central": {"masters": 0, "sync_every": 1}, "epochs": 40}
+def test_a_stopped_training_resumes_bit_by_bit(name: str, data: Dataset, tmp_path: Path) -> None:
+    """In one process: the optimisers of master and worker, the position and the random numbers are restored."""
+    settings: dict[str, Any] = {
+        "strategy": name,
+        "workers": 1,
+        "asynchronous": {"masters": 0, "sync_every": 1},
+        "epochs": 40,
+    }
     (tmp_path / "a").mkdir()
-    whole = train(data, tmp_path / "a", **more)
+    uninterrupted = train(data, tmp_path / "a", **settings)
     (tmp_path / "b").mkdir()
     with pytest.raises(StoppedError):
-        train(data, tmp_path / "b", fault="stop", **more)
+        train(data, tmp_path / "b", fault="stop", **settings)
     run = resume(tmp_path / "b" / "run")
     check(run, data, epochs=40)
     assert 60 <= next(run.records(kind="resume"))["step"] < 40 * 20
-    for key, tensor in weights(whole).items():
+    for key, tensor in weights(uninterrupted).items():
         assert torch.equal(weights(run)[key], tensor), key
 
 
 @pytest.mark.parametrize("name", ["easgd", "two masters", "two masters, rounds", "groups"])
-def test_several_processes_go_on(name: str, data: Dataset, tmp_path: Path) -> None:
+def test_several_processes_resume(name: str, data: Dataset, tmp_path: Path) -> None:
     with pytest.raises(StoppedError):
         train(data, tmp_path, time_limit_minutes=0.05, **{**CASES[name], "epochs": 2000})
     before = Run.open(tmp_path / "run").last("step")
@@ -182,24 +190,24 @@ def test_batch_norm_statistics_reach_the_master(data: Dataset, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("validation", ["shared", "thread", "background"])
-def test_what_was_validated_is_what_was_kept(validation: str, data: Dataset, tmp_path: Path) -> None:
+def test_the_validated_weights_are_the_saved_ones(validation: str, data: Dataset, tmp_path: Path) -> None:
     run = train(data, tmp_path, strategy="downpour", validation=validation)
-    found = clew.evaluate(run, split="val", weights="last").tallies["loss"].value
-    assert found == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
+    loss = clew.evaluate(run, split="val", weights="last").metrics["loss"].value
+    assert loss == pytest.approx(validations(run)[-1]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["downpour", "gem", "diloco"])
-def test_every_message_that_is_sent_is_received(name: str, data: Dataset, tmp_path: Path) -> None:
-    told = check(train(data, tmp_path, strategy=name), data)
-    messages = told["messages"]
+def test_every_message_is_received(name: str, data: Dataset, tmp_path: Path) -> None:
+    record = check(train(data, tmp_path, strategy=name), data)
+    messages = record["messages"]
     assert [messages["received"], messages["sent"]] == messages["workers"]
 
 
-def test_an_update_that_is_a_mean_counts_every_worker_by_its_batches() -> None:
-    config = TrainConfig(strategy="diloco", central={"optimizer": {"name": "sgd", "lr": 1.0}})
-    holder = Holder(torch.zeros(3), 2, config)
-    holder.take_mean([torch.tensor([1.0, 2.0, 7.0]), torch.tensor([5.0, 2.0, 3.0])], [3.0, 1.0])
-    assert holder.values.tolist() == [-2.0, -2.0, 6.0]
+def test_the_mean_of_a_round_weights_workers_by_their_batches() -> None:
+    config = TrainConfig(strategy="diloco", asynchronous={"optimizer": {"name": "sgd", "lr": 1.0}})
+    master = MasterWeights(torch.zeros(3), 2, config)
+    master.apply_mean([torch.tensor([1.0, 2.0, 7.0]), torch.tensor([5.0, 2.0, 3.0])], [3.0, 1.0])
+    assert master.values.tolist() == [-2.0, -2.0, 6.0]
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(data: Dataset, tmp_path: Path) -> None:
@@ -221,25 +229,30 @@ def test_training_ends_at_its_target_and_after_its_steps(data: Dataset, tmp_path
     assert len(validations(run)) < 10
     (tmp_path / "b").mkdir()
     run = train(data, tmp_path / "b", strategy="easgd", epochs=50, steps=7)
-    told = run.last("workers")
-    assert told is not None and told["step"] == 7
+    record = run.last("workers")
+    assert record is not None and record["step"] == 7
     end = run.end()
     assert end is not None and end["message"] == "7 steps are done"
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
-        ({"strategy": "diloco", "central": {"overlap": True}}, "overlap can be used only with downpour and easgd"),
-        ({"strategy": "backup", "central": {"groups": 1}}, "groups can be used only with downpour, easgd and gem"),
-        ({"strategy": "gem", "central": {"staleness": 1}}, "staleness can be used only with"),
-        ({"strategy": "easgd", "workers": 2, "central": {"masters": 0}}, "masters 0 can be used only with one worker"),
+        ({"strategy": "diloco", "asynchronous": {"overlap": True}}, "overlap can be used only with downpour and easgd"),
+        ({"strategy": "backup", "asynchronous": {"groups": 1}}, "groups can be used only with downpour, easgd and gem"),
+        ({"strategy": "gem", "asynchronous": {"staleness": 1}}, "staleness can be used only with"),
+        (
+            {"strategy": "easgd", "workers": 2, "asynchronous": {"masters": 0}},
+            "masters 0 can be used only with one worker",
+        ),
         ({"strategy": "easgd", "ema": 0.9}, "ema cannot be used with easgd"),
-        ({"strategy": "allreduce", "central": {"masters": 2}}, "central can be used only with downpour"),
+        ({"strategy": "allreduce", "asynchronous": {"masters": 2}}, "asynchronous can be used only with downpour"),
         ({"strategy": "allreduce", "validation": "thread"}, "validation thread can be used only with"),
-        ({"strategy": "downpour", "workers": 0}, "workers 0 needs central.listen"),
+        ({"strategy": "downpour", "workers": 0}, "workers 0 needs asynchronous.listen"),
     ],
 )
-def test_settings_that_do_not_go_together(settings: dict[str, Any], told: str, data: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_settings_that_cannot_be_combined_are_refused(
+    settings: dict[str, Any], message: str, data: Dataset, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
         train(data, tmp_path, **settings)

@@ -1,4 +1,4 @@
-"""Packed training computes what separate trainings compute."""
+"""A pack computes what separate trainings compute."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ from clew.errors import ConfigError, StoppedError
 from clew.recipe import find
 from clew.training.api import resume
 from clew.training.config import TrainConfig
-from clew.training.control import Schedule
 from clew.training.engine import Engine
 from clew.training.packs import grouping
-from clew.training.packs.dropout import Keys, LaneDropout, threshold_of
+from clew.training.packs.dropout import DropoutKeys, StackedDropout, dropout_threshold
 from clew.training.packs.engine import PackEngine
-from clew.training.packs.stacked_layers import Product
-from clew.training.packs.stacked_weights import signature
+from clew.training.packs.stacked_layers import LinearFunction
+from clew.training.packs.stacked_weights import model_signature
+from clew.training.schedule import Schedule
 from clew.training.strategies import Strategy
 
 BEND = str(Path(__file__).parents[2] / "tuning" / "recipes" / "bend.py")
 CPU = torch.device("cpu")
 
 
-class Settings(Section):
+class CurveConfig(Section):
     norm: bool = False
     scale: float = 1.0
     dropout: float = 0.0
-    odd: bool = False
+    needs_vmap: bool = False
 
 
-class Curve(Recipe):
-    """y from x in double precision; `scale` weighs a part of the loss."""
+class CurveRecipe(Recipe):
+    """Predicts y from x in double precision; `scale` is the weight of a part of the loss."""
 
-    Config = Settings
+    Config = CurveConfig
     columns = ("x", "y")
 
     def prepare(self, events: Table) -> Table:
@@ -55,21 +55,21 @@ class Curve(Recipe):
 
     def model(self) -> nn.Module:
         norm = [nn.BatchNorm1d(6), nn.LayerNorm(6)] if self.config.norm else []
-        # a bias before a norm has no gradient but rounding, and Adam makes whole steps of that
+        # the gradient of a bias before a norm is only rounding errors, of which Adam makes full steps
         layers = [nn.Linear(3, 6, bias=not norm), *norm, nn.Tanh(), nn.Dropout(self.config.dropout), nn.Linear(6, 1)]
-        return Odd(layers).double() if self.config.odd else nn.Sequential(*layers).double()
+        return NeedsVmap(layers).double() if self.config.needs_vmap else nn.Sequential(*layers).double()
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         return model(batch["x"])
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        far: Tensor = (outputs[:, 0] - batch["y"]) ** 2
-        found: Tensor = far * self.config.scale + outputs[:, 0].abs()
-        return found
+        squared: Tensor = (outputs[:, 0] - batch["y"]) ** 2
+        loss: Tensor = squared * self.config.scale + outputs[:, 0].abs()
+        return loss
 
 
-class Odd(nn.Module):
-    """Reads the number of events off the shape: only vmap understands it."""
+class NeedsVmap(nn.Module):
+    """Uses the first axis of its input as the number of events, so it works only with vmap."""
 
     def __init__(self, layers: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -81,16 +81,16 @@ class Odd(nn.Module):
 
 def batches(count: int, *, weights: bool = False) -> list[Batch]:
     rng = np.random.default_rng(3)
-    found = []
+    made = []
     for _ in range(count):
         x, y, w = (torch.from_numpy(rng.normal(size=shape)) for shape in ((16, 3), (16,), (16,)))
-        found.append(Batch(16, {"x": x, "y": y}, w.abs() if weights else None))
-    return found
+        made.append(Batch(16, {"x": x, "y": y}, w.abs() if weights else None))
+    return made
 
 
-def apart(recipe: Recipe, config: TrainConfig, steps: Sequence[Batch]) -> dict[str, Tensor]:
-    """A training of its own."""
-    model = grouping.model_of(recipe, config)
+def train_separately(recipe: Recipe, config: TrainConfig, steps: Sequence[Batch]) -> dict[str, Tensor]:
+    """Train a model alone, and return its weights."""
+    model = grouping.initial_model(recipe, config)
     engine, schedule = Engine(recipe, model, config, Strategy(), CPU), Schedule(config, len(steps), len(steps))
     for number, batch in enumerate(steps):
         engine.rate(schedule.at(number))
@@ -98,8 +98,8 @@ def apart(recipe: Recipe, config: TrainConfig, steps: Sequence[Batch]) -> dict[s
     return model.state_dict()
 
 
-def together(recipes: Sequence[Recipe], configs: Sequence[TrainConfig], steps: Sequence[Batch]) -> PackEngine:
-    models = [grouping.model_of(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
+def train_packed(recipes: Sequence[Recipe], configs: Sequence[TrainConfig], steps: Sequence[Batch]) -> PackEngine:
+    models = [grouping.initial_model(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
     engine = PackEngine(recipes, models, configs, CPU)
     engine.prepare(steps[0])
     schedules = [Schedule(config, len(steps), len(steps)) for config in configs]
@@ -127,117 +127,121 @@ OPTIMIZERS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["fused", "written"])
-@pytest.mark.parametrize("odd", [False, True], ids=["lifted", "vmap"])
+@pytest.mark.parametrize("unfused", [False, True], ids=["fused", "unfused"])
+@pytest.mark.parametrize("needs_vmap", [False, True], ids=["stacked", "vmap"])
 @pytest.mark.parametrize("norm", [False, True], ids=["", "norm"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_pack_learns_what_separate_trainings_learn(
-    name: str, norm: bool, odd: bool, plain: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_pack_trains_like_separate_trainings(
+    name: str, norm: bool, needs_vmap: bool, unfused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = PackEngine._ready
+    prepare = PackEngine._prepare
 
-    def written(engine: PackEngine) -> None:
-        ready(engine)
-        engine.optimizer.plain = True
+    def prepare_unfused(engine: PackEngine) -> None:
+        prepare(engine)
+        engine.optimizer.unfused = True
 
-    if plain:  # as on a device
-        monkeypatch.setattr(PackEngine, "_ready", written)
+    if unfused:  # as on a device
+        monkeypatch.setattr(PackEngine, "_prepare", prepare_unfused)
     steps = batches(20, weights=True)
-    scales = (1.0, 1.0, 1.0) if not odd else (1.0, 2.0, 0.5)
-    recipes = [Curve(Settings(norm=norm, odd=odd, scale=scale)) for scale in scales]
-    more: list[dict[str, Any]] = [{"clip": 0.5}, {"schedule": {"name": "cosine"}}, {"schedule": {"warmup": 0.5}}]
+    scales = (1.0, 1.0, 1.0) if not needs_vmap else (1.0, 2.0, 0.5)
+    recipes = [CurveRecipe(CurveConfig(norm=norm, needs_vmap=needs_vmap, scale=scale)) for scale in scales]
+    extra: list[dict[str, Any]] = [{"clip": 0.5}, {"schedule": {"name": "cosine"}}, {"schedule": {"warmup": 0.5}}]
     configs = [
-        TrainConfig.model_validate({"batch_size": 16, "seed": n, "optimizer": each, **more[n]})
+        TrainConfig.model_validate({"batch_size": 16, "seed": n, "optimizer": each, **extra[n]})
         for n, each in enumerate(OPTIMIZERS[name])
     ]
-    engine = together(recipes, configs, steps)
-    assert engine.fast == ("" if odd else "layers+loss")
-    for row, (own, config) in enumerate(zip(recipes, configs, strict=True)):
-        alone, packed = apart(own, config, steps), engine.stack.state_dict(row)
+    engine = train_packed(recipes, configs, steps)
+    assert engine.fast_paths == ("" if needs_vmap else "layers+loss")
+    for row, (recipe, config) in enumerate(zip(recipes, configs, strict=True)):
+        alone, packed = train_separately(recipe, config, steps), engine.stack.state_dict(row)
         assert set(alone) == set(packed)
         for key, tensor in alone.items():
             assert torch.allclose(packed[key].double(), tensor.double(), rtol=0, atol=1e-10), key
 
 
-def test_dropout_of_a_model_does_not_depend_on_the_company_it_is_in() -> None:
+def test_dropout_of_a_member_does_not_depend_on_the_other_members() -> None:
     steps = batches(12)
-    recipes = [Curve(Settings(dropout=rate)) for rate in (0.0, 0.3, 0.6, 0.3)]
+    recipes = [CurveRecipe(CurveConfig(dropout=rate)) for rate in (0.0, 0.3, 0.6, 0.3)]
     configs = [TrainConfig.model_validate({"batch_size": 16, "seed": n, "optimizer": {"lr": 0.03}}) for n in range(4)]
-    whole = together(recipes, configs, steps)
+    packed = train_packed(recipes, configs, steps)
     for row in range(4):
-        alone = together(recipes[row : row + 1], configs[row : row + 1], steps).stack.state_dict(0)
-        for name, tensor in whole.stack.state_dict(row).items():
+        alone = train_packed(recipes[row : row + 1], configs[row : row + 1], steps).stack.state_dict(0)
+        for name, tensor in packed.stack.state_dict(row).items():
             assert torch.allclose(tensor, alone[name], rtol=0, atol=1e-10), (row, name)
-    plain = apart(recipes[0], configs[0], steps)
-    assert torch.allclose(whole.stack.state_dict(0)["0.weight"], plain["0.weight"], rtol=0, atol=1e-10)
+    plain = train_separately(recipes[0], configs[0], steps)
+    assert torch.allclose(packed.stack.state_dict(0)["0.weight"], plain["0.weight"], rtol=0, atol=1e-10)
 
 
-def test_dropout_drops_as_much_as_it_should() -> None:
-    layer = LaneDropout(0)
+def test_dropout_drops_the_configured_fraction() -> None:
+    layer = StackedDropout(0)
     rates, seeds = (0.0, 0.1, 0.5, 0.9), (1, 2, 3, 3)
-    found = [threshold_of(rate) for rate in rates]
-    layer.threshold = torch.tensor([t for t, _ in found], dtype=torch.int32)
-    layer.scale = torch.tensor([s for _, s in found])
-    keys, kept = Keys(seeds, 2), torch.zeros(4)
+    thresholds = [dropout_threshold(rate) for rate in rates]
+    layer.threshold = torch.tensor([t for t, _ in thresholds], dtype=torch.int32)
+    layer.scale = torch.tensor([s for _, s in thresholds])
+    keys, fraction = DropoutKeys(seeds, 2), torch.zeros(4)
     for step in range(20):
         layer.key = keys.at(step)[0]
-        kept += (layer(torch.ones(4, 100, 100)) > 0).float().mean((1, 2)) / 20
-    assert kept.tolist() == pytest.approx([1.0, 0.9, 0.5, 0.1], abs=0.005)
+        fraction += (layer(torch.ones(4, 100, 100)) > 0).float().mean((1, 2)) / 20
+    assert fraction.tolist() == pytest.approx([1.0, 0.9, 0.5, 0.1], abs=0.005)
     layer.key = keys.at(0)[0]
     values = layer(torch.ones(4, 1000, 100))
     assert values.mean((1, 2)).tolist() == pytest.approx([1.0, 1.0, 1.0, 1.0], abs=0.03)
     one, other = (values[row] > 0 for row in (2, 3))
-    assert torch.equal(one | other, one)  # the same seed drops the same, and more at a higher rate
+    assert torch.equal(one | other, one)  # the same seed drops the same values, and more at a higher rate
     columns = torch.corrcoef((values[2, :, :20] > 0).float().T) - torch.eye(20)
     assert columns.abs().max() < 0.15  # neighbours are independent
 
 
-def test_those_that_are_left_go_on_as_they_were() -> None:
+def test_remaining_members_are_not_affected_by_removed_ones() -> None:
     steps = batches(20, weights=True)
-    recipes = [Curve(Settings(norm=True, dropout=0.2)) for _ in range(4)]
+    recipes = [CurveRecipe(CurveConfig(norm=True, dropout=0.2)) for _ in range(4)]
     made = {"batch_size": 16, "optimizer": {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}}
     configs = [TrainConfig.model_validate({**made, "seed": n}) for n in range(4)]
-    whole = together(recipes, configs, steps)
-    engine = PackEngine(recipes, [grouping.model_of(r, c) for r, c in zip(recipes, configs, strict=True)], configs, CPU)
+    packed = train_packed(recipes, configs, steps)
+    engine = PackEngine(
+        recipes, [grouping.initial_model(r, c) for r, c in zip(recipes, configs, strict=True)], configs, CPU
+    )
     engine.prepare(steps[0])
     plan = engine.plan(0, torch.ones((20, 4), dtype=torch.float64))
     for number in range(10):
         engine.step(steps[number], plan, number)
-    engine.stack.weights[1] = float("nan")  # it must touch nobody else
+    engine.stack.weights[1] = float("nan")  # it must not affect other members
     engine.step(steps[10], plan, 10)
-    engine.keep(torch.tensor([0, 3]))
+    engine.keep_members(torch.tensor([0, 3]))
     plan = engine.plan(11, torch.ones((9, 2), dtype=torch.float64))
     for number in range(11, 20):
         engine.step(steps[number], plan, number)
     for row, before in enumerate((0, 3)):
-        for name, tensor in whole.stack.state_dict(before).items():
+        for name, tensor in packed.stack.state_dict(before).items():
             assert torch.allclose(engine.stack.state_dict(row)[name], tensor, rtol=0, atol=1e-10), name
 
 
-def test_the_linear_layer_of_devices_has_the_right_gradients() -> None:
+def test_the_linear_function_for_gpus_has_the_right_gradients() -> None:
     rows, weight, bias = (torch.randn(shape, dtype=torch.float64) for shape in ((3, 5, 4), (3, 2, 4), (3, 2)))
-    given = [each.requires_grad_() for each in (rows, weight, bias)]
-    assert torch.autograd.gradcheck(Product.apply, given)
+    arguments = [tensor.requires_grad_() for tensor in (rows, weight, bias)]
+    assert torch.autograd.gradcheck(LinearFunction.apply, arguments)
 
 
-def test_what_cannot_be_packed_is_told() -> None:
+def test_unsupported_settings_are_refused_with_a_reason() -> None:
     plain = {"batch_size": 16}
-    odd: dict[str, dict[str, Any]] = {
+    refused: dict[str, dict[str, Any]] = {
         "train.ema is set": {"ema": 0.9},
         "train.precision is bf16": {"precision": "bf16"},
         "train.accumulate is 2": {"accumulate": 2},
         "train.optimizer.name is rprop": {"optimizer": {"name": "rprop"}},
         "train.optimizer.parameters has 'amsgrad'": {"optimizer": {"parameters": {"amsgrad": True}}},
     }
-    assert grouping.refusal(Curve(), TrainConfig.model_validate(plain)) == ""
-    for told, settings in odd.items():
-        assert grouping.refusal(Curve(), TrainConfig.model_validate({**plain, **settings})).startswith(told)
+    assert grouping.refusal_reason(CurveRecipe(), TrainConfig.model_validate(plain)) == ""
+    for reason, settings in refused.items():
+        assert grouping.refusal_reason(CurveRecipe(), TrainConfig.model_validate({**plain, **settings})).startswith(
+            reason
+        )
 
 
-def test_a_number_that_the_network_keeps_to_itself_makes_another_shape() -> None:
+def test_models_with_other_settings_of_layers_have_another_signature() -> None:
     one, other = nn.Sequential(nn.LeakyReLU(0.1)), nn.Sequential(nn.LeakyReLU(0.2))
-    assert signature(one) != signature(other)
-    assert signature(nn.Sequential(nn.Dropout(0.1))) == signature(nn.Sequential(nn.Dropout(0.2)))
+    assert model_signature(one) != model_signature(other)
+    assert model_signature(nn.Sequential(nn.Dropout(0.1))) == model_signature(nn.Sequential(nn.Dropout(0.2)))
 
 
 def test_an_ensemble_gives_mean_and_spread(flat: Dataset, tmp_path: Path) -> None:
@@ -249,18 +253,18 @@ def test_an_ensemble_gives_mean_and_spread(flat: Dataset, tmp_path: Path) -> Non
     losses = [min(r["metrics"]["loss"] for r in each.records(kind="validation")) for each in members]
     assert last["metrics"]["loss"] == pytest.approx(np.mean(losses))
     assert last["spread"]["loss"] == pytest.approx(np.std(losses, ddof=1))
-    whole = clew.predict(run, split="val")
-    each = [clew.predict(member, split="val") for member in members]
-    assert isinstance(whole, Table)
-    name = next(name for name in whole if name.endswith("_spread"))
-    values = np.stack([table.fixed(name.removesuffix("_spread")) for table in each if isinstance(table, Table)])
-    assert np.allclose(whole.fixed(name.removesuffix("_spread")), values.mean(0), atol=1e-5)
-    assert np.allclose(whole.fixed(name), values.std(0, ddof=1), atol=1e-5)
+    ensemble = clew.predict(run, split="val")
+    predictions = [clew.predict(member, split="val") for member in members]
+    assert isinstance(ensemble, Table)
+    name = next(name for name in ensemble if name.endswith("_spread"))
+    values = np.stack([table.fixed(name.removesuffix("_spread")) for table in predictions if isinstance(table, Table)])
+    assert np.allclose(ensemble.fixed(name.removesuffix("_spread")), values.mean(0), atol=1e-5)
+    assert np.allclose(ensemble.fixed(name), values.std(0, ddof=1), atol=1e-5)
     with pytest.raises(ConfigError, match="an ensemble of 5"):
         clew.evaluate(run)
 
 
-def test_an_ensemble_of_a_model_typed_in_begins_anew_for_every_member(tmp_path: Path) -> None:
+def test_an_ensemble_of_a_model_object_initialises_every_member(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(size=(200, 3)).astype(np.float32)
     run = clew.train(
@@ -270,7 +274,7 @@ def test_an_ensemble_of_a_model_typed_in_begins_anew_for_every_member(tmp_path: 
     assert not torch.allclose(first[0], first[1], atol=1e-3)
 
 
-def test_a_stopped_ensemble_goes_on(flat: Dataset, tmp_path: Path) -> None:
+def test_a_stopped_ensemble_resumes(flat: Dataset, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"epochs": 400, "batch_size": 10, "optimizer": {"lr": 0.001}, "threads": 1}
     kind = find(BEND)
     slow = kind(kind.Config.model_validate({"pause": 0.01}))

@@ -1,4 +1,4 @@
-"""Steps that are recorded and replayed are those that the processor orders one by one."""
+"""Replayed steps compute what single steps compute."""
 
 from __future__ import annotations
 
@@ -16,91 +16,92 @@ from clew.data.dataset.batch import to_batch
 from clew.recipe import find
 from clew.training.config import TrainConfig
 from clew.training.packs import graph_replay, grouping, loop, pack
-from clew.training.packs.engine import AHEAD, PackEngine, Told
-from clew.training.packs.graph_replay import Learn, Replay, Singly
-from clew.training.packs.samples import Numbers, Resident, Supply
-from tests.training.packs.test_packs import BEND, CPU, Curve, Settings
+from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine, StepLosses
+from clew.training.packs.graph_replay import ReplayedSteps, SingleSteps, StepRunner
+from clew.training.packs.samples import PackSamples, ResidentEpoch, SampleNumbers
+from tests.training.packs.test_packs import BEND, CPU, CurveConfig, CurveRecipe
 
 SAMPLES, SIZE = 370, 6
-"""Batches of an epoch are 62, the last one smaller."""
+"""An epoch has 62 batches; the last one is smaller."""
 
 
-class Traced:
-    """In place of a device: what a program does to tensors is written down, and that alone is done again."""
+class TracingRecorder:
+    """Replaces a GPU: the tensor operations of a program are traced, and only these are repeated."""
 
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
         self.recorded += 1
-        done = make_fx(work)()  # which does it once
-        fresh = [True]
-        return torch.no_grad()(lambda: fresh.clear() if fresh else done())
+        traced = make_fx(program)()  # this runs the program once
+        first_call = [True]
+        return torch.no_grad()(lambda: first_call.clear() if first_call else traced())
 
     def mark(self) -> Callable[[], Any]:
         return lambda: None
 
 
-class Refuses(Traced):
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        raise RuntimeError("not here")
+class FailingRecorder(TracingRecorder):
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        raise RuntimeError("cannot be recorded")
 
 
-class OneByOne:
-    """As from a loader."""
+class StreamedBatches:
+    """Batches one by one, as from a loader."""
 
     waited = 0.0
 
-    def __init__(self, epoch: Resident) -> None:
+    def __init__(self, epoch: ResidentEpoch) -> None:
         self.take = epoch.take
         self.close = epoch.close
 
 
-def whole() -> Batch:
+def all_samples() -> Batch:
     rng = np.random.default_rng(1)
     x, y, w = (torch.from_numpy(rng.normal(size=shape)) for shape in ((SAMPLES, 3), SAMPLES, SAMPLES))
     return Batch(SAMPLES, {"x": x, "y": y}, w.abs())
 
 
-def order(epoch: int) -> list[Numbers]:
+def batch_numbers(epoch: int) -> list[SampleNumbers]:
     return np.array_split(np.random.default_rng(epoch).permutation(SAMPLES), range(SIZE, SAMPLES, SIZE))
 
 
-def engine(optimizer: dict[str, Any], *, odd: bool) -> PackEngine:
-    recipes = [Curve(Settings(norm=True, odd=odd, dropout=rate)) for rate in (0.0, 0.3, 0.1)]
-    more: list[dict[str, Any]] = [{"clip": 0.5}, {}, {}]
+def make_engine(optimizer: dict[str, Any], *, needs_vmap: bool) -> PackEngine:
+    recipes = [CurveRecipe(CurveConfig(norm=True, needs_vmap=needs_vmap, dropout=rate)) for rate in (0.0, 0.3, 0.1)]
+    extra: list[dict[str, Any]] = [{"clip": 0.5}, {}, {}]
     configs = [
-        TrainConfig.model_validate({"batch_size": SIZE, "seed": n, "optimizer": optimizer, **more[n]}) for n in range(3)
+        TrainConfig.model_validate({"batch_size": SIZE, "seed": n, "optimizer": optimizer, **extra[n]})
+        for n in range(3)
     ]
-    models = [grouping.model_of(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
-    made = PackEngine(recipes, models, configs, CPU)
-    made.prepare(whole().rows(torch.arange(8)))
-    return made
+    models = [grouping.initial_model(recipe, config) for recipe, config in zip(recipes, configs, strict=True)]
+    engine = PackEngine(recipes, models, configs, CPU)
+    engine.prepare(all_samples().rows(torch.arange(8)))
+    return engine
 
 
-def trained(
-    made: PackEngine, learn: Learn, *, most: int = AHEAD, resident: bool = True
-) -> tuple[list[Told], Sequence[Numbers]]:
-    told, numbers, step, samples = list[Told](), list[Numbers](), 0, whole()
+def train(
+    engine: PackEngine, run_steps: StepRunner, *, limit: int = MAX_PLANNED_STEPS, resident: bool = True
+) -> tuple[list[StepLosses], Sequence[SampleNumbers]]:
+    losses, numbers, step, samples = list[StepLosses](), list[SampleNumbers](), 0, all_samples()
     for epoch in range(2):
-        coming: Any = Resident(samples, order(epoch), CPU)
-        coming, left = coming if resident else OneByOne(coming), len(order(epoch))
+        batches: Any = ResidentEpoch(samples, batch_numbers(epoch), CPU)
+        batches, left = batches if resident else StreamedBatches(batches), len(batch_numbers(epoch))
         while left:
             factors = torch.linspace(1.0, 0.5, min(left, 40), dtype=torch.float64).unsqueeze(1).expand(-1, 3)
-            plan = made.plan(step, factors)
-            while step < plan.last:
-                found = learn(coming, plan, step, min(most, plan.last - step))
-                assert len(found.numbers) == len(found.told.totals) == len(found.told.weights)
-                told.append(found.told)
-                numbers.extend(found.numbers)
-                step, left = step + len(found.numbers), left - len(found.numbers)
-    return told, numbers
+            plan = engine.plan(step, factors)
+            while step < plan.stop:
+                trained = run_steps(batches, plan, step, min(limit, plan.stop - step))
+                assert len(trained.numbers) == len(trained.losses.totals) == len(trained.losses.weights)
+                losses.append(trained.losses)
+                numbers.extend(trained.numbers)
+                step, left = step + len(trained.numbers), left - len(trained.numbers)
+    return losses, numbers
 
 
 @pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(graph_replay, "_MANY", 4)
-    monkeypatch.setattr(graph_replay, "_SETTLED", 20)
+def short_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_replay, "_BLOCK_STEPS", 4)
+    monkeypatch.setattr(graph_replay, "_BLOCKS_AFTER", 20)
 
 
 ADAM = {"name": "adamw", "lr": 0.02, "weight_decay": 0.1}
@@ -108,59 +109,63 @@ MOMENTUM = {"name": "sgd", "lr": 0.02, "parameters": {"momentum": 0.9, "dampenin
 
 
 @pytest.mark.parametrize(
-    ("optimizer", "odd", "resident"),
+    ("optimizer", "needs_vmap", "resident"),
     [(ADAM, False, True), (MOMENTUM, True, True), (ADAM, True, False), (MOMENTUM, False, False)],
-    ids=["lifted, resident", "vmap, resident", "vmap, streamed", "lifted, streamed"],
+    ids=["stacked, resident", "vmap, resident", "vmap, streamed", "stacked, streamed"],
 )
-def test_replayed_steps_are_the_plain_ones(optimizer: dict[str, Any], odd: bool, resident: bool) -> None:
-    plain, replayed, recorder = engine(optimizer, odd=odd), engine(optimizer, odd=odd), Traced()
-    wanted, one = trained(plain, Singly(plain), resident=resident)
-    found, other = trained(replayed, Replay(replayed, recorder), resident=resident)
+def test_replayed_steps_give_the_results_of_single_steps(
+    optimizer: dict[str, Any], needs_vmap: bool, resident: bool
+) -> None:
+    single, replayed = (make_engine(optimizer, needs_vmap=needs_vmap) for _ in range(2))
+    recorder = TracingRecorder()
+    expected, expected_numbers = train(single, SingleSteps(single), resident=resident)
+    losses, numbers = train(replayed, ReplayedSteps(replayed, recorder), resident=resident)
     assert recorder.recorded == (2 if resident else 1)
-    assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-    for name in Told._fields:
-        mine, theirs = (torch.cat([getattr(each, name) for each in all]) for all in (found, wanted))
-        assert torch.equal(mine, theirs), name
-    assert torch.equal(plain.stack.weights, replayed.stack.weights)
-    assert all(torch.equal(plain.stack.fixed[name], each) for name, each in replayed.stack.fixed.items())
+    assert all(np.array_equal(a, b) for a, b in zip(expected_numbers, numbers, strict=True))
+    for name in StepLosses._fields:
+        values, expected_values = (torch.cat([getattr(step, name) for step in steps]) for steps in (losses, expected))
+        assert torch.equal(values, expected_values), name
+    assert torch.equal(single.stack.weights, replayed.stack.weights)
+    assert all(torch.equal(single.stack.untrained[name], tensor) for name, tensor in replayed.stack.untrained.items())
 
 
-def test_no_more_steps_are_done_than_are_asked_for() -> None:
-    made = engine(ADAM, odd=False)
-    told, _ = trained(made, Replay(made, Traced()), most=7)
-    assert max(len(each.totals) for each in told) == 7
+def test_the_limit_of_steps_is_kept() -> None:
+    engine = make_engine(ADAM, needs_vmap=False)
+    losses, _ = train(engine, ReplayedSteps(engine, TracingRecorder()), limit=7)
+    assert max(len(steps.totals) for steps in losses) == 7
 
 
-def test_what_cannot_be_recorded_is_done_plainly() -> None:
-    plain, made = engine(ADAM, odd=False), engine(ADAM, odd=False)
-    trained(plain, Singly(plain))
-    trained(made, Replay(made, Refuses()))
-    assert torch.equal(plain.stack.weights, made.stack.weights)
+def test_steps_that_cannot_be_recorded_are_done_singly() -> None:
+    single, failing = make_engine(ADAM, needs_vmap=False), make_engine(ADAM, needs_vmap=False)
+    train(single, SingleSteps(single))
+    train(failing, ReplayedSteps(failing, FailingRecorder()))
+    assert torch.equal(single.stack.weights, failing.stack.weights)
 
 
-class AtHome(Supply):
-    """Samples as on a device."""
+class ResidentSamples(PackSamples):
+    """Keeps all samples resident, as on a GPU."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         store: Any = self.loader.store
-        self._whole = to_batch(store.table, given[0].columns)
+        self._resident = to_batch(store.table, arguments[0].columns)
 
 
 def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
-    """Of five models, two of which come to grief; without times and paths."""
+    """Return the records of five models, of which two fail; without times and paths."""
     kind = find(BEND)
-    recipe, lanes = kind(kind.Config.model_validate({"dropout": 0.1})), []
+    recipe, members = kind(kind.Config.model_validate({"dropout": 0.1})), []
     for number, lr in enumerate((0.02, 1e18, 0.01, 1e30, 0.003)):
         optimizer = {"name": "sgd", "lr": lr, "parameters": {"momentum": 0.5}}
         plain = {"dataset": str(flat.path), "batch_size": 4, "epochs": 3, "order": 1, "seed": number, "threads": 1}
-        given = TrainConfig.model_validate({**plain, "optimizer": optimizer, **settings})
-        lanes.append(pack.lane(pack.create(folder / str(number), recipe, given), recipe, given))
-    pack.train_pack(lanes, lambda lane: None, threads=1)
+        config = TrainConfig.model_validate({**plain, "optimizer": optimizer, **settings})
+        run = pack.create_run(folder / str(number), recipe, config)
+        members.append(pack.load_member(run, recipe, config))
+    pack.train_pack(members, lambda member: None, threads=1)
     names = ("kind", "epoch", "step", "samples", "loss", "lr", "metrics", "status", "error")
-    kept = ("step", "validation", "end")
-    told = [[[r.get(n) for n in names] for r in each.run.records() if r["kind"] in kept] for each in lanes]
-    return [[*all, each.message.replace(str(folder), "")] for all, each in zip(told, lanes, strict=True)]
+    kinds = ("step", "validation", "end")
+    rows = [[[r.get(n) for n in names] for r in member.run.records() if r["kind"] in kinds] for member in members]
+    return [[*own, member.message.replace(str(folder), "")] for own, member in zip(rows, members, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -168,18 +173,18 @@ def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
     [{"log_every": 7}, {"log_every": 1000, "steps": 131}, {"log_every": 25, "schedule": {"name": "plateau"}}],
     ids=["records", "limit", "plateau"],
 )
-def test_a_training_in_strides_leaves_the_same_records(
+def test_replayed_training_leaves_the_same_records(
     settings: dict[str, Any], flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = records(tmp_path / "plain", flat, **settings)
+    expected = records(tmp_path / "plain", flat, **settings)
     recorders = []
 
-    def replayed(made: PackEngine) -> Learn:
-        recorders.append(Traced())
-        return Replay(made, recorders[-1])
+    def replayed(engine: PackEngine) -> StepRunner:
+        recorders.append(TracingRecorder())
+        return ReplayedSteps(engine, recorders[-1])
 
-    monkeypatch.setattr(loop, "Supply", AtHome)
-    monkeypatch.setattr(loop, "replayed", replayed)
-    assert records(tmp_path / "strides", flat, **settings) == wanted
-    assert sum(each.recorded for each in recorders) >= 2
-    assert [own[-2][7] for own in wanted].count("failed") == 2
+    monkeypatch.setattr(loop, "PackSamples", ResidentSamples)
+    monkeypatch.setattr(loop, "make_step_runner", replayed)
+    assert records(tmp_path / "replayed", flat, **settings) == expected
+    assert sum(recorder.recorded for recorder in recorders) >= 2
+    assert [rows[-2][7] for rows in expected].count("failed") == 2

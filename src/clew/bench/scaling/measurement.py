@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from clew.errors import RunError
 from clew.runs import Run, timeline
-from clew.runs.async_workers import together
-from clew.runs.async_workers import workers as workers_of
+from clew.runs.async_workers import load_workers as workers_of
+from clew.runs.async_workers import sum_workers
 from clew.runs.records import Record
 
 PARTS = ("io", "compute", "communicate", "wait", "other")
@@ -114,7 +114,7 @@ def _shares(run: Run, first: int) -> dict[str, float]:
     """Of the ranks that learn, all together."""
     found = workers_of(run)
     if found is not None:  # workers meet no other, only their master: its answer and the way to it are one
-        each = together(found.all).shares
+        each = sum_workers(found.workers).shares
         return dict.fromkeys(PARTS, 0.0) | {
             "io": each["load"],
             "compute": each["compute"],
@@ -170,7 +170,7 @@ def _loading(run: Run) -> dict[str, float]:
     """Seconds of waiting for data for each thousand events that a rank learned from."""
     found = workers_of(run)
     if found is not None:
-        waits = [1000 * each.load / each.samples for each in found.all if each.samples]
+        waits = [1000 * each.load / each.samples for each in found.workers if each.samples]
     else:
         streams = run.streams()
         known = [[r for r in run.history(stream) if r["kind"] == "step"] for stream in streams]

@@ -37,7 +37,7 @@ class HostTeam:
     """Seconds after which it is given up."""
     _started: dict[str, _Process] = field(default_factory=dict)
 
-    def train(self, command: Sequence[str], *, central: bool) -> Iterator[None]:
+    def train(self, command: Sequence[str], *, asynchronous: bool) -> Iterator[None]:
         """Do a `clew train` command; yields now and then until it is over.
 
         Raises:
@@ -45,7 +45,7 @@ class HostTeam:
         """
         end = time.monotonic() + self.patience
         try:
-            for _ in self._elastic(command) if central else self._together(command):
+            for _ in self._elastic(command) if asynchronous else self._together(command):
                 _check(self._started, self.logs, end)
                 yield
             lead = next(iter(self._started.values()))

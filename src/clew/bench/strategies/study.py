@@ -23,8 +23,8 @@ from clew.core.config import Section
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.runs import Run
-from clew.runs.async_workers import together
-from clew.runs.async_workers import workers as workers_of
+from clew.runs.async_workers import load_workers as workers_of
+from clew.runs.async_workers import sum_workers
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.config import Count, Direction, Positive
@@ -144,7 +144,7 @@ class _Steps:
         command = self._command(run, trial, goal, epochs)
         begun = time.monotonic()
         try:
-            for _ in team.train(command, central=STRATEGIES[trial.strategy].asynchronous):
+            for _ in team.train(command, asynchronous=STRATEGIES[trial.strategy].asynchronous):
                 _read(trial, self.output, goal, self.config.workers)
                 self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun))
         except WorkerError as error:
@@ -165,7 +165,7 @@ class _Steps:
         target = json.dumps(asdict(goal) if goal.value is not None else None)
         settings += ["train.early_stopping=null", f"train.target={target}", f"train.seed={trial.seed}"]
         if STRATEGIES[strategy].asynchronous:
-            settings.append(f"train.central.wait_for={config.workers}")
+            settings.append(f"train.asynchronous.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
         given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
         return ["train", config.recipe, *given, *(word for each in settings for word in ("--set", each))]
@@ -221,7 +221,7 @@ def _read(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) ->
     if any(r["kind"] == "end" for r in records):
         summary, found = summarize(run), workers_of(run)
         trial.samples_per_second = round(summary.samples_per_second, 1)
-        shares = together(found.all).shares if found else summary.shares
+        shares = sum_workers(found.workers).shares if found else summary.shares
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 

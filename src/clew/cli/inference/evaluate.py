@@ -98,7 +98,7 @@ def show(result: Evaluation) -> None:
     rate = result.events / max(result.seconds, 1e-9)
     console.print(f"{bold(result.name)}: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
     rows = []
-    for name, item in result.tallies.items():
+    for name, item in result.metrics.items():
         if not item.scalar:
             continue
         error = f"± {item.error:.4f}" if item.error == item.error else ""

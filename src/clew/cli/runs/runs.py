@@ -59,8 +59,8 @@ def show(run: _RunFolder) -> None:
       clew runs show runs/tracking-001
     """
     from clew.runs import Run
-    from clew.runs.async_workers import told as of_workers
-    from clew.runs.async_workers import workers
+    from clew.runs.async_workers import load_workers
+    from clew.runs.async_workers import summary_lines as of_workers
     from clew.runs.failure import story
     from clew.runs.summary import summarize
 
@@ -80,7 +80,7 @@ def show(run: _RunFolder) -> None:
         *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
         *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
-        *(of_workers(found) if (found := workers(opened)) else ()),
+        *(of_workers(found) if (found := load_workers(opened)) else ()),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
     rows += told.facts.items() if told else []

@@ -56,7 +56,7 @@ def demo(
     settings = overrides((), train__workers=workers, train__epochs=epochs)
     loaded = load_settings("tracking", settings)
     with following() as watch:
-        run = train(loaded.recipe, dataset, loaded.train, output=run_path, begun=watch)
+        run = train(loaded.recipe, dataset, config=loaded.train, output=run_path, on_start=watch)
     _say(4, "build tracks and judge them on unseen events", f"clew evaluate {run_path} --name 'synthetic, unseen'")
     evaluate.show(judge(run, name="synthetic, unseen"))
     real = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / REAL

@@ -14,7 +14,7 @@ from clew.jobs.supervisor import JobEnd, log_file, write_end
 from clew.jobs.task import PackTask, TrainTask
 
 if TYPE_CHECKING:
-    from clew.training.packs.member import Lane
+    from clew.training.packs.member import PackMember
 
 
 def run(task: PackTask, index: int | None = None) -> None:
@@ -48,7 +48,7 @@ def _record_end(folder: Path, code: int, message: str) -> None:
     write_end(folder, JobEnd(code))
 
 
-def _member(task: TrainTask) -> Lane:
+def _member(task: TrainTask) -> PackMember:
     from clew import settings
     from clew.runs import Run
     from clew.training.packs import pack
@@ -57,8 +57,8 @@ def _member(task: TrainTask) -> Lane:
     lease = None if task.lease is None else Lease(Path(task.lease))
     if task.resume is not None:
         run = Run.open(task.resume)
-        return pack.lane(run, *recipe_of_run(run), lease)
+        return pack.load_member(run, *recipe_of_run(run), lease)
     file = Path(task.recipe or "")
     loaded = settings.settings_from_document(Document(json.loads(file.read_text()), source=str(file)))
-    run = pack.create(Path(task.output or ""), loaded.recipe, loaded.train)
-    return pack.lane(run, loaded.recipe, loaded.train, lease)
+    run = pack.create_run(Path(task.output or ""), loaded.recipe, loaded.train)
+    return pack.load_member(run, loaded.recipe, loaded.train, lease)

@@ -85,14 +85,14 @@ def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None
         "replicas": task.replicas,
         "time_limit_minutes": minutes,
         "strategy": task.strategy,
-        "central__listen": task.listen,
+        "asynchronous__listen": task.listen,
     }
     settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
     if task.model is not None:
         return _train_model(task, settings, started)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, loaded.train, output=task.output, begun=started, lease=lease)
+    return train(loaded.recipe, None, config=loaded.train, output=task.output, on_start=started, lease=lease)
 
 
 def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], None]) -> Run:
@@ -109,7 +109,9 @@ def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], 
     del options["dataset"]
     train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))
     with preparing() as show:
-        return train(task.model, train_files, val_files, output=task.output, begun=started, prepared=show, **options)
+        return train(
+            str(task.model), train_files, val_files, output=task.output, on_start=started, prepared=show, **options
+        )
 
 
 def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
@@ -124,7 +126,7 @@ def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], Non
     settings = {name: value for name, value in options.items() if value is not None}
     lease = None if task.lease is None else Lease(Path(task.lease))
     name = str(task.resume)
-    return resume(models.open_run(name), begun=started, lease=lease, again=task.continues, **settings)
+    return resume(models.open_run(name), on_start=started, lease=lease, again=task.continues, **settings)
 
 
 def _has_checkpoint(path: Path) -> bool:
@@ -146,9 +148,9 @@ def _print_run(run: Run) -> None:
 def _print_ensemble(run: Run) -> None:
     """Print mean and spread of every metric."""
     from clew.cli.options import table
-    from clew.training.packs.replicas import spread
+    from clew.training.packs.replicas import metric_spread
 
-    spreads = spread(run)
+    spreads = metric_spread(run)
     rows = [(name, f"{mean:.5g}", f"{width:.2g}") for name, (mean, width, _) in spreads.items()]
     console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
     members = max(count for _, _, count in spreads.values())

@@ -40,16 +40,16 @@ def worker(
     import torch
 
     from clew.training.asynchronous.elastic_workers import join
-    from clew.training.asynchronous.messaging.tcp import Token
+    from clew.training.asynchronous.messaging.tcp import JoinToken
     from clew.training.run_recipe import recipe_from_settings
 
     torch.set_num_threads(max(1, torch.get_num_threads()))
     done = join(
         address,
-        Token.parse(token),
+        JoinToken.parse(token),
         recipe_from_settings,
         dataset=dataset,
         patience=seconds_in(patience, "--patience"),
-        told=lambda words: console.print(words),
+        report=lambda message: console.print(message),
     )
-    console.print(f"the training is over; {bold(f'{done:,}')} batches were learned from here")
+    console.print(f"the training is over; {bold(f'{done:,}')} batches were trained on here")

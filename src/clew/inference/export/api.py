@@ -1,9 +1,9 @@
-"""`clew.export`: a run's model as a file that works without the run, and without clew."""
+"""`clew.export`: a run's model as a file that works without the run and without clew."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import ConfigError, DataError, RecipeError, nearest
 from clew.inference.export import parity, preprocessing
-from clew.inference.export.formats import FORMATS, ExportWork, output_names
+from clew.inference.export.formats import FORMATS, ExportWork, FileWriter, output_names
 from clew.inference.exported_model import MODEL_CLASSES, ExportedModel, facts_to_json
 from clew.inference.flat_forward import ExportFacts, FlatForward, ModelInput, find_inputs
 from clew.recipe import Recipe
@@ -26,12 +26,12 @@ from clew.training.run_recipe import recipe_of_run
 from clew.version import __version__
 
 TOLERANCE = 1e-4
-_TRACED = 5
-"""Samples the tracer sees: more than one, so that no size looks like a constant."""
+_TRACED_SAMPLES = 5
+"""Samples used for tracing: more than one, so that no size looks like a constant."""
 
 
 class Export(NamedTuple):
-    """A file that was written, and what it says of itself."""
+    """A file that was written, and its description."""
 
     path: Path
     facts: ExportFacts
@@ -46,65 +46,92 @@ def export(
     tolerance: float = TOLERANCE,
     data: str | Path | Dataset | None = None,
     split: str | None = None,
-    recipe: Any = None,
+    recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     replace: bool = False,
 ) -> Export:
-    """Write a run's model as `onnx`, `torch` (an exported program, .pt2) or `keras` (for one that came from Keras).
+    """Write a run's model to a file that works without the run and without clew.
 
-    The file has the network with its weights, the scaling of its inputs where the recipe's columns are scaled ones of
-    the events (`Recipe.passthrough_columns`), and the facts of `clew.inference.flat_forward.ExportFacts`.
-    `facts.left_out` names what is done to events that it does not do. Batches may have any size.
+    The file holds the network with its weights, the scaling of its inputs where the recipe only scales columns of the
+    events (`Recipe.passthrough_columns`), and a description of itself (`ExportFacts`). `facts.left_out` names the
+    preprocessing that the file does not do. Batches may have any size.
 
-    It is kept only if it says what the original says on real samples (some of `split` of `data`, by default of the
-    run's dataset) within `tolerance`: the largest difference over the larger of 1 and the original's value.
-    `output` defaults to the run's name with the format's ending; an existing file is kept unless `replace`.
+    The file is kept only if it agrees with the original on real samples within `tolerance`.
+
+    Args:
+        run: The run or its folder.
+        to: The format: "onnx", "torch" (an exported program, .pt2) or "keras" (for a model that came from Keras).
+        output: The file. Default: the name of the run with the ending of the format.
+        weights: Which weights to use: "best" or "last".
+        tolerance: Largest allowed difference, relative to the larger of 1 and the value of the original.
+        data: A dataset or its folder, to compare on. Default: the dataset of the run.
+        split: The split to compare on. Default: `test`, or `val` if there is no `test`.
+        recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
+        replace: Whether an existing file may be replaced.
+
+    Returns:
+        The path of the file, and its description.
 
     Raises:
-        RecipeError: the model cannot be exported, or exported and original do not agree.
-        RunError, DataError, ConfigError: something needed is missing or does not fit.
+        RecipeError: The model cannot be exported, or file and original do not agree.
+        RunError, DataError, ConfigError: Something that is needed is missing or does not fit.
+
+    Example:
+        >>> import clew
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val")
+        >>> exported.path.name, exported.facts.outputs
+        ('sum.pt2', ('output',))
     """
     run = run if isinstance(run, Run) else Run.open(run)
-    ending, write = _format(to)
-    path = _free(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
-    made, config = recipe_of_run(run, recipe)
-    model = made.model()
+    ending, make_writer = _format(to)
+    path = _check_output(Path(output) if output else Path(f"{run.name}{ending}"), ending, replace=replace)
+    loaded, config = recipe_of_run(run, recipe)
+    model = loaded.model()
     checkpoint.load(model, run.checkpoint(weights))
     model.eval()
     samples = parity.read_samples(data if isinstance(data, Dataset) else Dataset(data or config.dataset), split)
     manifest = Manifest.load(run.dataset_file)
-    fitted = [type(t).model_validate(facts) for t, facts in zip(made.transforms(), manifest.transforms, strict=True)]
-    work, done = _prepared(made, model, samples, fitted)
+    fitted = [type(t).model_validate(facts) for t, facts in zip(loaded.transforms(), manifest.transforms, strict=True)]
+    work, done = _prepare(loaded, model, samples, fitted)
     try:
-        writer = write(work)
+        writer = make_writer(work)
         facts = ExportFacts(
             run=run.name,
             config_hash=hashlib.sha256(run.config_file.read_bytes()).hexdigest(),
             dataset_key=manifest.key,
             clew_version=__version__,
             weights=weights,
-            recipe=made.location,
-            settings=made.config.model_dump(mode="json"),
+            recipe=loaded.location,
+            settings=loaded.config.model_dump(mode="json"),
             transforms=manifest.transforms,
             inputs=work.inputs,
             outputs=output_names(work),
-            recurrent=any(isinstance(each, nn.RNNBase) for each in model.modules()),
+            recurrent=any(isinstance(module, nn.RNNBase) for module in model.modules()),
             included=done.included,
             left_out=done.left_out,
             tolerance=tolerance,
             difference=0.0,
         )
-        trials = list(parity.trial_batches(samples, made))
-        with atomic(path) as temporary:
-            ready = temporary.with_suffix(ending)
-            try:
-                difference = _tried(made, model, facts, writer, ready, trials)
-                writer(ready, facts_to_json(facts.model_copy(update={"difference": difference})))
-                ready.replace(temporary)
-            finally:
-                ready.unlink(missing_ok=True)
+        facts = _write(path, writer, facts, (loaded, model, list(parity.trial_batches(samples, loaded))))
     except RecipeError as error:
         raise RecipeError(f"{run.path} to {to}: {error}; nothing was written") from error
-    return Export(path, facts.model_copy(update={"difference": difference}))
+    return Export(path, facts)
+
+
+def _write(
+    path: Path, writer: FileWriter, facts: ExportFacts, original: tuple[Recipe, nn.Module, list[Batch]]
+) -> ExportFacts:
+    """Write the file under a temporary name, compare it with the original, and write it again with the difference."""
+    with atomic(path) as temporary:
+        draft = temporary.with_suffix(path.suffix)
+        try:
+            writer(draft, facts_to_json(facts))
+            difference = _check_difference(draft, facts.tolerance, *original)
+            facts = facts.model_copy(update={"difference": difference})
+            writer(draft, facts_to_json(facts))
+            draft.replace(temporary)
+        finally:
+            draft.unlink(missing_ok=True)
+    return facts
 
 
 def _format(to: str) -> tuple[str, Any]:
@@ -113,47 +140,46 @@ def _format(to: str) -> tuple[str, Any]:
     return FORMATS[to]
 
 
-def _free(path: Path, ending: str, *, replace: bool) -> Path:
+def _check_output(path: Path, ending: str, *, replace: bool) -> Path:
     if path.suffix != ending:
-        raise ConfigError(f"{path}: such a file ends in {ending}")
+        raise ConfigError(f"{path}: the name of such a file ends in {ending}")
     if path.exists() and not replace:
         raise ConfigError(f"{path} exists already; name another --output, or use --replace")
     return path
 
 
-def _prepared(
+def _prepare(
     recipe: Recipe, model: nn.Module, samples: Table, transforms: Sequence[Transform]
 ) -> tuple[ExportWork, preprocessing.Preprocessing]:
     names = None if recipe.columns is None else [name for name in recipe.columns if name in samples]
-    few: Batch = to_batch(samples.slice(0, _TRACED), names)
-    if few.size < 2:
-        raise DataError("one sample is not enough to export a model with; give more with data=")
-    inputs = find_inputs(recipe, model, few)
+    first: Batch = to_batch(samples.slice(0, _TRACED_SAMPLES), names)
+    if first.size < 2:
+        raise DataError("one sample is not enough to export a model; give more with data=")
+    inputs = find_inputs(recipe, model, first)
     done = preprocessing.describe_preprocessing(recipe, transforms, inputs)
-    own = tuple(_with_scale(each, done) for each in inputs)
-    flat = FlatForward(recipe, model, own).eval()
-    return ExportWork(flat, model, own, tuple(each.of(few) for each in own)), done
+    scaled = tuple(_with_scale(item, done) for item in inputs)
+    flat = FlatForward(recipe, model, scaled).eval()
+    return ExportWork(flat, model, scaled, tuple(item.of(first) for item in scaled)), done
 
 
-def _with_scale(given: ModelInput, done: preprocessing.Preprocessing) -> ModelInput:
-    scale = done.scales.get(given.column) if given.part in ("column", "values", "padded") else None
-    return given if scale is None else given.model_copy(update={"scale": scale})
+def _with_scale(item: ModelInput, done: preprocessing.Preprocessing) -> ModelInput:
+    scale = done.scales.get(item.column) if item.part in ("column", "values", "padded") else None
+    return item if scale is None else item.model_copy(update={"scale": scale})
 
 
-def _tried(
-    recipe: Recipe, model: nn.Module, facts: ExportFacts, writer: Any, path: Path, trials: Sequence[Batch]
+def _check_difference(
+    path: Path, tolerance: float, recipe: Recipe, model: nn.Module, batches: Sequence[Batch]
 ) -> float:
-    """The difference of a file from the original.
+    """Return the difference between a file and the original.
 
     Raises:
-        RecipeError: it is too large.
+        RecipeError: It is larger than the tolerance.
     """
-    writer(path, facts_to_json(facts))
     exported: ExportedModel = MODEL_CLASSES[path.suffix](path)
-    worst = parity.largest_difference(recipe, model, exported, trials)
-    if not worst.value <= facts.tolerance:
+    worst = parity.largest_difference(recipe, model, exported, batches)
+    if not worst.value <= tolerance:
         raise RecipeError(
             f"exported and original differ by {worst.value:.2g} in '{worst.output}' on a batch of {worst.size} "
-            f"samples, more than the tolerance of {facts.tolerance:g}"
+            f"samples, more than the tolerance of {tolerance:g}"
         )
     return worst.value

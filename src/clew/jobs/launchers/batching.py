@@ -18,7 +18,7 @@ from clew.errors import RunError
 from clew.jobs.launchers.launcher import JobState, LaunchedJob, Launcher, Slot, Supervision, state_of_end
 from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.supervisor import JobEnd, log_file, read_end, write_end
-from clew.jobs.task import PackMember, PackTask, Task, TrainTask
+from clew.jobs.task import PackedTraining, PackTask, Task, TrainTask
 
 _PACK_FILE = "pack.json"
 """In the folder of a training: the job that runs it."""
@@ -79,7 +79,7 @@ class PackLauncher:
     def _start_pack(self, members: Sequence[tuple[LaunchedJob, TrainTask]], slot: int) -> None:
         root = Path(members[0][0].folder).parent
         number = next(n for n in range(1, 1 << 30) if not (root / f"pack-{n:04d}").exists())
-        task = PackTask(members=tuple(PackMember(folder=job.folder, task=task) for job, task in members))
+        task = PackTask(members=tuple(PackedTraining(folder=job.folder, task=task) for job, task in members))
         pack = self._launcher.start(task, folder=root / f"pack-{number:04d}", slot=self.slots[slot])
         self._slot_numbers[pack.folder] = slot
         for job, _ in members:

@@ -191,8 +191,8 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     events = offsets.shape[0] - 1
     image = charge.is_cuda and charge.dtype == torch.bfloat16
-    kept = charge.new_empty(events * height * width if image and index.shape[0] else 0)
-    return *_empty_outputs(charge, events, height, width, weight.shape[0], PADDED_CHANNELS), kept
+    image_out = charge.new_empty(events * height * width if image and index.shape[0] else 0)
+    return *_empty_outputs(charge, events, height, width, weight.shape[0], PADDED_CHANNELS), image_out
 
 
 @pixels_backward.register_fake

@@ -83,3 +83,8 @@ def hash_codes(distance: Tensor, codebook: Tensor) -> Tensor:
 def sort_by_code(codes: Tensor, event: Tensor, code_count: int) -> Tensor:
     """Return the sort order (stacks, elements): by event, then by code, then by the order in the event."""
     return torch.sort(event * code_count + codes, dim=-1, stable=True).indices
+
+
+def changed_bin_fraction(one: Tensor, other: Tensor, layout: BinLayout) -> float:
+    """Return the fraction of elements whose bin differs between two sort orders."""
+    return float((layout.bin_of(one) != layout.bin_of(other)).double().mean())

@@ -1,4 +1,4 @@
-"""Which worker works on which batches, so that each is learned from once an epoch whoever comes and goes."""
+"""Which worker trains on which batches, so that each batch is used once per epoch although workers come and go."""
 
 from __future__ import annotations
 
@@ -9,74 +9,89 @@ from typing import Any
 
 
 @dataclass
-class Lease:
-    """Batches `first` to `stop` of an epoch, in the hands of a worker; `first` moves on as they are done."""
+class BatchLease:
+    """Batches `first` to `stop` of an epoch, assigned to one worker; `first` advances as they are done."""
 
     number: int
-    peer: int
+    worker: int
     epoch: int
     first: int
     stop: int
     deadline: float
 
 
-class Leases:
-    """Batches waiting, leased and done. Sizes shrink towards the end, so that all workers end together."""
+class BatchLeases:
+    """The batches that wait, are leased, and are done. Leases get smaller towards the end of an epoch, so that all
+    workers finish at about the same time."""
 
     def __init__(
-        self, batches: Callable[[int], int], epochs: int, *, most: int | None = None, least: int = 1, patience: float
+        self,
+        batches: Callable[[int], int],
+        epochs: int,
+        *,
+        max_batches: int | None = None,
+        min_lease: int = 1,
+        timeout: float,
     ) -> None:
-        """`batches`: how many an epoch has; `most`: in all; `least`: in a lease; `patience`: seconds without progress
-        after which a lease goes to somebody else."""
-        self._batches, self._epochs, self._most, self._least, self._patience = batches, epochs, most, least, patience
-        self._waiting: list[tuple[int, int, int]] = []
-        self._begun = 0
-        self._leased: dict[int, Lease] = {}
-        self._done: dict[int, int] = {}
-        self._numbers = 0
-        self.returned = 0
-        """Batches that came back because their worker was lost."""
+        """Make the leases of a training.
 
-    def take(self, peer: int, workers: int) -> Lease | None:
-        """The next batches for one of so many workers, or None while there are none to give."""
-        left = self._left()
-        if not left:
+        Args:
+            batches: Returns the number of batches of an epoch.
+            epochs: Number of epochs.
+            max_batches: Batches after which the training ends before its last epoch.
+            min_lease: Fewest batches in a lease, while enough are left.
+            timeout: Seconds without progress after which a lease expires.
+        """
+        self._batches, self._epochs, self._max_batches = batches, epochs, max_batches
+        self._min_lease, self._timeout = min_lease, timeout
+        self._waiting: list[tuple[int, int, int]] = []
+        self._started_epochs = 0
+        self._leased: dict[int, BatchLease] = {}
+        self._done: dict[int, int] = {}
+        self._last_number = 0
+        self.returned = 0
+        """Batches that were returned because their worker was lost or its update was refused."""
+
+    def take(self, worker: int, workers: int) -> BatchLease | None:
+        """Lease the next batches to one of `workers` workers, or return None while there are none."""
+        available = self._available()
+        if not available:
             return None
         epoch, first, stop = self._waiting.pop(0)
-        here = stop - first + sum(b - a for e, a, b in self._waiting if e == epoch)
-        size = min(max(-(-here // (3 * workers)), self._least), stop - first, left)
+        in_epoch = stop - first + sum(b - a for e, a, b in self._waiting if e == epoch)
+        size = min(max(-(-in_epoch // (3 * workers)), self._min_lease), stop - first, available)
         if first + size < stop:
             self._waiting.insert(0, (epoch, first + size, stop))
-        self._numbers += 1
-        lease = Lease(self._numbers, peer, epoch, first, first + size, time.monotonic() + self._patience)
+        self._last_number += 1
+        lease = BatchLease(self._last_number, worker, epoch, first, first + size, time.monotonic() + self._timeout)
         self._leased[lease.number] = lease
         return lease
 
-    def holds(self, number: int, peer: int) -> bool:
-        """Whether a lease is still this worker's."""
-        return number in self._leased and self._leased[number].peer == peer
+    def belongs_to(self, number: int, worker: int) -> bool:
+        """Return whether a lease is still assigned to this worker."""
+        return number in self._leased and self._leased[number].worker == worker
 
     def finish(self, number: int, count: int) -> None:
-        """The next `count` batches of a lease are done."""
+        """Mark the next `count` batches of a lease as done."""
         lease = self._leased[number]
         lease.first += count
-        lease.deadline = time.monotonic() + self._patience
+        lease.deadline = time.monotonic() + self._timeout
         self._done[lease.epoch] = self._done.get(lease.epoch, 0) + count
         if lease.first == lease.stop:
             del self._leased[number]
 
-    def give_back(self, peer: int) -> int:
-        """What a worker had not done waits again; how many batches that are."""
-        return self._return([lease for lease in self._leased.values() if lease.peer == peer])
+    def give_back(self, worker: int) -> int:
+        """Return the unfinished batches of a worker to the queue, and return how many they are."""
+        return self._return([lease for lease in self._leased.values() if lease.worker == worker])
 
     def expired(self) -> list[int]:
-        """Workers that hold a lease and made no progress for too long."""
+        """Return the workers that hold a lease and made no progress for too long."""
         now = time.monotonic()
-        return sorted({lease.peer for lease in self._leased.values() if lease.deadline < now})
+        return sorted({lease.worker for lease in self._leased.values() if lease.deadline < now})
 
     @property
     def done(self) -> int:
-        """Batches done in all."""
+        """Batches done in total."""
         return sum(self._done.values())
 
     @property
@@ -88,32 +103,37 @@ class Leases:
         return count
 
     @property
-    def over(self) -> bool:
-        """Whether nothing is left to do."""
-        return not self._leased and not self._left()
+    def finished(self) -> bool:
+        """Whether all batches are done."""
+        return not self._leased and not self._available()
 
     def state(self) -> dict[str, Any]:
-        """What a resumed training needs: a lease that is out waits again then."""
-        out = [(lease.epoch, lease.first, lease.stop) for lease in self._leased.values()]
-        return {"waiting": sorted([*out, *self._waiting]), "begun": self._begun, "done": list(self._done.items())}
+        """Return what a resumed training needs. Batches that are leased now will wait again then."""
+        leased = [(lease.epoch, lease.first, lease.stop) for lease in self._leased.values()]
+        return {
+            "waiting": sorted([*leased, *self._waiting]),
+            "started_epochs": self._started_epochs,
+            "done": list(self._done.items()),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from it."""
+        """Continue from what `state` returned."""
         self._waiting = [(int(e), int(a), int(b)) for e, a, b in state["waiting"]]
-        self._begun, self._done, self._leased = int(state["begun"]), {int(e): int(n) for e, n in state["done"]}, {}
+        self._started_epochs = int(state["started_epochs"])
+        self._done, self._leased = {int(e): int(n) for e, n in state["done"]}, {}
 
-    def _left(self) -> int:
-        """Batches that may be handed out now; the next epoch begins when the one before is all handed out."""
-        out = sum(lease.stop - lease.first for lease in self._leased.values())
-        most = 1 << 62 if self._most is None else self._most - self.done - out
-        if not self._waiting and self._begun < self._epochs and most > 0:
-            self._waiting.append((self._begun, 0, self._batches(self._begun)))
-            self._begun += 1
-        return min(most, sum(b - a for _, a, b in self._waiting))
+    def _available(self) -> int:
+        """Batches that may be leased now. An epoch starts when all batches of the previous one are leased."""
+        leased = sum(lease.stop - lease.first for lease in self._leased.values())
+        limit = 1 << 62 if self._max_batches is None else self._max_batches - self.done - leased
+        if not self._waiting and self._started_epochs < self._epochs and limit > 0:
+            self._waiting.append((self._started_epochs, 0, self._batches(self._started_epochs)))
+            self._started_epochs += 1
+        return min(limit, sum(b - a for _, a, b in self._waiting))
 
-    def _return(self, lost: list[Lease]) -> int:
+    def _return(self, leases: list[BatchLease]) -> int:
         count = 0
-        for lease in lost:
+        for lease in leases:
             del self._leased[lease.number]
             self._waiting.append((lease.epoch, lease.first, lease.stop))
             count += lease.stop - lease.first

@@ -1,4 +1,4 @@
-"""The first master's loop: who is there, who works on what, what becomes of updates, when to judge and when to end."""
+"""The loop of the coordinator: connect workers, lease batches, apply updates, request validations, end the training."""
 
 from __future__ import annotations
 
@@ -8,418 +8,355 @@ from typing import Any
 
 from torch import Tensor
 
-from clew.errors import LeaseError, LostPeerError, RunError, StoppedError
-from clew.training.asynchronous.batch_leases import Leases
-from clew.training.asynchronous.coordinator_records import Book
-from clew.training.asynchronous.flat_model import Vector, fingerprint
-from clew.training.asynchronous.master import Holder, sound
-from clew.training.asynchronous.master_links import Others
-from clew.training.asynchronous.membership import Cluster, Member, Members
-from clew.training.asynchronous.messaging import Message, Post
-from clew.training.asynchronous.state_bytes import from_bytes, to_bytes
+from clew.errors import LeaseError, LostPeerError, StoppedError
+from clew.training.asynchronous.batch_leases import BatchLeases
+from clew.training.asynchronous.connected_workers import ConnectedWorker, ConnectedWorkers
+from clew.training.asynchronous.coordinator_records import CoordinatorRecords
+from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
+from clew.training.asynchronous.layout import ClusterLayout
+from clew.training.asynchronous.master_links import MasterLinks
+from clew.training.asynchronous.master_weights import MasterWeights
+from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
+from clew.training.asynchronous.update_handler import UpdateHandler
 from clew.training.config import TrainConfig
 from clew.training.stop_signal import StopSignal
 from clew.version import __version__
 
-ROUNDS = ("diloco", "backup")
-"""Strategies in which the master waits for updates of several workers before it answers."""
-_TICK, _STATES = 0.1, 5.0
-"""Seconds: between two looks around, and for workers to send their states."""
-_FAREWELL, _TEAM = 30.0, 600.0
-"""Seconds to say good-bye: for whoever is there, and for those of a fixed team, of which one may begin late."""
+_TICK, _STATES_TIMEOUT = 0.1, 5.0
+"""Seconds: between two calls of `tick`, and for workers to send their states."""
+_GOODBYE_TIMEOUT, _TEAM_TIMEOUT = 30.0, 600.0
+"""Seconds to wait at the end for workers to leave: for those that joined by themselves, and for a team that a launcher
+started, of which one may start late."""
 
 
 class Coordinator:
-    """Serves until everything is done. `handle` and `tick` are what it does; nothing in it waits for a worker."""
+    """Serves workers until the training is done. `handle` and `tick` do the work; neither waits for a worker."""
 
     def __init__(
         self,
-        post: Post,
-        book: Book,
-        vector: Vector,
-        config: TrainConfig,
+        transport: Transport,
+        records: CoordinatorRecords,
+        flat_model: FlatModel,
+        layout: ClusterLayout,
         stop: StopSignal,
-        cluster: Cluster,
         document: Mapping[str, Any] | None = None,
     ) -> None:
-        self.post, self.book, self.vector, self.config, self.stop = post, book, vector, config, stop
-        self.cluster, self.document = cluster, dict(document or {})
-        central = config.central
-        values = vector.whole()
-        self.values = values
-        own = values[cluster.own.first : cluster.own.stop]
-        parameters = max(0, min(vector.size, cluster.own.stop) - cluster.own.first)
-        self.holder = Holder(own, parameters, config, add=bool(cluster.heads))
-        self.leases = Leases(
-            book.batches,
-            config.epochs,
-            most=config.steps,
-            least=config.exchange_interval,
-            patience=central.lease_seconds,
+        """Make a coordinator with the weights of a model.
+
+        Args:
+            transport: Reaches workers and masters.
+            records: Writes records and checkpoints, and validates.
+            flat_model: The model; its weights are the first central weights.
+            layout: The other processes.
+            stop: Whether the training is to stop.
+            document: The settings that are sent to workers which join by themselves.
+        """
+        self.transport, self.records, self.flat_model, self.stop = transport, records, flat_model, stop
+        self.config: TrainConfig = records.config
+        self.layout, self.document = layout, dict(document or {})
+        self.values = flat_model.copy()
+        """All central weights. The slices of other masters are only up to date after `MasterLinks.gather`."""
+        part = layout.coordinator_slice
+        parameters = max(0, min(flat_model.parameter_count, part.stop) - part.start)
+        self.master = MasterWeights(
+            self.values[part.start : part.stop], parameters, self.config, above_groups=bool(layout.group_masters)
         )
-        self.members = Members()
+        self.leases = BatchLeases(
+            records.batches,
+            self.config.epochs,
+            max_batches=self.config.steps,
+            min_lease=self.config.exchange_interval,
+            timeout=self.config.asynchronous.lease_seconds,
+        )
+        self.workers = ConnectedWorkers()
+        self.updates = UpdateHandler(self)
+        self.links = MasterLinks(transport, layout.shards, layout.group_masters, self.updates.apply_group_update)
         self.finished = False
-        self._enough = False
-        """Whether those that must be there before the first batch were."""
-        self._round: dict[int, Message] = {}
-        self._held: list[Message] = []
-        self.others = Others(post, cluster.shards, cluster.heads, self._take_from_head)
-        self._states: list[Tensor] = []
-        self._saving: float | None = None
+        self._enough_workers = False
+        """Whether `wait_for` workers were connected at some time."""
+        self._unclaimed_states: list[Tensor] = []
+        """States of a checkpoint that no worker has taken yet."""
+        self._save_deadline: float | None = None
+        """While workers are asked for their states: when the checkpoint is written without the missing ones."""
         self._stopping = False
-        self._farewell: float | None = None
-        self._looked = 0.0
-        self._told_apart = [0, 0]
+        self._goodbye_deadline: float | None = None
+        self._last_tick = 0.0
+        self._worker_messages = [0, 0]
         """Messages that workers sent and received, by their own count."""
 
     def begin(self) -> None:
-        """Wait for the other masters, and give them their parts."""
-        self.others.begin(self.values)
+        """Wait for the other masters, and send them their weights."""
+        self.links.begin(self.values)
 
     def serve(self) -> None:
-        """Until all is done and everybody has said good-bye.
+        """Serve until the training is done and all workers have left.
 
         Raises:
-            StoppedError: told to stop; a state to go on from is there.
+            StoppedError: The training was stopped, and can be resumed.
         """
         while not self.finished:
-            message = self.others.later.popleft() if self.others.later else self.post.receive(_TICK)
+            message = self.links.later.popleft() if self.links.later else self.transport.receive(_TICK)
             if message is not None:
                 self.handle(message)
-            if time.monotonic() - self._looked > _TICK:
+            if time.monotonic() - self._last_tick > _TICK:
                 self.tick()
         if self._stopping:
-            why = f" ({self.stop.why})" if self.stop.why else ""
-            told = f"stopped at step {self.leases.done}{why}"
-            raise StoppedError(f"{told}; go on with: clew train --resume {self.book.path}")
+            reason = f" ({self.stop.reason})" if self.stop.reason else ""
+            resume = f"resume with: clew train --resume {self.records.path}"
+            raise StoppedError(f"stopped at step {self.leases.done}{reason}; {resume}")
 
     def handle(self, message: Message) -> None:
-        """Do what a message asks for."""
-        if message.peer in self.cluster.heads:
-            self._take_from_head(message)
+        """Handle one message: `_on_KIND` is called."""
+        if message.peer in self.layout.group_masters:
+            self.updates.apply_group_update(message)
             return
-        if message.kind not in ("hello", "ready", "failed") and message.peer not in self.members:
-            self._answer(message.peer, "refused", {"why": "this worker was given up; its batches went to others"})
+        if message.kind not in ("hello", "ready", "failed") and message.peer not in self.workers:
+            reason = "this worker was considered lost; its batches went to others"
+            self.answer(message.peer, "refused", {"reason": reason})
             return
-        do = getattr(self, f"_on_{message.kind}", None)
-        if do is None:
-            self._refuse(message.peer, f"it said '{message.kind}', which means nothing here")
+        handler = getattr(self, f"_on_{message.kind}", None)
+        if handler is None:
+            self._refuse(message.peer, f"it sent a message of unknown kind '{message.kind}'")
         else:
-            do(message)
+            handler(message)
 
     def tick(self) -> None:
-        """Look around: who is gone, what is due."""
-        before, self._looked = self._looked, time.monotonic()
-        heard = getattr(self.post, "heard", {})
-        away = self._looked - before  # signs of life that came meanwhile may not have been read yet
-        for peer in self.members.silent(heard, self.book.silence + away) if heard else ():
-            self._lose(peer, "no sign of life")
+        """Do what is due: remove lost workers, write records, validate, write checkpoints, stop, end."""
+        previous, self._last_tick = self._last_tick, time.monotonic()
+        heartbeats = self.transport.last_heartbeat
+        delay = self._last_tick - previous  # heartbeats that came since then may not have been read yet
+        for peer in self.workers.silent(heartbeats, self.records.heartbeat_timeout + delay) if heartbeats else ():
+            self._remove_worker(peer, "no heartbeat")
         for peer in self.leases.expired():
-            self._lose(peer, f"no progress in {self.config.central.lease_seconds:g} s")
-        self.book.record(self.leases.done, self.members)
-        self.book.listen()
-        self.book.advance()
-        self.stop.beat()
-        if self.stop.lost:
-            raise LeaseError(f"{self.book.path} was handed to another at step {self.leases.done}; this one leaves")
-        if self.stop.wanted and not self._stopping and not self.leases.over:
-            self._stopping, self._saving = True, self._want_states()
-        elif self._saving is None and self.book.save_due():
-            self._saving = self._want_states()
-        if self._saving is not None and (self._looked > self._saving or self.members.answered):
+            self._remove_worker(peer, f"no progress in {self.config.asynchronous.lease_seconds:g} s")
+        self.records.write_step(self.leases.done, len(self.workers))
+        self.records.write_checkpoints()
+        self.records.advance_validation()
+        self.stop.renew_lease()
+        if self.stop.lease_lost:
+            path, step = self.records.path, self.leases.done
+            raise LeaseError(f"{path} was given to another process at step {step}; this process ends")
+        if self.stop.requested and not self._stopping and not self.leases.finished:
+            self._stopping = True
+            self._request_states()
+        elif self._save_deadline is None and self.records.save_due():
+            self._request_states()
+        if self._save_deadline is not None and (self._last_tick > self._save_deadline or self.workers.all_states_sent):
             self._save()
-        self._maybe_end()
+        self._end_if_done()
 
     def _on_hello(self, message: Message) -> None:
-        version = message.facts.get("clew")
+        version = message.fields.get("clew")
         if version != __version__:
             self._refuse(message.peer, f"it runs clew {version}, the master {__version__}; install the same")
             return
-        self._answer(message.peer, "welcome", {"number": message.peer, **self.document})
+        self.answer(message.peer, "welcome", {"number": message.peer, **self.document})
 
     def _on_ready(self, message: Message) -> None:
-        if message.facts["model"] != fingerprint(self.book.model):
+        if message.fields["model"] != model_fingerprint(self.records.model):
             self._refuse(message.peer, "it has another model; give it the recipe and settings of the run")
             return
-        member = self.members[message.peer] = Member(str(message.facts.get("host", "")))
-        if self.config.central.listen:
-            self.book.note(f"worker {message.peer} ({member.host}) joined", joined=message.peer)
-        if self._states:
-            member.restore = self._states.pop(0)
-        self._answer(message.peer, "told", self._told(message.peer))
+        worker = self.workers[message.peer] = ConnectedWorker(str(message.fields.get("host", "")))
+        if self.config.asynchronous.listen:
+            self.records.write_note(f"worker {message.peer} ({worker.host}) joined", joined=message.peer)
+        if self._unclaimed_states:
+            worker.restore = self._unclaimed_states.pop(0)
+        self.send_status(message)
 
     def _on_report(self, message: Message) -> None:
-        void = not self._report(message)
-        self._answer(message.peer, "told", {**self._told(message.peer, message.facts.get("want")), "void": void})
+        void = not self.count_report(message)
+        self.send_status(message, void=void)
 
     def _on_pull(self, message: Message) -> None:
-        self._give(message.peer, {})
+        self.updates.send_weights(message.peer, {})
 
     def _on_push(self, message: Message) -> None:
-        if not self._current(message):
-            self._void(message.peer)
-        elif self.config.strategy in ROUNDS:
-            self._round[message.peer] = message
-            self._close_round()
-        elif self._too_early(message.peer):
-            self._held.append(message)
-        else:
-            self._apply(message)
-            self._release()
+        self.updates.push(message)
 
     def _on_commit(self, message: Message) -> None:
-        void = not self._current(message) or not self._taken(message)
-        self._answer(message.peer, "told", {**self._told(message.peer, message.facts.get("want")), "void": void})
+        self.send_status(message, void=not self.updates.commit(message))
 
     def _on_state(self, message: Message) -> None:
-        member = self.members[message.peer]
+        worker = self.workers[message.peer]
         assert message.tensor is not None
-        member.state, member.asked = message.tensor.clone(), False
-        if self._saving is not None and self.members.answered:
-            self._save()  # at once: of a single worker the state is then of the same moment as the weights
-        self._answer(message.peer, "told", self._told(message.peer))
+        worker.state, worker.state_requested = message.tensor.clone(), False
+        if self._save_deadline is not None and self.workers.all_states_sent:
+            self._save()  # at once: so the state of a single worker matches the weights
+        self.send_status(message)
 
     def _on_restore(self, message: Message) -> None:
-        member = self.members[message.peer]
-        tensor, member.restore = member.restore, None
-        self._answer(message.peer, "restored", {}, tensor)
+        worker = self.workers[message.peer]
+        tensor, worker.restore = worker.restore, None
+        self.answer(message.peer, "restored", {}, tensor)
 
     def _on_snapshot(self, message: Message) -> None:
-        self._answer(message.peer, "snapshot", {}, self.book.snapshot(int(message.facts["number"])))
+        weights = self.records.validation.weights(int(message.fields["number"]))
+        self.answer(message.peer, "snapshot", {}, weights)
 
-    def _on_tallies(self, message: Message) -> None:
-        self.book.judged(message.facts, message.peer)
-        self._answer(message.peer, "told", self._told(message.peer))
+    def _on_metrics(self, message: Message) -> None:
+        self.records.add_metrics(message.peer, message.fields)
+        self.send_status(message)
 
     def _on_failed(self, message: Message) -> None:
-        """A worker could not go on; where others may take over, they do."""
-        self._lose(message.peer, str(message.facts["why"]))
-        self.book.failed(message.peer, str(message.facts["why"]), last=not self.config.central.listen)
+        """A worker failed. If workers can join, others take over; else the training fails."""
+        reason = str(message.fields["reason"])
+        self._remove_worker(message.peer, reason)
+        if not self.config.asynchronous.listen:
+            self.records.fail(message.peer, reason)
 
-    def _on_bye(self, message: Message) -> None:
-        self._told_apart[0] += int(message.facts["sent"])
-        self._told_apart[1] += int(message.facts["received"])
-        self._answer(message.peer, "bye", {})
-        self._lose(message.peer, "")
-
-    def _current(self, message: Message) -> bool:
-        """Whether an update is still wanted: its batches are its sender's, and of this round where that counts."""
-        held = all(self.leases.holds(lease, message.peer) for lease, _ in message.facts["done"])
-        stale = self.config.strategy == "backup" and int(message.facts["version"]) < self.holder.version
-        return held and not stale
-
-    def _apply(self, message: Message) -> None:
-        if self._taken(message):
-            self._give(message.peer, self._told(message.peer, message.facts.get("want")))
-        else:
-            self._void(message.peer)
-
-    def _taken(self, message: Message) -> bool:
-        assert message.tensor is not None
-        self.holder.rate(self.book.rate(self.leases.done))
-        if not self.holder.take(message.tensor, message.facts):
-            self._bad(message.peer)
-            return False
-        self._report(message)
-        return True
-
-    def _bad(self, peer: int) -> None:
-        member = self.members[peer]
-        member.bad += 1
-        if member.bad > 1:
-            raise RunError(
-                f"worker {peer} ({member.host}) sent an update that is not finite, and again after it had been refused;"
-                " lower train.optimizer.lr or set train.clip"
-            )
-        self.book.note(f"refused an update of worker {peer} that is not finite")
-
-    def _void(self, peer: int) -> None:
-        """An update that is not taken: what it was made from goes back to the queue."""
-        self.leases.give_back(peer)
-        for shard in self.cluster.shards if self.config.strategy in ROUNDS else ():
-            self.post.send(shard.peer, "drop", {"peer": peer})
-        self._give(peer, {**self._told(peer), "void": True})
-
-    def _give(self, peer: int, facts: dict[str, Any]) -> None:
-        if peer in self.members:
-            self.members[peer].version = self.holder.version
-        own = self.holder.values
-        sent = own if self.config.central.transfer == "float32" else own.bfloat16()
-        self._answer(peer, "weights", {**facts, "version": self.holder.version}, sent)
-
-    def _too_early(self, peer: int) -> bool:
-        """Whether taking an update now would leave a worker that is at work too far behind."""
-        bound = self.config.central.staleness
-        if bound is None:
-            return False
-        waiting = {message.peer for message in self._held} | {peer}
-        bound = max(bound, len(self.members) - 1)
-        newest = self.holder.version + len(self._held)
-        return any(newest - self.members[p].version >= bound for p in self.members.busy() if p not in waiting)
-
-    def _release(self) -> None:
-        held, self._held = self._held, []
-        for message in held:
-            self._on_push(message)
-
-    def _close_round(self) -> None:
-        """Take the mean of a round's updates once enough are there."""
-        busy = self.members.busy()
-        need = len(busy) if self.config.strategy == "diloco" else -(-len(busy) * self.config.central.quorum // 1)
-        if not self._round or len(self._round) < need:
-            return
-        given, self._round = self._round, {}
-        good = {p: m for p, m in given.items() if m.tensor is not None and sound(m.tensor, m.facts)}
-        for peer in given.keys() - good.keys():
-            self._bad(peer)
-            self._void(peer)
-        if not good:
-            return
-        self.holder.rate(self.book.rate(self.leases.done))
-        shares = [float(sum(count for _, count in message.facts["done"])) for message in good.values()]
-        for shard in self.cluster.shards:
-            self.post.send(shard.peer, "close", {"peers": list(good), "shares": shares})
-        for message in good.values():
-            self.holder.staleness[self.holder.version - int(message.facts["version"])] += 1
-        self.holder.take_mean([m.tensor for m in good.values() if m.tensor is not None], shares)
-        for peer, message in good.items():
-            self._report(message)
-            self._give(peer, self._told(peer, message.facts.get("want")))
-
-    def _take_from_head(self, message: Message) -> None:
-        assert message.tensor is not None
-        self.holder.take(message.tensor, message.facts)
-        self._answer(message.peer, "weights", {"version": self.holder.version}, self.holder.values)
-
-    def _report(self, message: Message) -> bool:
-        """Count what a worker has done; False if its lease was not its any more."""
-        facts = message.facts
-        if not all(self.leases.holds(lease, message.peer) for lease, _ in facts["done"]):
-            return False
-        for lease, count in facts["done"]:
-            self.leases.finish(lease, count)
-        self.members[message.peer].add(facts)
-        self.book.add(facts)
-        while self.book.epochs < self.leases.epochs_done:
-            self.book.epoch_over(self._gathered(), self.leases.done, self._facts())
-        return True
-
-    def _told(self, peer: int, want: Any = False) -> dict[str, Any]:
-        """What a worker should know: how far the training is, what to do next."""
-        member = self.members[peer]
-        told: dict[str, Any] = {"step": self.leases.done, "workers": len(self.members), "version": self.holder.version}
-        if self._over():
-            return {**told, "end": True, **({"state": True} if member.asked else {})}
-        part = self.book.part_for(peer, len(self.members))
-        if part is not None:
-            told["judge"] = part
-        if want and not self.book.over and not self._stopping and self._may_work(peer):
-            lease = self.leases.take(peer, max(len(self.members), 1))
-            member.idle = lease is None
-            if lease is not None:
-                told["lease"] = [lease.number, lease.epoch, lease.first, lease.stop]
-            elif self._round:
-                self.others.later.append(Message(peer, "idle", {}))
-        if member.asked:
-            told["state"] = True
-        if member.restore is not None:
-            told["restore"] = True
-        return told
+    def _on_goodbye(self, message: Message) -> None:
+        self._worker_messages[0] += int(message.fields["sent"])
+        self._worker_messages[1] += int(message.fields["received"])
+        self.answer(message.peer, "goodbye", {})
+        self._remove_worker(message.peer, "")
 
     def _on_idle(self, message: Message) -> None:
-        """A worker found nothing to do: a round may have waited for it."""
-        self._close_round()
+        """A worker got no lease: a round may have waited for it."""
+        self.updates.close_round()
 
-    def _may_work(self, peer: int) -> bool:
-        self._enough = self._enough or len(self.members) >= self.config.central.wait_for or self.leases.done > 0
-        return self._enough and (self.leases.done >= self.config.central.warmup or peer == min(self.members))
+    def count_report(self, message: Message) -> bool:
+        """Count what a worker reports to have done; False if a lease is no longer its own."""
+        report = message.fields
+        if not self.holds_leases(message):
+            return False
+        for lease, count in report["done"]:
+            self.leases.finish(lease, count)
+        self.workers[message.peer].add_report(report)
+        self.records.add_report(report)
+        while self.records.epochs < self.leases.epochs_done:
+            self.records.end_epoch(self._gather(), self.leases.done, self._summary())
+        return True
 
-    def _lose(self, peer: int, why: str) -> None:
-        member = self.members.leave(peer)
-        if member is None:
+    def holds_leases(self, message: Message) -> bool:
+        """Return whether all leases in a worker's report are still assigned to it."""
+        return all(self.leases.belongs_to(lease, message.peer) for lease, _ in message.fields["done"])
+
+    def send_status(self, message: Message, *, void: bool | None = None) -> None:
+        """Answer a message with what the worker should know and do next."""
+        status = self.status_for(message.peer, message.fields.get("wants_lease"))
+        self.answer(message.peer, "status", status if void is None else {**status, "void": void})
+
+    def status_for(self, peer: int, wants_lease: Any = False) -> dict[str, Any]:
+        """Return what a worker should know and do next: the step, a lease, a validation, requests, the end."""
+        worker = self.workers[peer]
+        status: dict[str, Any] = {
+            "step": self.leases.done,
+            "workers": len(self.workers),
+            "version": self.master.version,
+        }
+        if self._done():
+            return {**status, "end": True, **({"state": True} if worker.state_requested else {})}
+        batches = self.records.validation.assign(peer, len(self.workers))
+        if batches is not None:
+            status["validate"] = batches
+        if wants_lease and not self.records.end_reason and not self._stopping and self._may_train(peer):
+            lease = self.leases.take(peer, max(len(self.workers), 1))
+            worker.idle = lease is None
+            if lease is not None:
+                status["lease"] = [lease.number, lease.epoch, lease.first, lease.stop]
+            elif self.updates.round_open:
+                self.links.later.append(Message(peer, "idle", {}))
+        if worker.state_requested:
+            status["state"] = True
+        if worker.restore is not None:
+            status["restore"] = True
+        return status
+
+    def _may_train(self, peer: int) -> bool:
+        settings, done = self.config.asynchronous, self.leases.done
+        self._enough_workers = self._enough_workers or len(self.workers) >= settings.wait_for or done > 0
+        return self._enough_workers and (done >= settings.warmup or peer == min(self.workers))
+
+    def _remove_worker(self, peer: int, reason: str) -> None:
+        worker = self.workers.remove(peer)
+        if worker is None:
             return
-        back = self.leases.give_back(peer)
-        self.book.left(peer)
-        self._round.pop(peer, None)
-        self._held = [message for message in self._held if message.peer != peer]
-        if why:
-            self.book.note(f"worker {peer} ({member.host}) is gone: {why}; {back} batches wait again")
-            forget = getattr(self.post, "forget", None)
-            if forget is not None:
-                forget(peer)
-        self._close_round()
-        self._release()
+        returned = self.leases.give_back(peer)
+        self.records.validation.give_back(peer)
+        if reason:
+            text = f"worker {peer} ({worker.host}) is gone: {reason}; {returned} batches wait again"
+            self.records.write_note(text)
+            self.transport.disconnect(peer)
+        self.updates.remove_worker(peer)
 
-    def _refuse(self, peer: int, why: str) -> None:
-        self.book.note(f"refused worker {peer}: {why}")
-        self._answer(peer, "refused", {"why": why})
+    def _refuse(self, peer: int, reason: str) -> None:
+        self.records.write_note(f"refused worker {peer}: {reason}")
+        self.answer(peer, "refused", {"reason": reason})
 
-    def _answer(self, peer: int, kind: str, facts: dict[str, Any], tensor: Tensor | None = None) -> None:
+    def answer(self, peer: int, kind: str, fields: dict[str, Any], tensor: Tensor | None = None) -> None:
+        """Send a message to a worker or a group's master; one that cannot be reached is removed."""
         try:
-            self.post.send(peer, kind, facts, tensor)
+            self.transport.send(peer, kind, fields, tensor)
         except LostPeerError as error:
-            self._lose(peer, str(error))
+            self._remove_worker(peer, str(error))
 
-    def _facts(self) -> dict[str, Any]:
-        """How the workers are doing, for the records."""
+    def _summary(self) -> dict[str, Any]:
+        """Return what the workers have done, for the records."""
+        messages = {
+            "sent": self.transport.sent,
+            "received": self.transport.received,
+            "workers": self._worker_messages,
+        }
         return {
-            "workers": self.members.facts(),
-            "staleness": {str(age): count for age, count in sorted(self.holder.staleness.items())},
-            "bytes": self.post.bytes,
+            "workers": self.workers.summaries(),
+            "staleness": {str(age): count for age, count in sorted(self.master.staleness.items())},
+            "bytes": self.transport.bytes,
             "returned": self.leases.returned,
-            "messages": {"sent": self.post.sent, "received": self.post.received, "workers": self._told_apart},
+            "messages": messages,
         }
 
-    def _want_states(self) -> float:
-        self.members.want_states()
-        return time.monotonic() + _STATES
+    def _request_states(self) -> None:
+        self.workers.request_states()
+        self._save_deadline = time.monotonic() + _STATES_TIMEOUT
 
     def _save(self) -> None:
-        self._saving = None
-        self.vector.fill(self._gathered())
-        optimizers = [to_bytes(self.holder.optimizer.state_dict()), *self.others.states()]
-        self.book.save(
+        self._save_deadline = None
+        self.flat_model.load(self._gather())
+        optimizers = [state_to_bytes(self.master.optimizer.state_dict()), *self.links.optimizer_states()]
+        self.records.save(
             self.leases.done,
             {
-                "model": self.book.model.state_dict(),
-                "workers": self.members.states(),
+                "model": self.records.model.state_dict(),
+                "workers": self.workers.states(),
                 "masters": optimizers,
                 "leases": self.leases.state(),
-                "version": self.holder.version,
+                "version": self.master.version,
             },
         )
 
     def restore(self) -> None:
-        """Go on from the newest state."""
-        state = self.book.restore()
-        self.values.copy_(self.vector.whole())  # the book has put the weights into the model
-        self.holder.optimizer.load_state_dict(from_bytes(state["masters"][0]))
-        self.holder.version = int(state["version"])
+        """Continue from the newest checkpoint."""
+        state = self.records.restore()
+        self.values.copy_(self.flat_model.copy())  # `records.restore` has loaded the weights into the model
+        self.master.optimizer.load_state_dict(state_from_bytes(state["masters"][0]))
+        self.master.version = int(state["version"])
         self.leases.restore(state["leases"])
-        self._states = list(state["workers"])
-        self.others.optimizers = list(state["masters"][1:])
+        self._unclaimed_states = list(state["workers"])
+        self.links.optimizers = list(state["masters"][1:])
 
     def close(self) -> None:
-        """Let what was begun end."""
-        self.book.end()
+        """End the threads and processes of the records."""
+        self.records.close()
 
-    def _gathered(self) -> Tensor:
-        """A copy of the central weights, of all masters."""
-        self.others.gather(self.values)
+    def _gather(self) -> Tensor:
+        """Return a copy of the central weights of all masters."""
+        self.links.gather(self.values)
         return self.values.clone()
 
-    def _over(self) -> bool:
-        done = (self.leases.over or bool(self.book.over)) and not self.book.busy
-        return (done and self._saving is None) or (self._stopping and self._saving is None)
+    def _done(self) -> bool:
+        trained = (self.leases.finished or bool(self.records.end_reason)) and not self.records.validation.pending
+        return (trained or self._stopping) and self._save_deadline is None
 
-    def _maybe_end(self) -> None:
-        if not self._over():
+    def _end_if_done(self) -> None:
+        """End once all workers have left, or the time for that is over."""
+        if not self._done():
             return
         now = time.monotonic()
-        if self._farewell is None:
-            self._farewell = now + (_TEAM if self.cluster.workers else _FAREWELL)
-        missing = len(self.members) or len(self.members.lost) < self.cluster.workers
-        if not missing or now > self._farewell:
-            self.others.end()
-            self.book.close(self.leases.done, self._facts(), self.members)
+        if self._goodbye_deadline is None:
+            self._goodbye_deadline = now + (_TEAM_TIMEOUT if self.layout.workers else _GOODBYE_TIMEOUT)
+        missing = len(self.workers) or len(self.workers.departed) < self.layout.workers
+        if not missing or now > self._goodbye_deadline:
+            self.links.end()
+            self.records.finish(self.leases.done, self._summary())
             self.finished = True

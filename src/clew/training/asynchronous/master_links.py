@@ -1,4 +1,4 @@
-"""The other masters as the coordinator sees them: those that hold a part of the weights, and the heads of groups."""
+"""How the coordinator talks to the other masters: those that hold shards, and those of groups."""
 
 from __future__ import annotations
 
@@ -8,86 +8,90 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from clew.training.asynchronous.messaging import Message, Post
-from clew.training.asynchronous.worker import Part
+from clew.training.asynchronous.layout import WeightSlice
+from clew.training.asynchronous.messaging import Message, Transport
 
 
 @dataclass
-class Others:
-    """Asks and tells them. While it waits for one, heads of groups that wait for an answer get it (they could not
-    answer otherwise), and what workers say is kept in `later`."""
+class MasterLinks:
+    """Sends requests to the other masters and waits for their answers.
 
-    post: Post
-    shards: Sequence[Part] = ()
-    heads: Sequence[int] = ()
-    take: Callable[[Message], None] = lambda message: None
-    """What is done with an update of a head."""
+    While the coordinator waits for one master, masters of groups that wait for an answer get it: otherwise they could
+    not answer either. Messages of workers are kept in `later`.
+    """
+
+    transport: Transport
+    shards: Sequence[WeightSlice] = ()
+    group_masters: Sequence[int] = ()
+    apply_group_update: Callable[[Message], None] = lambda message: None
+    """Applies the update of a group's master and answers it."""
     later: deque[Message] = field(default_factory=deque)
+    """Messages of workers that came meanwhile."""
     optimizers: Sequence[Tensor] = ()
-    """States for those that hold a part to go on from."""
+    """States of the shard masters' optimisers to continue from."""
 
     @property
-    def peers(self) -> list[int]:
-        """All of them."""
-        return [*(shard.peer for shard in self.shards), *self.heads]
+    def masters(self) -> list[int]:
+        """All masters besides the coordinator."""
+        return [*(shard.master for shard in self.shards), *self.group_masters]
 
     def begin(self, values: Tensor) -> None:
-        """Wait until all are there, and give them their parts."""
-        missing = set(self.peers)
-        while missing:  # in whatever order they come
-            message = self._next()
+        """Wait until all masters have connected, in any order, and send them their weights."""
+        missing = set(self.masters)
+        while missing:
+            message = self._receive()
             if message.kind == "hello" and message.peer in missing:
                 missing.remove(message.peer)
             else:
                 self.later.append(message)
-        for peer, first, stop in self.shards:
-            self.post.send(peer, "begin", {"first": first}, values[first:stop])
-        for peer in self.heads:
-            self.post.send(peer, "begin", {"first": 0}, values)
-        for shard, packed in zip(self.shards, self.optimizers, strict=False):
-            self.post.send(shard.peer, "optimizer", {}, packed)
+        for master, start, stop in self.shards:
+            self.transport.send(master, "begin", {"start": start}, values[start:stop])
+        for master in self.group_masters:
+            self.transport.send(master, "begin", {"start": 0}, values)
+        for shard, state in zip(self.shards, self.optimizers, strict=False):
+            self.transport.send(shard.master, "optimizer", {}, state)
 
     def gather(self, values: Tensor) -> None:
-        """Bring the coordinator's weights up to date with everything the others have."""
-        for peer in self.heads:
-            self.post.send(peer, "flush")
-            self._answer(peer, "push")
-        for peer, first, stop in self.shards:
-            self.post.send(peer, "collect")
-            values[first:stop].copy_(self._part(peer))
+        """Bring the coordinator's copy of the weights up to date with all other masters."""
+        for master in self.group_masters:
+            self.transport.send(master, "flush")
+            self._answer(master, "push")
+        for master, start, stop in self.shards:
+            self.transport.send(master, "collect")
+            values[start:stop].copy_(self._slice(master))
 
-    def states(self) -> list[Tensor]:
-        """The optimisers of those that hold a part."""
-        found = []
+    def optimizer_states(self) -> list[Tensor]:
+        """Return the states of the shard masters' optimisers."""
+        states = []
         for shard in self.shards:
-            self.post.send(shard.peer, "collect", {"optimizer": True})
-            found.append(self._part(shard.peer).clone())
-        return found
+            self.transport.send(shard.master, "collect", {"optimizer": True})
+            states.append(self._slice(shard.master).clone())
+        return states
 
     def end(self) -> None:
-        """It is over."""
-        for peer in self.peers:
-            self.post.send(peer, "end")
+        """End the other masters."""
+        for master in self.masters:
+            self.transport.send(master, "end")
 
-    def _part(self, peer: int) -> Tensor:
-        tensor = self._answer(peer, "part").tensor
+    def _slice(self, master: int) -> Tensor:
+        tensor = self._answer(master, "slice").tensor
         assert tensor is not None
         return tensor
 
-    def _answer(self, peer: int, kind: str) -> Message:
-        """The next such message of a master; of a head, the update that it was asked for."""
+    def _answer(self, master: int, kind: str) -> Message:
+        """Wait for a message of this kind from a master; from a group's master, for the update it was asked for."""
         while True:
-            message = self._next()
-            if message.kind == "push" and message.peer in self.heads:
-                self.take(message)
-                if message.peer == peer and message.facts.get("flush"):
+            message = self._receive()
+            if message.kind == "push" and message.peer in self.group_masters:
+                self.apply_group_update(message)
+                if message.peer == master and message.fields.get("flush"):
                     return message
-            elif message.peer == peer and message.kind == kind:
+            elif message.peer == master and message.kind == kind:
                 return message
             else:
                 self.later.append(message)
 
-    def _next(self) -> Message:
-        message = self.post.receive()
+    def _receive(self) -> Message:
+        message = self.transport.receive()
         assert message is not None
         return message

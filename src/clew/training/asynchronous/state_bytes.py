@@ -1,4 +1,4 @@
-"""States of workers as bytes that can be sent, and read without running anybody's code."""
+"""States of workers and optimisers as tensors of bytes, so that they can be sent."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 
-def to_bytes(state: dict[str, Any]) -> Tensor:
-    """Pack."""
+def state_to_bytes(state: dict[str, Any]) -> Tensor:
+    """Return a state as a flat tensor of bytes."""
     out = io.BytesIO()
     torch.save(state, out)
     return torch.frombuffer(bytearray(out.getbuffer()), dtype=torch.uint8)
 
 
-def from_bytes(tensor: Tensor) -> dict[str, Any]:
-    """Unpack; nothing but tensors and plain values."""
-    found: dict[str, Any] = torch.load(io.BytesIO(tensor.numpy().tobytes()), weights_only=True, map_location="cpu")
-    return found
+def state_from_bytes(tensor: Tensor) -> dict[str, Any]:
+    """Return the state that `state_to_bytes` packed. Only tensors and plain values are read; no code is executed."""
+    state: dict[str, Any] = torch.load(io.BytesIO(tensor.numpy().tobytes()), weights_only=True, map_location="cpu")
+    return state

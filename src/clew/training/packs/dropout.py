@@ -1,7 +1,7 @@
-"""Dropout with a rate and a seed a model.
+"""Dropout with a rate and a seed per member of a pack.
 
-Which values fall out is a hash of the model's seed, the step, the layer and the place in the tensor: a model's own
-pattern does not depend on the company it is trained in, and nothing has to be remembered to go on from a checkpoint.
+Which values are dropped is a hash of the member's seed, the step, the layer and the position in the tensor. So the
+pattern of a member does not depend on the other members, and a checkpoint needs no state of dropout.
 """
 
 from __future__ import annotations
@@ -12,79 +12,85 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-KINDS: dict[type[nn.Module], int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
-"""And how many of the last dimensions fall out together."""
+DROPOUT_LAYERS: dict[type[nn.Module], int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
+"""The dropout layers of torch, and how many of the last dimensions each drops together."""
 _BLOCK = 256
-"""Steps whose keys are made together."""
-_ODD = (0x7FEB352D, -2073254261)
-"""Multipliers with few collisions (of a search by others for 32 bits)."""
+"""Steps whose keys are computed together."""
+_MULTIPLIERS = (0x7FEB352D, -2073254261)
+"""Multipliers of a 32-bit hash with few collisions, from a published search."""
 
 
-class LaneDropout(nn.Module):
-    """In place of torch's: `key`, `threshold` and `scale` are one number a model, () under vmap, (models,) else."""
+class StackedDropout(nn.Module):
+    """Replaces a dropout layer of torch. `key`, `threshold` and `scale` are one number per member: of shape () under
+    vmap, else of shape (members,)."""
 
     key: Tensor
     threshold: Tensor
     scale: Tensor
 
-    def __init__(self, together: int) -> None:
+    def __init__(self, joint_dimensions: int) -> None:
+        """Make a layer.
+
+        Args:
+            joint_dimensions: How many of the last dimensions are dropped together.
+        """
         super().__init__()
-        self._together = together
-        self._known: dict[tuple[int, ...], Tensor] = {}
-        self.idle = False
-        """Whether no model has a rate: nothing is computed."""
+        self._joint_dimensions = joint_dimensions
+        self._position_hashes: dict[tuple[int, ...], Tensor] = {}
+        self.inactive = False
+        """Whether the rate is 0 for all members: then nothing is computed."""
         for name, kind in (("key", torch.int32), ("threshold", torch.int32), ("scale", torch.float32)):
             self.register_buffer(name, torch.zeros((), dtype=kind), persistent=False)
 
     def forward(self, values: Tensor) -> Tensor:
-        if not self.training or self.idle:
+        if not self.training or self.inactive:
             return values
-        lanes = self.key.ndim
-        shape = values.shape[lanes:]
-        drawn = shape[: len(shape) - self._together] + (1,) * self._together
+        shape = values.shape[self.key.ndim :]
+        drawn = shape[: len(shape) - self._joint_dimensions] + (1,) * self._joint_dimensions
         ones = (1,) * len(drawn)
-        mixed = self._places(tuple(drawn), values.device) ^ self.key.view(self.key.shape + ones)
-        mixed.mul_(_ODD[0])
+        mixed = self._positions(tuple(drawn), values.device) ^ self.key.view(self.key.shape + ones)
+        mixed.mul_(_MULTIPLIERS[0])
         mixed.bitwise_xor_((mixed >> 15) & 0x1FFFF)
-        mixed.mul_(_ODD[1])
+        mixed.mul_(_MULTIPLIERS[1])
         mixed.bitwise_xor_((mixed >> 16) & 0xFFFF)
-        stays = mixed <= self.threshold.view(self.threshold.shape + ones)
-        kept: Tensor = values * (stays * self.scale.view(self.scale.shape + ones))
-        return kept
+        mask = mixed <= self.threshold.view(self.threshold.shape + ones)
+        dropped: Tensor = values * (mask * self.scale.view(self.scale.shape + ones))
+        return dropped
 
-    def _places(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        """A hash of every place in a tensor of one model."""
-        if shape not in self._known:
+    def _positions(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """Return a hash of every position in a tensor of one member."""
+        if shape not in self._position_hashes:
             mixed = _hash(torch.arange(1, torch.Size(shape).numel() + 1))
-            self._known[shape] = ((mixed & 0xFFFFFFFF) - (1 << 31)).to(torch.int32).view(shape).to(device)
-        return self._known[shape]
+            hashes = ((mixed & 0xFFFFFFFF) - (1 << 31)).to(torch.int32).view(shape).to(device)
+            self._position_hashes[shape] = hashes
+        return self._position_hashes[shape]
 
 
-def threshold_of(rate: float) -> tuple[int, float]:
-    """The largest hash that stays, and what such values are multiplied by."""
-    stays = 1.0 - rate
-    return max(round(stays * 2**32) - 2**31 - 1, -(2**31)), 1.0 / stays if stays else 0.0
+def dropout_threshold(rate: float) -> tuple[int, float]:
+    """Return the largest hash of a value that is not dropped, and the factor of such values."""
+    remaining = 1.0 - rate
+    return max(round(remaining * 2**32) - 2**31 - 1, -(2**31)), 1.0 / remaining if remaining else 0.0
 
 
-class Keys:
-    """The keys of every step, (layers, models): made for many steps at a time."""
+class DropoutKeys:
+    """The keys of every step, (layers, members). They are computed for many steps at a time."""
 
     def __init__(self, seeds: Sequence[int], layers: int) -> None:
         self._seeds = torch.tensor(seeds, dtype=torch.int64)
-        self._layers, self._block, self._made = layers, -1, torch.empty(0)
+        self._layers, self._block, self._keys = layers, -1, torch.empty(0)
 
     def at(self, step: int) -> Tensor:
-        """Those of a step."""
+        """Return the keys of a step."""
         block, place = divmod(step, _BLOCK)
         if block != self._block:
-            self._block, self._made = block, self._make(block * _BLOCK)
-        return self._made[place]
+            self._block, self._keys = block, self._compute(block * _BLOCK)
+        return self._keys[place]
 
-    def keep(self, places: Tensor) -> None:
-        """Only these models are left."""
-        self._seeds, self._block = self._seeds[places], -1
+    def keep_members(self, rows: Tensor) -> None:
+        """Remove all members but these."""
+        self._seeds, self._block = self._seeds[rows], -1
 
-    def _make(self, first: int) -> Tensor:
+    def _compute(self, first: int) -> Tensor:
         steps = torch.arange(first, first + _BLOCK).view(-1, 1, 1)
         layers = torch.arange(1, self._layers + 1).view(1, -1, 1)
         mixed = _hash(_hash(self._seeds.view(1, 1, -1)) + _hash(steps * 1024 + layers))
@@ -92,26 +98,28 @@ class Keys:
 
 
 def _hash(values: Tensor) -> Tensor:
-    """Of whole numbers, to 62 bits; for a few of them."""
-    for shift, odd in ((30, -4658895280553007687), (27, -7723592293110705685)):
-        values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * odd
+    """Hash integers to 62 bits. Slow: for few of them."""
+    for shift, multiplier in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        values = (values ^ ((values >> shift) & ((1 << (64 - shift)) - 1))) * multiplier
     return values ^ ((values >> 31) & ((1 << 33) - 1))
 
 
-def rates(model: nn.Module) -> dict[str, float]:
-    """The rate of every dropout layer there is."""
-    return {name: float(_rate(each)) for name, each in model.named_modules() if type(each) in KINDS}
+def dropout_rates(model: nn.Module) -> dict[str, float]:
+    """Return the rate of every dropout layer by its name."""
+    return {name: _rate(layer) for name, layer in model.named_modules() if type(layer) in DROPOUT_LAYERS}
 
 
 def _rate(layer: Any) -> float:
     return float(layer.p)
 
 
-def replace(model: nn.Module, idle: set[str]) -> list[str]:
-    """Put `LaneDropout` in the place of every dropout layer, and return where; those in `idle` do nothing."""
-    found = [(name, KINDS[type(each)]) for name, each in model.named_modules() if type(each) in KINDS]
-    for name, together in found:
-        made = LaneDropout(together)
-        made.idle, made.training = name in idle, model.training
-        model.set_submodule(name, made)
-    return [name for name, _ in found]
+def replace_dropout(model: nn.Module, inactive: set[str]) -> list[str]:
+    """Replace every dropout layer by `StackedDropout`, and return their names; those in `inactive` do nothing."""
+    layers = [
+        (name, DROPOUT_LAYERS[type(layer)]) for name, layer in model.named_modules() if type(layer) in DROPOUT_LAYERS
+    ]
+    for name, joint_dimensions in layers:
+        replacement = StackedDropout(joint_dimensions)
+        replacement.inactive, replacement.training = name in inactive, model.training
+        model.set_submodule(name, replacement)
+    return [name for name, _ in layers]

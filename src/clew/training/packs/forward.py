@@ -1,4 +1,4 @@
-"""The forward pass of many models at once."""
+"""The forward pass of all members of a pack."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch.func import functional_call, vmap
 from clew.data.dataset.batch import Batch, RaggedTensor
 from clew.recipe import Recipe
 from clew.training.packs import grouping, stacked_layers
-from clew.training.packs.stacked_weights import Stack
+from clew.training.packs.stacked_weights import StackedWeights
 
 
-class _Whole(nn.Module):
-    """A network with the recipe's way to call it, so that weights can be put in its place from outside."""
+class _RecipeForward(nn.Module):
+    """A network with the recipe's `forward`, as one module whose weights `functional_call` can replace."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -27,117 +27,143 @@ class _Whole(nn.Module):
 
 
 class PackForward:
-    """Stacked models, ready to be asked.
+    """Stacked models and their forward pass.
 
-    Networks are vectorised by vmap. Where every layer has a form that works on all models at once (`lift`) that is used
-    instead, if it gives what vmap gives on a few samples.
+    Networks are vectorised by vmap. If every layer has a stacked form, the stacked network is used instead, provided
+    that it gives the same outputs as vmap on a few samples.
     """
 
     def __init__(
         self, recipes: Sequence[Recipe], models: Sequence[nn.Module], seeds: Sequence[int], device: torch.device
     ) -> None:
-        self.recipe, self.device = recipes[0], device
-        self.stack = Stack(models, seeds, device)
-        kind = self.stack.weights.dtype
-        self._numbers = {k: torch.tensor(v, dtype=kind, device=device) for k, v in grouping.numbers(recipes).items()}
-        self._whole = _Whole(self.stack.base)
-        self._lifted: nn.Module | None = None
+        """Stack models.
 
-    def keep(self, places: Tensor) -> None:
-        """Only these models are left."""
-        self.stack.keep(places)
-        self._numbers = {key: each[places.to(self.device)] for key, each in self._numbers.items()}
-        if self._lifted is not None:
-            stacked_layers.fill(self._lifted, self.stack)
+        Args:
+            recipes: The recipe of each member, or one recipe for all.
+            models: The model of each member; all have the same shape.
+            seeds: The seed of each member, for dropout.
+            device: Where the models are.
+        """
+        self.recipe, self.device = recipes[0], device
+        self.stack = StackedWeights(models, seeds, device)
+        dtype = self.stack.weights.dtype
+        self._numbers = {
+            key: torch.tensor(values, dtype=dtype, device=device)
+            for key, values in grouping.differing_numbers(recipes).items()
+        }
+        """Numbers of the recipes' settings that differ between members."""
+        self._recipe_forward = _RecipeForward(self.stack.base)
+        self._stacked_model: nn.Module | None = None
+
+    def keep_members(self, rows: Tensor) -> None:
+        """Remove all members but these."""
+        self.stack.keep_members(rows)
+        self._numbers = {key: values[rows.to(self.device)] for key, values in self._numbers.items()}
+        if self._stacked_model is not None:
+            stacked_layers.load_stack(self._stacked_model, self.stack)
 
     def train(self, mode: bool = True) -> None:
-        """Learn, or judge."""
+        """Switch to training (True) or evaluation (False)."""
         self.stack.base.train(mode)
-        if self._lifted is not None:
-            self._lifted.train(mode)
+        if self._stacked_model is not None:
+            self._stacked_model.train(mode)
 
-    def find_short_cut(self, few: Batch, *, judging: bool = False) -> Any:
-        """Find out, on a few samples, whether the network can be lifted; what vmap gives for them while learning (or,
-        for networks that only judge, then).
+    def choose_implementation(self, samples: Batch, *, evaluation: bool = False) -> Any:
+        """Find out, on a few samples, whether the stacked network can be used.
 
-        Raises whatever vmap or the model raise.
+        Args:
+            samples: A few samples.
+            evaluation: Whether the network is only evaluated, not trained.
+
+        Returns:
+            The outputs of vmap for these samples.
+
+        Raises:
+            Exception: Whatever vmap or the model raises.
         """
-        before = self.stack.snapshot()
-        self.train(not judging)
+        snapshot = self.stack.snapshot()
+        self.train(not evaluation)
         with torch.no_grad():
-            outputs = self._vmapped(few)
-        self._restore(before)
-        self._lifted = None if any(isinstance(c, RaggedTensor) for c in few.columns.values()) else self._plain()
-        if self._lifted is not None:
-            self._lifted.train(not judging)
-            if not self._same(lambda: self.outputs(few), outputs, before) or not self._same_judging(few, before):
-                self._lifted = None
-        self.train(not judging)
+            outputs = self._vmapped(samples)
+        self._restore(snapshot)
+        ragged = any(isinstance(column, RaggedTensor) for column in samples.columns.values())
+        self._stacked_model = None if ragged else self._make_stacked_model()
+        if self._stacked_model is not None:
+            self._stacked_model.train(not evaluation)
+            same = self._gives(lambda: self.outputs(samples), outputs, snapshot)
+            if not same or not self._same_in_evaluation(samples, snapshot):
+                self._stacked_model = None
+        self.train(not evaluation)
         return outputs
 
-    def _same_judging(self, few: Batch, before: Any) -> bool:
+    def _same_in_evaluation(self, samples: Batch, snapshot: Any) -> bool:
         self.train(False)
         try:
             with torch.no_grad():
-                wanted = self._vmapped(few)
-            return self._same(lambda: self.outputs(few), wanted, before)
+                expected = self._vmapped(samples)
+            return self._gives(lambda: self.outputs(samples), expected, snapshot)
         finally:
             self.train()
 
-    def _plain(self) -> nn.Module | None:
-        found = stacked_layers.lift(self.stack.base)
-        if found is not None:
-            stacked_layers.fill(found, self.stack)
-        return found
+    def _make_stacked_model(self) -> nn.Module | None:
+        model = stacked_layers.make_stacked_model(self.stack.base)
+        if model is not None:
+            stacked_layers.load_stack(model, self.stack)
+        return model
 
-    def _same(self, work: Callable[[], Any], wanted: Any, before: Any) -> bool:
-        """Whether something gives the same, in each of its tensors."""
+    def _gives(self, compute: Callable[[], Any], expected: Any, snapshot: Any) -> bool:
+        """Return whether `compute` gives the expected tensors. Weights and statistics are restored afterwards."""
         try:
             with torch.no_grad():
-                found = work()
+                outputs = compute()
         except Exception:  # whatever a network does with a shape it does not expect
             return False
         finally:
-            self._restore(before)
-        mine, theirs = _leaves(found), _leaves(wanted)
-        if len(mine) != len(theirs) or any(a.shape != b.shape for a, b in zip(mine, theirs, strict=True)):
+            self._restore(snapshot)
+        tensors, expected_tensors = _flat_tensors(outputs), _flat_tensors(expected)
+        if len(tensors) != len(expected_tensors):
             return False
-        pairs = zip(mine, theirs, strict=True)
+        pairs = list(zip(tensors, expected_tensors, strict=True))
+        if any(a.shape != b.shape for a, b in pairs):
+            return False
         return all(torch.allclose(a.double(), b.double(), rtol=1e-4, atol=1e-5, equal_nan=True) for a, b in pairs)
 
-    def _restore(self, before: tuple[Tensor, dict[str, Tensor]]) -> None:
+    def _restore(self, snapshot: tuple[Tensor, dict[str, Tensor]]) -> None:
         with torch.no_grad():
-            self.stack.weights.copy_(before[0])
-            for name, tensor in before[1].items():
-                self.stack.fixed[name].copy_(tensor)
+            self.stack.weights.copy_(snapshot[0])
+            for name, tensor in snapshot[1].items():
+                self.stack.untrained[name].copy_(tensor)
 
     def outputs(self, batch: Batch) -> Any:
-        """What the networks give, with a first axis of models."""
-        if self._lifted is None:
+        """Return the outputs of the networks, with a first axis of members."""
+        if self._stacked_model is None:
             return self._vmapped(batch)
-        models = len(self.stack)
-        columns = {name: fixed(column).expand(models, *fixed(column).shape) for name, column in batch.columns.items()}
-        seen = Batch(batch.size, dict(columns), batch.weights)
-        return self.recipe.forward(self._lifted, seen)
+        members = len(self.stack)
+        columns = {
+            name: plain_column(column).expand(members, *plain_column(column).shape)
+            for name, column in batch.columns.items()
+        }
+        return self.recipe.forward(self._stacked_model, Batch(batch.size, dict(columns), batch.weights))
 
     def _vmapped(self, batch: Batch) -> Any:
-        leaves = {f"model.{name}": each for name, each in self.stack.leaves.items()}
-        states = {f"model.{name}": each for name, each in self.stack.states.items()}
+        leaves = {f"model.{name}": tensor for name, tensor in self.stack.leaves.items()}
+        states = {f"model.{name}": tensor for name, tensor in self.stack.states.items()}
 
-        def one(leaves: Any, states: Any, numbers: Any) -> Any:
+        def member_outputs(leaves: Any, states: Any, numbers: Any) -> Any:
             recipe = grouping.with_numbers(self.recipe, numbers) if numbers else self.recipe
-            return functional_call(self._whole, {**leaves, **states}, (recipe, batch))
+            return functional_call(self._recipe_forward, {**leaves, **states}, (recipe, batch))
 
-        return vmap(one, randomness="different")(leaves, states, self._numbers)
+        return vmap(member_outputs, randomness="different")(leaves, states, self._numbers)
 
 
-def fixed(column: Any) -> Tensor:
-    assert isinstance(column, Tensor), "networks over ragged columns are not lifted"
+def plain_column(column: Any) -> Tensor:
+    """Return a column that is not ragged."""
+    assert isinstance(column, Tensor), "networks with ragged columns are not stacked"
     return column
 
 
-def _leaves(given: Any) -> list[Tensor]:
-    if isinstance(given, Tensor):
-        return [given]
-    values = given.values() if isinstance(given, Mapping) else given
-    return [each for value in values for each in _leaves(value)]
+def _flat_tensors(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, Tensor):
+        return [outputs]
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
+    return [tensor for value in values for tensor in _flat_tensors(value)]

@@ -1,4 +1,4 @@
-"""Steps recorded once and replayed: on an NVIDIA device the processor then gives one order for many steps."""
+"""Steps that are recorded once and replayed: on an NVIDIA GPU, the CPU then starts many steps with one call."""
 
 from __future__ import annotations
 
@@ -11,179 +11,185 @@ import torch
 from torch import Tensor
 
 from clew.data.dataset.batch import Batch, RaggedTensor
-from clew.training.packs.engine import AHEAD, PackEngine, Plan, Told
-from clew.training.packs.samples import Epoch, Numbers, Portion, Resident
-from clew.training.packs.step_tables import Course
+from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine, StepLosses, StepPlan
+from clew.training.packs.samples import EpochBatches, NumberedBatch, ResidentEpoch, SampleNumbers
+from clew.training.packs.step_tables import StepTables
 
-_WARM = 3
-"""Steps done before one is recorded: libraries choose their ways in the first ones."""
-_MANY = 16
-"""Steps that are recorded as one, besides single ones."""
-_SETTLED = 128
-"""Steps after which that is worth its while."""
-_BRISK, _SLOW = 0.02, 0.05
-"""Seconds that the steps of one call should take."""
-
-
-class Learned(NamedTuple):
-    """What some steps told, (steps, models), and the numbers of their samples."""
-
-    told: Told
-    numbers: Sequence[Numbers]
+_WARM_UP_STEPS = 3
+"""Steps before one is recorded: libraries choose their algorithms in the first ones."""
+_BLOCK_STEPS = 16
+"""Steps that are recorded as one graph, besides single steps."""
+_BLOCKS_AFTER = 128
+"""Steps after which recording a block pays off."""
+_SHORT_CALL, _LONG_CALL = 0.02, 0.05
+"""Seconds that the steps of one call should take: the number of steps is doubled below, and halved above."""
 
 
-class Learn(Protocol):
-    """Does steps of an engine."""
+class TrainedSteps(NamedTuple):
+    """The losses of some steps, (steps, members), and the numbers of their samples."""
 
-    def __call__(self, epoch: Epoch, plan: Plan, number: int, most: int) -> Learned:
-        """Those from this number on, which are in the plan: at least one and `most` at most."""
+    losses: StepLosses
+    numbers: Sequence[SampleNumbers]
 
 
-class Recorder(Protocol):
-    """What a device can do with a program."""
+class StepRunner(Protocol):
+    """Performs steps of an engine."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """What does it again.
+    def __call__(self, epoch: EpochBatches, plan: StepPlan, number: int, limit: int) -> TrainedSteps:
+        """Perform steps of the plan from this number on: at least one, at most `limit`."""
+
+
+class ProgramRecorder(Protocol):
+    """Records what a device does, so that it can be repeated."""
+
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that repeats what `program` does on the device.
 
         Raises:
-            RuntimeError: it cannot be recorded.
+            RuntimeError: It cannot be recorded.
         """
 
     def mark(self) -> Callable[[], Any]:
-        """What waits until all is done that was ordered so far."""
+        """Return a function that waits until everything started so far is done."""
 
 
-class Cuda:
-    """Graphs of CUDA."""
+class CudaGraphRecorder:
+    """Records CUDA graphs."""
 
-    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+    def record(self, program: Callable[[], None]) -> Callable[[], None]:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            work()
+            program()
         replay: Callable[[], None] = graph.replay
         return replay
 
     def mark(self) -> Callable[[], Any]:
         event: Any = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        waits: Callable[[], Any] = event.synchronize
-        return waits
+        wait: Callable[[], Any] = event.synchronize
+        return wait
 
 
-def replayed(engine: PackEngine) -> Learn:
-    """What does steps of an engine, in the best way its device has."""
-    return Replay(engine, Cuda()) if engine.device.type == "cuda" else Singly(engine)
+def make_step_runner(engine: PackEngine) -> StepRunner:
+    """Return the fastest way to perform steps of an engine on its device."""
+    return ReplayedSteps(engine, CudaGraphRecorder()) if engine.device.type == "cuda" else SingleSteps(engine)
 
 
-class Singly:
-    """One step after the other, as the processor orders it."""
+class SingleSteps:
+    """Performs one step per call."""
 
     def __init__(self, engine: PackEngine) -> None:
         self._engine = engine
 
-    def __call__(self, epoch: Epoch, plan: Plan, number: int, most: int) -> Learned:
-        return self.learn(epoch.take(), plan, number)
+    def __call__(self, epoch: EpochBatches, plan: StepPlan, number: int, limit: int) -> TrainedSteps:
+        return self.train_on(epoch.take(), plan, number)
 
-    def learn(self, portion: Portion, plan: Plan, number: int) -> Learned:
-        """From one batch."""
-        told = self._engine.step(portion.batch, plan, number)
-        return Learned(Told(told.totals.unsqueeze(0), told.weights.unsqueeze(0)), [portion.numbers])
+    def train_on(self, batch: NumberedBatch, plan: StepPlan, number: int) -> TrainedSteps:
+        """Perform the step with this number on a batch."""
+        losses = self._engine.step(batch.batch, plan, number)
+        return TrainedSteps(StepLosses(losses.totals.unsqueeze(0), losses.weights.unsqueeze(0)), [batch.numbers])
 
 
-class Replay:
-    """Steps of an engine, recorded for the usual size of a batch. Others are done singly, and so are all where they
-    cannot be recorded. The processor is two calls ahead of the device at most, so that it hears in time who is to stop.
+class ReplayedSteps:
+    """Records steps for batches of the usual size, and replays them.
+
+    Batches of another size are trained on with single steps, and so are all batches if recording fails. The CPU is at
+    most two calls ahead of the device, so that it notices in time when a member must stop.
     """
 
-    def __init__(self, engine: PackEngine, recorder: Recorder) -> None:
-        self._engine, self._recorder, self._singly = engine, recorder, Singly(engine)
-        self._course: Course | None = None
+    def __init__(self, engine: PackEngine, recorder: ProgramRecorder) -> None:
+        self._engine, self._recorder, self._single = engine, recorder, SingleSteps(engine)
+        self._tables: StepTables | None = None
         self._recorded: dict[int, Callable[[], None]] = {}
-        self._warm = {1: _WARM, _MANY: 1}
-        self._seen, self._pace, self._failed = 0, 1, False
-        self._before, self._since = _nothing, 0.0
+        """Recorded programs by their number of steps."""
+        self._warm_up = {1: _WARM_UP_STEPS, _BLOCK_STEPS: 1}
+        """How often a program runs before it is recorded, by its number of steps."""
+        self._steps_done, self._steps_per_call, self._failed = 0, 1, False
+        self._wait_for_previous, self._last_call = _no_wait, 0.0
 
-    def __call__(self, epoch: Epoch, plan: Plan, number: int, most: int) -> Learned:
+    def __call__(self, epoch: EpochBatches, plan: StepPlan, number: int, limit: int) -> TrainedSteps:
         if self._failed:
-            return self._singly(epoch, plan, number, most)
-        if isinstance(epoch, Resident):
-            return self._resident(epoch, plan, number, most)
-        return self._streamed(epoch, plan, number)
+            return self._single(epoch, plan, number, limit)
+        if isinstance(epoch, ResidentEpoch):
+            return self._train_resident(epoch, plan, number, limit)
+        return self._train_streamed(epoch, plan, number)
 
-    def _resident(self, epoch: Resident, plan: Plan, number: int, most: int) -> Learned:
-        coming = epoch.ahead(most)
-        course = self._course = self._course or Course(self._engine, epoch.whole, coming.shape[1])
-        if course.size != coming.shape[1]:
-            return self._singly(epoch, plan, number, most)
-        count = min(len(coming), self._pace)
-        course.order(course.begin(plan, number), coming[:count])
-        return Learned(self._do(course, count), epoch.skip(count))
+    def _train_resident(self, epoch: ResidentEpoch, plan: StepPlan, number: int, limit: int) -> TrainedSteps:
+        numbers = epoch.next_numbers(limit)
+        tables = self._tables = self._tables or StepTables(self._engine, epoch.samples, numbers.shape[1])
+        if tables.size != numbers.shape[1]:
+            return self._single(epoch, plan, number, limit)
+        count = min(len(numbers), self._steps_per_call)
+        tables.set_samples(tables.begin(plan, number), numbers[:count])
+        return TrainedSteps(self._run(tables, count), epoch.skip(count))
 
-    def _streamed(self, epoch: Epoch, plan: Plan, number: int) -> Learned:
-        portion = epoch.take()
-        batch = portion.batch
-        if self._course is None and _flat(batch):
-            self._course = Course(self._engine, batch._map(lambda tensor: tensor.clone()), batch.size)
-            every = torch.arange(batch.size, device=self._engine.device)
-            self._course.order(0, every.expand(AHEAD, -1))
-        course = self._course
-        if course is None or course.size != batch.size or not _flat(batch):
-            return self._singly.learn(portion, plan, number)
-        _copy(course.whole, batch)
-        course.begin(plan, number)
-        return Learned(self._do(course, 1), [portion.numbers])
+    def _train_streamed(self, epoch: EpochBatches, plan: StepPlan, number: int) -> TrainedSteps:
+        numbered = epoch.take()
+        batch = numbered.batch
+        if self._tables is None and _has_plain_columns(batch):
+            self._tables = StepTables(self._engine, batch._map(lambda tensor: tensor.clone()), batch.size)
+            all_rows = torch.arange(batch.size, device=self._engine.device)
+            self._tables.set_samples(0, all_rows.expand(MAX_PLANNED_STEPS, -1))
+        tables = self._tables
+        if tables is None or tables.size != batch.size or not _has_plain_columns(batch):
+            return self._single.train_on(numbered, plan, number)
+        _copy_batch(tables.samples, batch)
+        tables.begin(plan, number)
+        return TrainedSteps(self._run(tables, 1), [numbered.numbers])
 
-    def _do(self, course: Course, count: int) -> Told:
+    def _run(self, tables: StepTables, count: int) -> StepLosses:
         left = count
         while left:
-            some = _MANY if left >= _MANY and self._seen >= _SETTLED else 1
-            self._some(course, some)
-            left -= some
-        self._keep_pace()
-        return course.told(count)
+            block = left >= _BLOCK_STEPS and self._steps_done >= _BLOCKS_AFTER
+            steps = _BLOCK_STEPS if block else 1
+            self._run_program(tables, steps)
+            left -= steps
+        self._limit_lead()
+        return tables.last_losses(count)
 
-    def _some(self, course: Course, steps: int) -> None:
-        again = self._recorded.get(steps)
-        if again is None and not self._warm[steps] and not self._failed:
-            again = self._record(course, steps)
-        self._warm[steps] = max(self._warm[steps] - 1, 0)
-        (again or partial(course.work, steps))()
-        course.passed(steps)
-        self._seen += steps
+    def _run_program(self, tables: StepTables, steps: int) -> None:
+        replay = self._recorded.get(steps)
+        if replay is None and not self._warm_up[steps] and not self._failed:
+            replay = self._record(tables, steps)
+        self._warm_up[steps] = max(self._warm_up[steps] - 1, 0)
+        (replay or partial(tables.run, steps))()
+        tables.advance(steps)
+        self._steps_done += steps
 
-    def _record(self, course: Course, steps: int) -> Callable[[], None] | None:
+    def _record(self, tables: StepTables, steps: int) -> Callable[[], None] | None:
         try:
-            self._recorded[steps] = self._recorder.record(partial(course.work, steps))
-        except RuntimeError:  # a network that asks the device for a number cannot be recorded
+            self._recorded[steps] = self._recorder.record(partial(tables.run, steps))
+        except RuntimeError:  # a network that reads a number from the device cannot be recorded
             self._failed = True
         return self._recorded.get(steps)
 
-    def _keep_pace(self) -> None:
-        before, self._before = self._before, self._recorder.mark()
-        before()
+    def _limit_lead(self) -> None:
+        """Wait for the previous call, and adapt the number of steps per call to the time it took."""
+        wait, self._wait_for_previous = self._wait_for_previous, self._recorder.mark()
+        wait()
         now = time.perf_counter()
-        took, self._since = now - self._since, now
-        if took < _BRISK:
-            self._pace = min(2 * self._pace, AHEAD)
-        elif took > _SLOW:
-            self._pace = max(self._pace // 2, 1)
+        seconds, self._last_call = now - self._last_call, now
+        if seconds < _SHORT_CALL:
+            self._steps_per_call = min(2 * self._steps_per_call, MAX_PLANNED_STEPS)
+        elif seconds > _LONG_CALL:
+            self._steps_per_call = max(self._steps_per_call // 2, 1)
 
 
-def _nothing() -> Any:
+def _no_wait() -> Any:
     return None
 
 
-def _flat(batch: Batch) -> bool:
+def _has_plain_columns(batch: Batch) -> bool:
     return not any(isinstance(column, RaggedTensor) for column in batch.columns.values())
 
 
-def _copy(into: Batch, batch: Batch) -> None:
-    for name, column in into.columns.items():
-        _tensor(column).copy_(_tensor(batch.columns[name]))
-    if into.weights is not None and batch.weights is not None:
-        into.weights.copy_(batch.weights)
+def _copy_batch(target: Batch, batch: Batch) -> None:
+    for name, column in target.columns.items():
+        _as_tensor(column).copy_(_as_tensor(batch.columns[name]))
+    if target.weights is not None and batch.weights is not None:
+        target.weights.copy_(batch.weights)
 
 
-def _tensor(column: Any) -> Tensor:
+def _as_tensor(column: Any) -> Tensor:
     assert isinstance(column, Tensor)
     return column

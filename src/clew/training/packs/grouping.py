@@ -1,4 +1,4 @@
-"""Which trainings go together in a pack, and why others cannot be packed."""
+"""Which trainings can share a pack, and why others cannot be packed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,25 @@ from clew.errors import ConfigError
 from clew.models.columns import Columns
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
-from clew.training.engine import make_optimizer
+from clew.training.optimizer import make_optimizer
 from clew.training.packs import optimizer, stacked_weights
 
-_ALIKE = ("dataset", "epochs", "steps", "minutes", "batch_size", "loading", "precision", "compile", "log_every")
-"""Settings of train that all models of a pack share, besides the order of the data."""
+_SHARED_SETTINGS = (
+    "dataset",
+    "epochs",
+    "steps",
+    "minutes",
+    "batch_size",
+    "loading",
+    "precision",
+    "compile",
+    "log_every",
+)
+"""Settings of `train` that all members of a pack share, besides the order of the samples."""
 
 
-def refusal(recipe: Recipe, config: TrainConfig) -> str:
-    """Why a training cannot be part of a pack, by its settings; '' where they allow it."""
+def refusal_reason(recipe: Recipe, config: TrainConfig) -> str:
+    """Return why a training cannot be packed, judging by recipe and settings; '' if it can."""
     reasons = {
         "the recipe has a step() of its own": type(recipe).step is not Recipe.step,
         "the recipe has optimizers() of its own": type(recipe).optimizers is not Recipe.optimizers,
@@ -37,102 +47,109 @@ def refusal(recipe: Recipe, config: TrainConfig) -> str:
         f"train.validation is {config.validation}": config.validation != "shared",
         "train.writers is set": bool(config.writers),
     }
-    return next((told for told, wrong in reasons.items() if wrong), "") or optimizer.refusal(config)
+    reason = next((reason for reason, applies in reasons.items() if applies), "")
+    return reason or optimizer.refusal_reason(config)
 
 
-def order_of(config: TrainConfig) -> int:
-    """The seed of the order of the data."""
+def order_seed(config: TrainConfig) -> int:
+    """Return the seed of the order of the samples."""
     return config.seed if config.order is None else config.order
 
 
 def settings_key(recipe: Recipe, config: TrainConfig) -> str:
-    """Trainings with another one cannot share a pack. Says nothing of shapes."""
-    own = {name: value for name, value in flat(to_data(recipe.config)).items() if type(value) is not float}
-    chosen = to_data(config)
-    alike = [chosen[name] for name in _ALIKE]
-    return json.dumps(
-        [recipe.location, type(recipe).__qualname__, own, alike, order_of(config), optimizer.alike(config)]
-    )
+    """Return a key that trainings must share to be in one pack. It does not cover the shapes of their models."""
+    settings = flat_settings(to_data(recipe.config))
+    fixed = {name: value for name, value in settings.items() if type(value) is not float}
+    data = to_data(config)
+    shared = [data[name] for name in _SHARED_SETTINGS]
+    recipe_name = [recipe.location, type(recipe).__qualname__]
+    return json.dumps([*recipe_name, fixed, shared, order_seed(config), optimizer.shared_settings(config)])
 
 
-def model_of(recipe: Recipe, config: TrainConfig) -> nn.Module:
-    """The model as its training would begin with it.
+def initial_model(recipe: Recipe, config: TrainConfig) -> nn.Module:
+    """Return the model with the weights with which its training starts.
 
     Raises:
-        ConfigError: its optimiser does not take these settings.
+        ConfigError: The optimiser does not accept its settings.
     """
     make_optimizer([nn.Parameter(torch.zeros(1))], config)
     torch.manual_seed(config.seed)
-    made = recipe.model()
-    return made if handed(recipe) is None else _anew(made)
+    model = recipe.model()
+    return model if model_object(recipe) is None else _reinitialized_copy(model)
 
 
-def handed(recipe: Recipe) -> Any:
-    """The model that was handed over in Python, if one was: one object, with weights already."""
-    return recipe.handed if isinstance(recipe, Columns) else None
+def model_object(recipe: Recipe) -> Any:
+    """Return the model if it was given as a Python object: it is one object, and already has weights."""
+    return recipe.model_object if isinstance(recipe, Columns) else None
 
 
-def _anew(model: nn.Module) -> nn.Module:
-    """A copy with fresh weights.
+def _reinitialized_copy(model: nn.Module) -> nn.Module:
+    """Return a copy with new weights.
 
     Raises:
-        ConfigError: a layer does not know how it begins.
+        ConfigError: A layer cannot initialise its weights.
     """
-    made = copy.deepcopy(model)
-    for layer in made.modules():
-        begin: Any = getattr(layer, "reset_parameters", None)
-        if begin is not None:
-            begin()
+    copied = copy.deepcopy(model)
+    for layer in copied.modules():
+        reset: Any = getattr(layer, "reset_parameters", None)
+        if reset is not None:
+            reset()
         elif list(layer.parameters(recurse=False)):
             kind = type(layer).__name__
-            raise ConfigError(f"{kind} has no reset_parameters(); give the model as file.py:name, to be made anew")
-    return made
+            raise ConfigError(f"{kind} has no reset_parameters(); give the model as file.py:name, so it can be rebuilt")
+    return copied
 
 
-def model_refusal(model: nn.Module) -> str:
-    """Why a model cannot be part of a pack; '' where nothing is seen that speaks against it."""
+def model_refusal_reason(model: nn.Module) -> str:
+    """Return why a model cannot be packed; '' if there is no obvious reason."""
     if stacked_weights.shares_weights(model):
         return "layers of the model share weights"
-    if any(isinstance(each, nn.RNNBase) for each in model.modules()):
+    if any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
         return "recurrent layers cannot be stacked"
-    kinds = {each.dtype for each in model.parameters()}
-    return "its weights are of several types" if len(kinds) != 1 else ""
+    types = {parameter.dtype for parameter in model.parameters()}
+    return "its weights are of several types" if len(types) != 1 else ""
 
 
-def flat(data: Any, before: str = "") -> dict[str, Any]:
-    """Settings by dotted key."""
+def flat_settings(data: Any, prefix: str = "") -> dict[str, Any]:
+    """Return nested settings by dotted key."""
     if not isinstance(data, Mapping):
-        return {before: data}
+        return {prefix: data}
     return {
-        k: v for name, value in data.items() for k, v in flat(value, f"{before}.{name}" if before else name).items()
+        key: value
+        for name, inner in data.items()
+        for key, value in flat_settings(inner, f"{prefix}.{name}" if prefix else name).items()
     }
 
 
-def numbers(recipes: Sequence[Recipe]) -> dict[str, list[float]]:
-    """Numbers of the recipes' own settings that differ between them, by dotted key."""
-    each = [flat(to_data(recipe.config)) for recipe in recipes]
-    return {key: [own[key] for own in each] for key in _floats(each[0]) if len({own[key] for own in each}) > 1}
+def differing_numbers(recipes: Sequence[Recipe]) -> dict[str, list[float]]:
+    """Return the numbers in the recipes' settings that differ between recipes, by dotted key."""
+    settings = [flat_settings(to_data(recipe.config)) for recipe in recipes]
+    return {
+        key: [values[key] for values in settings]
+        for key in _float_keys(settings[0])
+        if len({values[key] for values in settings}) > 1
+    }
 
 
-def _floats(data: Mapping[str, Any]) -> Iterator[str]:
-    return (key for key, value in data.items() if type(value) is float)
+def _float_keys(settings: Mapping[str, Any]) -> Iterator[str]:
+    return (key for key, value in settings.items() if type(value) is float)
 
 
 def with_numbers(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
-    """The recipe with other values (tensors among them) of its own settings; nothing is checked."""
+    """Return the recipe with other values, tensors included, in its settings. Nothing is checked."""
     changed = object.__new__(type(recipe))
-    vars(changed).update(vars(recipe))  # a copy would be made as for another process
+    vars(changed).update(vars(recipe))  # copy.copy would pickle it as for another process
     for key, value in values.items():
-        changed.config = _set(changed.config, key.split("."), value)
+        changed.config = _set_value(changed.config, key.split("."), value)
     return changed
 
 
-def _set(section: Any, names: list[str], value: Any) -> Any:
-    own = value if len(names) == 1 else _set(_get(section, names[0]), names[1:], value)
+def _set_value(section: Any, names: list[str], value: Any) -> Any:
+    inner = value if len(names) == 1 else _set_value(_get_value(section, names[0]), names[1:], value)
     if isinstance(section, Mapping):
-        return {**section, names[0]: own}
-    return section.model_copy(update={names[0]: own})
+        return {**section, names[0]: inner}
+    return section.model_copy(update={names[0]: inner})
 
 
-def _get(section: Any, name: str) -> Any:
+def _get_value(section: Any, name: str) -> Any:
     return section[name] if isinstance(section, Mapping) else getattr(section, name)

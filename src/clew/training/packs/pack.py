@@ -1,4 +1,4 @@
-"""Runs trained together as far as they can be: grouped by what they share, the others one after the other."""
+"""Trains a list of runs: in packs where possible, the others one after the other."""
 
 from __future__ import annotations
 
@@ -24,155 +24,166 @@ from clew.training.api import run_settings
 from clew.training.config import TrainConfig
 from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
-from clew.training.packs.loop import PackLoop, RefusedError
-from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, Lane
+from clew.training.packs.loop import PackLoop, PackRefusedError
+from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
 from clew.training.training_data import default_device
 
-_BEAT = 0.5
-"""Seconds between two signs of life of runs whose turn has not come."""
+OnEnd = Callable[[PackMember], None]
+"""Called with each member when it has ended; its `code` and `message` are set."""
+_LEASE_INTERVAL = 0.5
+"""Seconds between two renewals of the leases of waiting runs."""
 
 
-def create(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
-    """A run's folder, as `clew.train` makes it."""
+def create_run(path: Path, recipe: Recipe, config: TrainConfig) -> Run:
+    """Create the folder of a run, as `clew.train` does."""
     run = Run.create(path, config=run_settings(recipe, config), environment=capture())
     write_text(run.dataset_file, (Dataset(config.dataset).path / "manifest.json").read_text())
     return run
 
 
-def lane(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease | None = None) -> Lane:
-    """A run to be trained, from its newest state where there is one."""
+def load_member(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease | None = None) -> PackMember:
+    """Return a run as a member of a pack, with its newest checkpoint if there is one."""
     state = None
     if run.states():
         with contextlib.suppress(RunError):
-            found, path, _ = checkpoint.load_state(run)
-            state = {**found, "file": path.name}
-    return Lane(run, recipe, config, lease, state)
+            saved, path, _ = checkpoint.load_state(run)
+            state = {**saved, "file": path.name}
+    return PackMember(run, recipe, config, lease, state)
 
 
-def train_pack(lanes: Sequence[Lane], ended: Callable[[Lane], None], *, threads: int | None = None) -> None:
-    """Train these runs to their ends; `ended` is called with each when it has, which its `code` tells.
+def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | None = None) -> None:
+    """Train runs to their ends.
 
-    Those that share shapes and data are trained as one. One that cannot be packed is trained by itself, and a note in
-    its records says why.
+    Runs with the same shapes, data and settings are trained as one pack. A run that cannot be packed is trained alone,
+    and a note in its records gives the reason.
+
+    Args:
+        members: The runs.
+        on_end: Called with each member when it has ended.
+        threads: CPU threads; default: `train.threads` of the first run, or all cores.
     """
-    torch.set_num_threads(threads or lanes[0].config.threads or allowed_cores())
+    torch.set_num_threads(threads or members[0].config.threads or allowed_cores())
     device = default_device(0)
-    waiting = list(lanes)
-    with StopSignal(_limit(lanes)) as stop, repeated(partial(_beat, waiting), every=_BEAT, name="signs of life"):
-        for members, reason in grouped(lanes):
-            for each in members:
-                waiting.remove(each)
-            if stop.wanted:
-                _leave(members, ended)
+    waiting = list(members)
+    with (
+        StopSignal(_time_limit(members)) as stop,
+        repeated(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
+    ):
+        for group, reason in group_members(members):
+            for member in group:
+                waiting.remove(member)
+            if stop.requested:
+                _skip(group, on_end)
             elif reason:
-                _apart(members, reason, stop, ended)
+                _train_separately(group, reason, stop, on_end)
             else:
-                _together(members, device, stop, ended)
+                _train_by_shape(group, device, stop, on_end)
 
 
-def _limit(lanes: Sequence[Lane]) -> float | None:
-    limits = [each.config.time_limit_minutes for each in lanes if each.config.time_limit_minutes is not None]
+def _time_limit(members: Sequence[PackMember]) -> float | None:
+    limits = [member.config.time_limit_minutes for member in members if member.config.time_limit_minutes is not None]
     return 60 * min(limits) if limits else None
 
 
-def _beat(waiting: list[Lane]) -> None:
-    """Give signs of life for runs whose turn has not come; those that train give their own."""
-    for each in list(waiting):
-        if each.lease is not None:
-            each.lease.beat()
+def _renew_leases(waiting: list[PackMember]) -> None:
+    """Renew the leases of runs that wait for their turn; a run that trains renews its own."""
+    for member in list(waiting):
+        if member.lease is not None:
+            member.lease.beat()
 
 
-def grouped(lanes: Sequence[Lane]) -> list[tuple[list[Lane], str]]:
-    """Runs that can be trained as one, and those that cannot, with the reason."""
-    sets: dict[str, list[Lane]] = {}
-    alone: list[tuple[list[Lane], str]] = []
-    for each in lanes:
-        reason = grouping.refusal(each.recipe, each.config)
+def group_members(members: Sequence[PackMember]) -> list[tuple[list[PackMember], str]]:
+    """Return the runs that can be trained together with '', and each other run with the reason why it cannot."""
+    groups: dict[str, list[PackMember]] = {}
+    separate: list[tuple[list[PackMember], str]] = []
+    for member in members:
+        reason = grouping.refusal_reason(member.recipe, member.config)
         if reason:
-            alone.append(([each], reason))
+            separate.append(([member], reason))
             continue
-        place = "" if each.state is None else str(each.state["place"])
-        sets.setdefault(grouping.settings_key(each.recipe, each.config) + place, []).append(each)
-    return [*((members, "") for members in sets.values()), *alone]
+        position = "" if member.state is None else str(member.state["place"])
+        groups.setdefault(grouping.settings_key(member.recipe, member.config) + position, []).append(member)
+    return [*((group, "") for group in groups.values()), *separate]
 
 
-def _together(lanes: Sequence[Lane], device: torch.device, stop: StopSignal, ended: Callable[[Lane], None]) -> None:
-    """Models of one shape are trained as one, shape after shape."""
-    shapes: dict[str, list[tuple[Lane, nn.Module]]] = {}
-    for each in lanes:
+def _train_by_shape(members: Sequence[PackMember], device: torch.device, stop: StopSignal, on_end: OnEnd) -> None:
+    """Train models of the same shape together, one shape after the other."""
+    shapes: dict[str, list[tuple[PackMember, nn.Module]]] = {}
+    for member in members:
         try:
-            model = grouping.model_of(each.recipe, each.config)
-            reason = grouping.model_refusal(model)
+            model = grouping.initial_model(member.recipe, member.config)
+            reason = grouping.model_refusal_reason(model)
         except ClewError as error:
             model, reason = nn.Identity(), str(error)
-        except Exception as error:  # of somebody's model: a run of its own says where it broke
+        except Exception as error:  # of a user's model: a training of its own shows where it failed
             model, reason = nn.Identity(), f"{type(error).__name__}: {error}"
         if reason:
-            _apart([each], reason, stop, ended)
+            _train_separately([member], reason, stop, on_end)
         else:
-            shapes.setdefault(stacked_weights.signature(model), []).append((each, model))
-    for members in shapes.values():
-        own = [each for each, _ in members]
-        if stop.wanted:
-            _leave(own, ended)
+            shapes.setdefault(stacked_weights.model_signature(model), []).append((member, model))
+    for same_shape in shapes.values():
+        group = [member for member, _ in same_shape]
+        if stop.requested:
+            _skip(group, on_end)
             continue
         try:
-            _one(own, [model for _, model in members], device, stop, ended)
-        except RefusedError as error:
-            _apart(own, str(error), stop, ended)
+            _train_stacked(group, [model for _, model in same_shape], device, stop, on_end)
+        except PackRefusedError as error:
+            _train_separately(group, str(error), stop, on_end)
 
 
-def _one(
-    lanes: list[Lane], models: list[nn.Module], device: torch.device, stop: StopSignal, ended: Callable[[Lane], None]
+def _train_stacked(
+    members: list[PackMember], models: list[nn.Module], device: torch.device, stop: StopSignal, on_end: OnEnd
 ) -> None:
-    with contextlib.closing(PackLoop(lanes, models, device, stop, ended)) as loop:
+    with contextlib.closing(PackLoop(members, models, device, stop, on_end)) as loop:
         loop.rehearse()
-        for each in lanes:
-            each.begin()
+        for member in members:
+            member.begin()
         try:
             loop.restore()
             loop.train()
         except BaseException as error:
-            for each in loop.lanes:
-                each.end(FAILED, str(error) or type(error).__name__, type(error).__name__)
-                ended(each)
+            for member in loop.members:
+                member.end(FAILED, str(error) or type(error).__name__, type(error).__name__)
+                on_end(member)
             if not isinstance(error, ClewError):
                 raise
 
 
-def _apart(lanes: Sequence[Lane], reason: str, stop: StopSignal, ended: Callable[[Lane], None]) -> None:
+def _train_separately(members: Sequence[PackMember], reason: str, stop: StopSignal, on_end: OnEnd) -> None:
     """Train runs one after the other, as `clew train` does."""
-    for each in lanes:
-        if stop.wanted:
-            _leave([each], ended)
+    for member in members:
+        if stop.requested:
+            _skip([member], on_end)
             continue
-        with each.run.writer("rank-0") as writer:
+        with member.run.writer("rank-0") as writer:
             writer.write("note", message=f"not packed: {reason}")
-        each.code, each.message = _alone(each)
-        if each.code == STOPPED and (each.lease is None or not each.lease.told):
-            stop.ask()  # a signal, which it heard in our place
-        ended(each)
+        member.code, member.message = _train_one(member)
+        if member.code == STOPPED and (member.lease is None or not member.lease.told):
+            stop.request()  # the signal reached the training of this run, and is meant for all
+        on_end(member)
 
 
-def _alone(lane: Lane) -> tuple[int, str]:
-    if grouping.handed(lane.recipe) is not None:
-        told = "a model handed over as an object cannot be trained again and again; give it as file.py:name"
-        lane.begin()
-        lane.end(FAILED, told, "ConfigError")
-        return FAILED, told
+def _train_one(member: PackMember) -> tuple[int, str]:
+    if grouping.model_object(member.recipe) is not None:
+        message = "a model given as an object cannot be trained several times; give it as file.py:name"
+        member.begin()
+        member.end(FAILED, message, "ConfigError")
+        return FAILED, message
     try:
-        run_rank(lane.run, lane.recipe, lane.config, RankInfo(), resume=lane.state is not None, lease=lane.lease)
+        resume = member.state is not None
+        run_rank(member.run, member.recipe, member.config, RankInfo(), resume=resume, lease=member.lease)
+    except LeaseError as error:  # before StoppedError, its base class: the other runs continue
+        return LOST, str(error)
     except StoppedError as error:
         return STOPPED, str(error)
-    except LeaseError as error:
-        return LOST, str(error)
     except Exception as error:  # it is in the run's records
         return FAILED, str(error)
     return FINISHED, ""
 
 
-def _leave(lanes: Sequence[Lane], ended: Callable[[Lane], None]) -> None:
-    for each in lanes:
-        each.code, each.message = STOPPED, "stopped before its turn came"
-        ended(each)
+def _skip(members: Sequence[PackMember], on_end: OnEnd) -> None:
+    for member in members:
+        member.code, member.message = STOPPED, "stopped before its turn came"
+        on_end(member)

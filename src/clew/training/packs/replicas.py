@@ -1,4 +1,4 @@
-"""An ensemble: models that differ in their seed alone, trained in packs on all cores or on the device."""
+"""Ensembles: models that differ only in their seed, trained in packs on all cores or on the device."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import socket
 import statistics
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +23,74 @@ from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
 from clew.training.packs import grouping, pack
-from clew.training.packs.member import LOST, STOPPED, Lane
+from clew.training.packs.member import LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
 from clew.training.training_data import default_device
 
-_ON_PROCESSOR, _ON_DEVICE = 16, 256
-"""Models of a pack."""
+_CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
+"""Members of a pack."""
 _PRELOAD = ["torch._dynamo", "torch.distributed", "clew.training.packs.replicas"]
-_TELL = 1.0
-"""Seconds between two records of the whole."""
+_PROGRESS_INTERVAL = 1.0
+"""Seconds between two records of the progress of the ensemble."""
 
 
-def settings_of(config: TrainConfig, number: int) -> TrainConfig:
-    """Those of a member: seeds count up from the ensemble's, the order of the data is the same for all."""
-    changed = {"seed": config.seed + number, "order": grouping.order_of(config), "replicas": None}
-    return config.model_copy(update=changed)
+def replica_config(config: TrainConfig, number: int) -> TrainConfig:
+    """Return the settings of one replica: its seed is the ensemble's plus `number`; the order of the data is shared."""
+    changes = {"seed": config.seed + number, "order": grouping.order_seed(config), "replicas": None}
+    return config.model_copy(update=changes)
 
 
-def member(run: Run, number: int) -> Path:
-    """The folder of a member."""
+def replica_folder(run: Run, number: int) -> Path:
+    """Return the folder of one replica."""
     return run.replicas_folder / f"replica-{number:03d}"
 
 
 def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease | None = None) -> None:
-    """Train the members that have not ended yet, and write down mean and spread of every metric.
+    """Train the replicas that have not ended yet, and record the mean and the spread of every metric.
+
+    Args:
+        run: The folder of the ensemble.
+        recipe: The recipe to train.
+        config: The settings; `config.replicas` is the number of replicas.
+        lease: Not used: the processes of an ensemble watch for signals only.
 
     Raises:
-        StoppedError: it was told to stop; `clew train --resume` goes on.
-        RunError: no member has learned anything.
+        StoppedError: The training was stopped; `clew train --resume` continues it.
+        RunError: No replica could be trained.
     """
     assert config.replicas is not None
     device = default_device(0)
     processes = min(allowed_cores(), config.replicas) if device.type == "cpu" else 1
     if not recipe.location and type(recipe).__module__ == "__main__":
-        processes = 1  # it cannot be found by others
-    begun = time.process_time()
+        processes = 1  # other processes cannot import it
+    cpu_start = time.process_time()
     with run.writer("rank-0") as writer:
-        told = {"host": socket.gethostname(), "pid": os.getpid(), "rank": 0, "ranks": 1}
-        writer.write("start", schema=SCHEMA, **told)
+        process = {"host": socket.gethostname(), "pid": os.getpid(), "rank": 0, "ranks": 1}
+        writer.write("start", schema=SCHEMA, **process)
         try:
-            _plan(run, recipe, config, writer, str(device))
-            with _telling(run, writer):
+            _write_plan(recipe, config, writer, str(device))
+            with _record_progress(run, writer):
                 if processes == 1:
-                    _work(run, recipe, config, 0, 1)
+                    _train_share(run, recipe, config, 0, 1)
                 else:
-                    run_local(_work, (run, recipe, config), processes, preload=_PRELOAD)
-            message = _summary(run, config, writer)
+                    run_local(_train_share, (run, recipe, config), processes, preload=_PRELOAD)
+            message = _write_summary(run, config, writer)
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
-            words = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
-            writer.write("end", status=status, **words, cpu=time.process_time() - begun)
+            reason = {"message": str(error) or type(error).__name__, "error": type(error).__name__}
+            writer.write("end", status=status, **reason, cpu=time.process_time() - cpu_start)
             raise
-        writer.write("end", status="finished", message=message, cpu=time.process_time() - begun)
+        writer.write("end", status="finished", message=message, cpu=time.process_time() - cpu_start)
 
 
-def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
+def _write_plan(recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
-    parameters = sum(each.numel() for each in recipe.model().parameters())
-    steps = _steps(config, dataset)
+    parameters = sum(parameter.numel() for parameter in recipe.model().parameters())
     writer.write(
         "plan",
         epochs=config.epochs,
-        steps=steps * config.replicas,
+        steps=_steps_per_replica(config, dataset) * config.replicas,
         samples=dataset.splits["train"],
         parameters=parameters,
         device=device,
@@ -92,114 +98,117 @@ def _plan(run: Run, recipe: Recipe, config: TrainConfig, writer: RecordWriter, d
     )
 
 
-def _steps(config: TrainConfig, dataset: Dataset) -> int:
-    """Steps of one member, as far as settings tell."""
+def _steps_per_replica(config: TrainConfig, dataset: Dataset) -> int:
+    """Return the steps of one replica, as far as the settings determine them."""
     size = config.batch_size if isinstance(config.batch_size, int) else 1
-    whole = -(-dataset.splits["train"] // size) * config.epochs
-    return min(whole, config.steps or whole)
+    steps = -(-dataset.splits["train"] // size) * config.epochs
+    return min(steps, config.steps or steps)
 
 
-def _work(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
-    """One of several processes: its share of the members, pack by pack."""
+def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
+    """Train the share of one process, pack by pack."""
     assert config.replicas is not None
-    size = _ON_PROCESSOR if default_device(0).type == "cpu" else _ON_DEVICE
+    size = _CPU_PACK_SIZE if default_device(0).type == "cpu" else _DEVICE_PACK_SIZE
+    threads = config.threads or max(1, allowed_cores() // ranks)
     numbers = range(rank, config.replicas, ranks)
-    stopped: list[Lane] = []
+    stopped: list[PackMember] = []
 
-    def ended(lane: Lane) -> None:
-        if lane.code in (STOPPED, LOST):
-            stopped.append(lane)
+    def on_end(member: PackMember) -> None:
+        if member.code in (STOPPED, LOST):
+            stopped.append(member)
 
     with StopSignal(None) as stop:
         for first in range(0, len(numbers), size):
-            lanes = [lane for n in numbers[first : first + size] if (lane := _lane(run, recipe, config, n)) is not None]
-            if stop.wanted or stopped:
+            replicas = [_load_replica(run, recipe, config, number) for number in numbers[first : first + size]]
+            members = [member for member in replicas if member is not None]
+            if stop.requested or stopped:
                 break
-            if lanes:
-                pack.train_pack(lanes, ended, threads=config.threads or max(1, allowed_cores() // ranks))
-    if stop.wanted or stopped:
-        told = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
-        raise StoppedError(f"{told}; go on with: clew train --resume {run.path}")
+            if members:
+                pack.train_pack(members, on_end, threads=threads)
+    if stop.requested or stopped:
+        reason = stopped[0].message.partition(";")[0] if stopped else "stopped between packs"
+        raise StoppedError(f"{reason}; resume with: clew train --resume {run.path}")
 
 
-def _lane(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> Lane | None:
-    """A member that has not ended yet; one begun without a state to go on from begins anew."""
-    path, own = member(run, number), settings_of(config, number)
+def _load_replica(run: Run, recipe: Recipe, config: TrainConfig, number: int) -> PackMember | None:
+    """Return a replica, or None if it has ended. One that was started but has no checkpoint starts again."""
+    path, member_config = replica_folder(run, number), replica_config(config, number)
     if (path / "config.yaml").exists():
-        found = Run.open(path)
-        if found.state in ("finished", "failed"):
+        replica = Run.open(path)
+        if replica.state in ("finished", "failed"):
             return None
-        if found.states():
-            return pack.lane(found, recipe, own)
+        if replica.states():
+            return pack.load_member(replica, recipe, member_config)
     if path.exists():
         shutil.rmtree(path)
-    return pack.lane(pack.create(path, recipe, own), recipe, own)
+    return pack.load_member(pack.create_run(path, recipe, member_config), recipe, member_config)
 
 
-def _telling(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:
-    """Now and then, a record of how far all members together are."""
-    before = time.perf_counter()
+def _record_progress(run: Run, writer: RecordWriter) -> contextlib.AbstractContextManager[None]:
+    """Write a record of the progress of all replicas once per second."""
+    previous = time.perf_counter()
 
-    def tell() -> None:
-        nonlocal before
-        newest = [step for each in run.replicas() if (step := each.last("step")) is not None]
+    def write_progress() -> None:
+        nonlocal previous
+        newest = [step for replica in run.replicas() if (step := replica.last("step")) is not None]
         if newest:
             now = time.perf_counter()
-            writer.write("step", **_together(newest), seconds=now - before, wait=0.0, communicate=0.0)
-            before = now
+            writer.write("step", **_combined_step(newest), seconds=now - previous, wait=0.0, communicate=0.0)
+            previous = now
 
-    return repeated(tell, every=_TELL, name="ensemble")
+    return repeated(write_progress, every=_PROGRESS_INTERVAL, name="ensemble")
 
 
-def _together(newest: list[dict[str, Any]]) -> dict[str, Any]:
+def _combined_step(newest: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one record from the newest record of each replica."""
     names = newest[0]["loss"]
-    losses = {name: [each["loss"][name] for each in newest if each["loss"].get(name) is not None] for name in names}
+    losses = {name: [step["loss"][name] for step in newest if step["loss"].get(name) is not None] for name in names}
     return {
-        "epoch": min(each["epoch"] for each in newest),
-        "step": sum(each["step"] for each in newest),
-        "samples": sum(each["samples"] for each in newest),
+        "epoch": min(step["epoch"] for step in newest),
+        "step": sum(step["step"] for step in newest),
+        "samples": sum(step["samples"] for step in newest),
         "loss": {name: statistics.fmean(values) for name, values in losses.items() if values},
     }
 
 
-def spread(run: Run) -> dict[str, tuple[float, float, int]]:
-    """Of every metric at the best validation of each member: mean, standard deviation, and of how many members."""
-    found: dict[str, list[float]] = {}
-    for each in run.replicas():
-        if each.state != "finished":
+def metric_spread(run: Run) -> dict[str, tuple[float, float, int]]:
+    """Return mean, standard deviation and number of replicas for every metric, at the best validation of each."""
+    values_by_name: dict[str, list[float]] = {}
+    for replica in run.replicas():
+        if replica.state != "finished":
             continue
-        kept = [r for r in each.records(kind="checkpoint") if r["file"].endswith("best.safetensors")]
-        validations = [r for r in each.history() if r["kind"] == "validation"]
-        chosen = next((r for r in validations if kept and r["step"] == kept[-1]["step"]), None)
-        for name, value in (chosen["metrics"] if chosen else {}).items():
+        saved = [r for r in replica.records(kind="checkpoint") if r["file"].endswith("best.safetensors")]
+        validations = [r for r in replica.history() if r["kind"] == "validation"]
+        best = next((r for r in validations if saved and r["step"] == saved[-1]["step"]), None)
+        for name, value in (best["metrics"] if best else {}).items():
             if value is not None:
-                found.setdefault(name, []).append(value)
+                values_by_name.setdefault(name, []).append(value)
     return {
         name: (statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else 0.0, len(values))
-        for name, values in found.items()
+        for name, values in values_by_name.items()
     }
 
 
-def _summary(run: Run, config: TrainConfig, writer: RecordWriter) -> str:
-    """The last record but one: mean and spread. What to say of members that failed.
+def _write_summary(run: Run, config: TrainConfig, writer: RecordWriter) -> str:
+    """Write the mean and the spread of every metric; return a message about replicas that failed, or ''.
 
     Raises:
-        RunError: all did.
+        RunError: All replicas failed.
     """
-    found, members = spread(run), run.replicas()
-    failed = [each for each in members if each.state == "failed"]
-    if not found:
-        told = str((failed[0].end() or {}).get("message")) if failed else "none was validated"
-        raise RunError(f"no member of the ensemble has learned anything: {told}")
+    spreads, replicas = metric_spread(run), run.replicas()
+    failed = [replica for replica in replicas if replica.state == "failed"]
+    if not spreads:
+        reason = str((failed[0].end() or {}).get("message")) if failed else "none was validated"
+        raise RunError(f"no member of the ensemble could be trained: {reason}")
     writer.write(
         "validation",
         epoch=config.epochs - 1,
-        step=max((step["step"] for each in members if (step := each.last("step"))), default=0),
-        metrics={name: mean for name, (mean, _, _) in found.items()},
-        spread={name: own for name, (_, own, _) in found.items()},
-        members=len(members) - len(failed),
+        step=max((step["step"] for replica in replicas if (step := replica.last("step"))), default=0),
+        metrics={name: mean for name, (mean, _, _) in spreads.items()},
+        spread={name: deviation for name, (_, deviation, _) in spreads.items()},
+        members=len(replicas) - len(failed),
         seconds=0.0,
     )
     if not failed:
         return ""
-    return f"{len(failed)} of {len(members)} members failed: {(failed[0].end() or {}).get('message')}"
+    return f"{len(failed)} of {len(replicas)} members failed: {(failed[0].end() or {}).get('message')}"

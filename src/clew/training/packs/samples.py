@@ -1,4 +1,4 @@
-"""The samples of a pack: one pass over the data serves all models."""
+"""The batches of a pack: each batch is loaded once for all members."""
 
 from __future__ import annotations
 
@@ -20,100 +20,109 @@ from clew.training.config import TrainConfig
 from clew.training.strategies import Strategy
 from clew.training.training_data import make_loader
 
-_RESIDENT = 4 << 30
-"""Bytes of samples that are kept on a device."""
+_MAX_RESIDENT_BYTES = 4 << 30
+"""Samples that take fewer bytes are kept on the device."""
 
-Numbers = NDArray[np.int64]
+SampleNumbers = NDArray[np.int64]
 
 
-class Portion(NamedTuple):
-    """A batch, and the numbers of its samples."""
+class NumberedBatch(NamedTuple):
+    """A batch, and the numbers of its samples in the dataset."""
 
     batch: Batch
-    numbers: Numbers
+    numbers: SampleNumbers
 
 
-class Epoch(Protocol):
-    """What is left of an epoch, batch by batch."""
+class EpochBatches(Protocol):
+    """The remaining batches of an epoch."""
 
     waited: float
     """Seconds spent waiting for batches."""
 
-    def take(self) -> Portion:
-        """The next batch."""
+    def take(self) -> NumberedBatch:
+        """Return the next batch."""
 
     def close(self) -> None:
-        """No more are wanted."""
+        """End the epoch early."""
 
 
-class Streamed:
-    """An epoch whose batches are made as they are wanted."""
+class StreamedEpoch:
+    """An epoch whose batches the loader makes one by one."""
 
     def __init__(self, loader: Loader, epoch: int, start: int) -> None:
         self.waited = 0.0
         self._portions = loader.epoch(epoch, start)
         self.close = self._portions.close
 
-    def take(self) -> Portion:
-        begun = time.perf_counter()
-        found = next(self._portions)
-        self.waited += time.perf_counter() - begun
-        return Portion(found.parts[0], found.numbers)
+    def take(self) -> NumberedBatch:
+        started = time.perf_counter()
+        portion = next(self._portions)
+        self.waited += time.perf_counter() - started
+        return NumberedBatch(portion.parts[0], portion.numbers)
 
 
-class Resident:
-    """An epoch of samples that live on the device as a whole: a batch is a few numbers."""
+class ResidentEpoch:
+    """An epoch of samples that are all on the device: a batch is selected by the numbers of its samples."""
 
-    def __init__(self, whole: Batch, batches: Sequence[Numbers], device: torch.device) -> None:
-        self.whole, self.waited = whole, 0.0
-        self._batches, self._place = batches, 0
-        self._ends = np.cumsum([0, *map(len, batches)])
+    def __init__(self, samples: Batch, batches: Sequence[SampleNumbers], device: torch.device) -> None:
+        """Prepare an epoch.
+
+        Args:
+            samples: All samples of the dataset, on the device.
+            batches: The numbers of the samples of each batch.
+            device: Where the samples are.
+        """
+        self.samples, self.waited = samples, 0.0
+        self._batches, self._next = batches, 0
+        self._edges = np.cumsum([0, *map(len, batches)])
         self._order = torch.from_numpy(np.concatenate(batches)).to(device)
 
-    def take(self) -> Portion:
+    def take(self) -> NumberedBatch:
         numbers = self.skip(1)[0]
-        return Portion(self.whole.rows(self._order[self._ends[self._place - 1] : self._ends[self._place]]), numbers)
+        rows = self._order[self._edges[self._next - 1] : self._edges[self._next]]
+        return NumberedBatch(self.samples.rows(rows), numbers)
 
-    def ahead(self, most: int) -> Tensor:
-        """The numbers of coming batches, (batches, size), as many as have the size of the next one, but `most`."""
-        sizes = np.diff(self._ends[self._place : self._place + most + 1])
-        odd = np.flatnonzero(sizes != sizes[0])
-        last = self._place + (int(odd[0]) if len(odd) else len(sizes))
-        return self._order[self._ends[self._place] : self._ends[last]].view(-1, int(sizes[0]))
+    def next_numbers(self, limit: int) -> Tensor:
+        """Return the sample numbers of the next batches, (batches, size): at most `limit`, all of the same size."""
+        sizes = np.diff(self._edges[self._next : self._next + limit + 1])
+        different = np.flatnonzero(sizes != sizes[0])
+        stop = self._next + (int(different[0]) if len(different) else len(sizes))
+        return self._order[self._edges[self._next] : self._edges[stop]].view(-1, int(sizes[0]))
 
-    def skip(self, count: int) -> Sequence[Numbers]:
-        """Batches that were taken by their numbers."""
-        self._place += count
-        return self._batches[self._place - count : self._place]
+    def skip(self, count: int) -> Sequence[SampleNumbers]:
+        """Skip batches that were taken by `next_numbers`, and return the numbers of their samples."""
+        self._next += count
+        return self._batches[self._next - count : self._next]
 
     def close(self) -> None:
-        pass
+        """Do nothing: there is nothing to close."""
 
 
-class Supply:
-    """Batches on the device, in the order of the sampler. Small flat samples live on an accelerator as a whole."""
+class PackSamples:
+    """The training samples of a pack, as batches on the device. Small samples without ragged columns are kept on an
+    accelerator completely."""
 
     def __init__(self, recipe: Recipe, config: TrainConfig, dataset: Dataset, device: torch.device) -> None:
         self.loader: Loader = make_loader(recipe, config, dataset, Strategy(), device)
         self._device = device
-        self._whole: Batch | None = None
+        self._resident: Batch | None = None
         store = self.loader.store
-        if device.type != "cpu" and isinstance(store, Memory) and store.table.nbytes < _RESIDENT:
-            whole = to_batch(store.table, recipe.columns)
-            if not any(isinstance(column, RaggedTensor) for column in whole.columns.values()):
-                self._whole = whole.to(device)
+        if device.type != "cpu" and isinstance(store, Memory) and store.table.nbytes < _MAX_RESIDENT_BYTES:
+            samples = to_batch(store.table, recipe.columns)
+            if not any(isinstance(column, RaggedTensor) for column in samples.columns.values()):
+                self._resident = samples.to(device)
 
     def steps(self, epoch: int) -> int:
-        """Batches of an epoch."""
+        """Return the number of batches of an epoch."""
         return self.loader.sampler.steps(epoch)
 
-    def epoch(self, epoch: int, start: int) -> Epoch:
-        """The batches of an epoch from `start` on."""
-        batches = self.loader.sampler.batches(epoch)[start:] if self._whole is not None else []
-        if self._whole is None or not batches:
-            return Streamed(self.loader, epoch, start)
-        return Resident(self._whole, batches, self._device)
+    def epoch(self, epoch: int, start: int) -> EpochBatches:
+        """Return the batches of an epoch, from batch `start`."""
+        batches = self.loader.sampler.batches(epoch)[start:] if self._resident is not None else []
+        if self._resident is None or not batches:
+            return StreamedEpoch(self.loader, epoch, start)
+        return ResidentEpoch(self._resident, batches, self._device)
 
     def close(self) -> None:
-        """Let go of what was made ready."""
+        """End the loader's threads."""
         self.loader.close()

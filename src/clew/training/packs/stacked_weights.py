@@ -1,4 +1,4 @@
-"""The weights of many equal models in one table, a model a row."""
+"""The weights of many models of the same shape as one table, with one row per member."""
 
 from __future__ import annotations
 
@@ -13,143 +13,162 @@ from torch import Tensor, nn
 from clew.core.config import Section
 from clew.training.packs import dropout
 
-_PLAIN = (bool, int, float, str, tuple, list, dict, type(None))
+_PLAIN_TYPES = (bool, int, float, str, tuple, list, dict, type(None))
 
 
-def signature(model: nn.Module) -> str:
-    """What models must share to be stacked: layers, their settings (but for rates of dropout), shapes and types."""
+def model_signature(model: nn.Module) -> str:
+    """Return what models must share to be stacked: layers, their settings (except dropout rates), shapes and types."""
     layers = []
     for name, layer in model.named_modules():
-        kept = {key: value for key, value in vars(layer).items() if isinstance(value, (*_PLAIN, Section))}
-        for key in [each for each in kept if each.startswith("_") and isinstance(kept[each], (dict, list, tuple))]:
-            del kept[key]  # torch's own books
-        if type(layer) in dropout.KINDS:
-            kept.pop("p")
-        layers.append([name, type(layer).__qualname__, {k: _told(v) for k, v in kept.items()}])
-    tensors = [[n, list(t.shape), str(t.dtype), t.requires_grad] for n, t in _tensors(model).items()]
-    return json.dumps([layers, tensors], sort_keys=True, default=_kind)
+        settings = {key: value for key, value in vars(layer).items() if isinstance(value, (*_PLAIN_TYPES, Section))}
+        containers = [key for key in settings if key.startswith("_") and isinstance(settings[key], (dict, list, tuple))]
+        for key in containers:
+            del settings[key]  # bookkeeping of torch
+        if type(layer) in dropout.DROPOUT_LAYERS:
+            settings.pop("p")
+        layers.append([name, type(layer).__qualname__, {key: _to_data(value) for key, value in settings.items()}])
+    tensors = [[n, list(t.shape), str(t.dtype), t.requires_grad] for n, t in _named_tensors(model).items()]
+    return json.dumps([layers, tensors], sort_keys=True, default=_type_name)
 
 
-def _kind(value: object) -> str:
-    """An object that JSON does not know: its type alone, because its words may name a place in memory."""
+def _type_name(value: object) -> str:
+    """Return only the type of an object that JSON cannot hold: its text may contain a memory address."""
     return type(value).__qualname__
 
 
-def _told(value: Any) -> Any:
+def _to_data(value: Any) -> Any:
     return value.model_dump(mode="json") if isinstance(value, Section) else value
 
 
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
+def _named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return dict([*model.named_parameters(), *model.named_buffers()])
 
 
 def shares_weights(model: nn.Module) -> bool:
-    """Whether two layers have the same parameter."""
+    """Return whether two layers have the same parameter."""
     return len(list(model.parameters())) != len(list(model.named_parameters(remove_duplicate=False)))
 
 
-class Lent:
-    """A place where a gradient is wanted, for kernels that can write it there. Who asks first in a step is given it: a
-    weight that is used twice has a second gradient, and autograd adds them up."""
+class GradientBuffer:
+    """The place of a gradient in the table of gradients, into which kernels can write it directly.
 
-    def __init__(self, place: Tensor) -> None:
-        self._place, self._free = place, True
+    In each step only the first caller gets it: a weight that is used twice has a second gradient, which autograd adds.
+    """
 
-    def take(self) -> Tensor | None:
-        found, self._free = self._place if self._free else None, False
-        return found
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor, self._available = tensor, True
 
-    def free(self) -> Tensor:
-        """For the next step; the place."""
-        self._free = True
-        return self._place
+    def claim(self) -> Tensor | None:
+        """Return the place, or None if it was claimed before in this step."""
+        tensor, self._available = self._tensor if self._available else None, False
+        return tensor
+
+    def release(self) -> Tensor:
+        """Make the place available for the next step, and return it."""
+        self._available = True
+        return self._tensor
 
 
-class Stack:
-    """Equal models as one: `weights` (models, parameters) and everything else that a model has, stacked."""
+class StackedWeights:
+    """Models of the same shape as one: `weights` (members, parameters), and everything else of a model, stacked."""
 
     def __init__(self, models: Sequence[nn.Module], seeds: Sequence[int], device: torch.device) -> None:
-        rates = [dropout.rates(each) for each in models]
+        """Stack models.
+
+        Args:
+            models: Models of the same signature.
+            seeds: The seed of each member, for dropout.
+            device: Where the weights are kept.
+        """
+        rates = [dropout.dropout_rates(model) for model in models]
         self.base = copy.deepcopy(models[0]).to(device).train()
-        """The network, for its forward pass; its own weights are not used."""
-        self.dropouts = dropout.replace(self.base, {name for name in rates[0] if not any(r[name] for r in rates)})
-        learned = [name for name, each in models[0].named_parameters() if each.requires_grad]
-        self._shapes = {name: dict(models[0].named_parameters())[name].shape for name in learned}
-        rows = [[dict(each.named_parameters())[name].detach().reshape(-1) for name in learned] for each in models]
+        """The network, for its forward pass. Its own weights are not used."""
+        inactive = {name for name in rates[0] if not any(rate[name] for rate in rates)}
+        self.dropouts = dropout.replace_dropout(self.base, inactive)
+        trained = [name for name, parameter in models[0].named_parameters() if parameter.requires_grad]
+        self._shapes = {name: dict(models[0].named_parameters())[name].shape for name in trained}
+        rows = [[dict(model.named_parameters())[name].detach().reshape(-1) for name in trained] for model in models]
         self.weights = torch.stack([torch.cat(row) for row in rows]).to(device)
         self.gradients = torch.zeros_like(self.weights)
-        fixed = [name for name in _tensors(models[0]) if name not in self._shapes]
-        self.fixed = {
-            name: torch.stack([_tensors(each)[name].detach() for each in models]).to(device) for name in fixed
+        untrained = [name for name in _named_tensors(models[0]) if name not in self._shapes]
+        self.untrained = {
+            name: torch.stack([_named_tensors(model)[name].detach() for model in models]).to(device)
+            for name in untrained
         }
-        """Buffers, and parameters that are not learned."""
-        self._kept = [name for name in models[0].state_dict() if name not in self._shapes]
-        self._drop = {name: [dropout.threshold_of(rate[name]) for rate in rates] for name in self.dropouts}
-        self.keys = dropout.Keys(seeds, len(self.dropouts))
+        """Buffers, and parameters that are not trained, with a first axis of members."""
+        self._saved_names = [name for name in models[0].state_dict() if name not in self._shapes]
+        self._thresholds = {name: [dropout.dropout_threshold(rate[name]) for rate in rates] for name in self.dropouts}
+        self.keys = dropout.DropoutKeys(seeds, len(self.dropouts))
         self.key = torch.zeros((len(self.dropouts), len(models)), dtype=torch.int32, device=device)
-        """Those of dropout in this step."""
-        self._look()
+        """The keys of dropout in the current step."""
+        self._make_views()
 
     def __len__(self) -> int:
         return len(self.weights)
 
-    def _look(self) -> None:
-        """The weights by name, as looks at the table that gradients are taken with respect to; and the gradients."""
-        self.leaves, self.slopes, first = dict[str, Tensor](), dict[str, Lent](), 0
+    def _make_views(self) -> None:
+        """Make views of the tables by parameter name: weights to differentiate by, and places of gradients."""
+        self.leaves, self.gradient_buffers, first = dict[str, Tensor](), dict[str, GradientBuffer](), 0
         for name, shape in self._shapes.items():
             last = first + shape.numel()
             self.leaves[name] = self.weights[:, first:last].view(len(self), *shape).detach().requires_grad_()
-            self.slopes[name] = Lent(self.gradients[:, first:last].view(len(self), *shape))
+            self.gradient_buffers[name] = GradientBuffer(self.gradients[:, first:last].view(len(self), *shape))
             first = last
-        self.states: dict[str, Tensor] = dict(self.fixed)
-        for place, (name, found) in enumerate(self._drop.items()):
-            own = self.weights.device
+        self.states: dict[str, Tensor] = dict(self.untrained)
+        device, dtype = self.weights.device, self.weights.dtype
+        for place, (name, thresholds) in enumerate(self._thresholds.items()):
+            limits, scales = [limit for limit, _ in thresholds], [scale for _, scale in thresholds]
             self.states[f"{name}.key"] = self.key[place]
-            self.states[f"{name}.threshold"] = torch.tensor([t for t, _ in found], dtype=torch.int32, device=own)
-            self.states[f"{name}.scale"] = torch.tensor([s for _, s in found], dtype=self.weights.dtype, device=own)
+            self.states[f"{name}.threshold"] = torch.tensor(limits, dtype=torch.int32, device=device)
+            self.states[f"{name}.scale"] = torch.tensor(scales, dtype=dtype, device=device)
 
-    def keep(self, places: Tensor) -> None:
-        """Only these models are left."""
-        chosen = places.to(self.weights.device)
+    def keep_members(self, rows: Tensor) -> None:
+        """Remove all members but these."""
+        chosen = rows.to(self.weights.device)
         self.weights = self.weights[chosen].clone()
         self.gradients = torch.zeros_like(self.weights)
-        self.fixed = {name: each[chosen].clone() for name, each in self.fixed.items()}
-        self._drop = {name: [found[row] for row in places.tolist()] for name, found in self._drop.items()}
-        self.keys.keep(places)
+        self.untrained = {name: tensor[chosen].clone() for name, tensor in self.untrained.items()}
+        self._thresholds = {
+            name: [thresholds[row] for row in rows.tolist()] for name, thresholds in self._thresholds.items()
+        }
+        self.keys.keep_members(rows)
         self.key = self.key[:, chosen].clone()
-        self._look()
+        self._make_views()
 
-    def collect(self, found: Sequence[Tensor]) -> None:
-        """Gradients of all leaves, into their table, unless they were written there already."""
-        apart = [(own.free(), each) for own, each in zip(self.slopes.values(), found, strict=True)]
-        apart = [(own, each) for own, each in apart if own.data_ptr() != each.data_ptr()]
-        if len(apart) == len(found):
-            torch.cat([each.reshape(len(self), -1) for each in found], 1, out=self.gradients)
+    def collect_gradients(self, gradients: Sequence[Tensor]) -> None:
+        """Copy the gradients of all leaves into their table, unless kernels have written them there."""
+        pairs = [
+            (buffer.release(), gradient)
+            for buffer, gradient in zip(self.gradient_buffers.values(), gradients, strict=True)
+        ]
+        elsewhere = [(place, gradient) for place, gradient in pairs if place.data_ptr() != gradient.data_ptr()]
+        if len(elsewhere) == len(gradients):
+            torch.cat([gradient.reshape(len(self), -1) for gradient in gradients], 1, out=self.gradients)
             return
-        for own, each in apart:
-            own.copy_(each)
+        for place, gradient in elsewhere:
+            place.copy_(gradient)
 
     def snapshot(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """A copy of all that changes."""
-        return self.weights.clone(), {name: each.clone() for name, each in self.fixed.items()}
+        """Return a copy of everything that training changes."""
+        return self.weights.clone(), {name: tensor.clone() for name, tensor in self.untrained.items()}
 
-    def state_dict(self, row: int, of: tuple[Tensor, Mapping[str, Tensor]] | None = None) -> dict[str, Tensor]:
-        """The weights and statistics of one model, now or in a snapshot, as that of the model itself."""
-        weights, fixed = of or (self.weights, self.fixed)
-        found, first = dict[str, Tensor](), 0
+    def state_dict(self, row: int, snapshot: tuple[Tensor, Mapping[str, Tensor]] | None = None) -> dict[str, Tensor]:
+        """Return the state of one member, now or in a snapshot, like `state_dict` of its model. Tensors are views."""
+        weights, untrained = snapshot or (self.weights, self.untrained)
+        state, first = dict[str, Tensor](), 0
         for name, shape in self._shapes.items():
             last = first + shape.numel()
-            found[name] = weights[row, first:last].view(shape)
+            state[name] = weights[row, first:last].view(shape)
             first = last
-        return found | {name: fixed[name][row] for name in self._kept if name in fixed}
+        return state | {name: untrained[name][row] for name in self._saved_names if name in untrained}
 
-    def fill(self, row: int, state: Mapping[str, Tensor]) -> None:
-        """Put one model's weights and statistics back."""
-        own = self.state_dict(row)
+    def load_state_dict(self, row: int, state: Mapping[str, Tensor]) -> None:
+        """Copy the state of one member into its row."""
+        views = self.state_dict(row)
         for name, tensor in state.items():
-            own[name].copy_(tensor)
+            views[name].copy_(tensor)
 
-    def split(self, row: Tensor) -> list[Tensor]:
-        """A row of numbers, one a weight, by parameter: in the order and the shapes of the model's own."""
+    def split_row(self, row: Tensor) -> list[Tensor]:
+        """Split a row of one number per weight by parameter, in the order and the shapes of the model."""
         sizes = [shape.numel() for shape in self._shapes.values()]
         return [part.view(shape) for part, shape in zip(torch.split(row, sizes), self._shapes.values(), strict=True)]

@@ -1,13 +1,14 @@
-"""Validation of all models of a pack: one pass over the samples, the recipe's tallies for each."""
+"""Validation of all members of a pack: one pass over the samples, and the recipe's metrics for each member."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from clew import metrics
 from clew.data.dataset.batch import cut
@@ -16,73 +17,95 @@ from clew.data.table import Table
 from clew.metrics import Mean, Metric
 from clew.recipe import Recipe
 from clew.training import validation
-from clew.training.packs.engine import PackEngine, Told
+from clew.training.packs.engine import PackEngine, StepLosses
 
 _CHUNK = 1 << 14
-"""Samples whose metrics are made together."""
-_BATCH = 256
-"""Samples a forward pass: what stays in the processor's cache; on a device, more."""
-_DEVICE_BATCH = 2048
+"""Samples whose metrics are computed together."""
+_CPU_BATCH, _DEVICE_BATCH = 256, 2048
+"""Samples per forward pass: what fits into the processor's cache; more on a device."""
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def judge_all(
+class _EvaluatedSamples(NamedTuple):
+    """Samples, the outputs for them, (members, samples, ...), and total and weight of the loss, (members,)."""
+
+    samples: Table
+    outputs: Arrays
+    totals: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+
+def evaluate_pack(
     engine: PackEngine,
     recipes: Sequence[Recipe],
     store: Store,
     device: torch.device,
     *,
-    beat: Callable[[], None] = lambda: None,
+    on_batch: Callable[[], None] = lambda: None,
 ) -> list[dict[str, Metric]]:
-    """The tallies of every model, over all samples of a store."""
-    found: list[list[dict[str, Metric]]] = [[] for _ in recipes]
+    """Return the metrics of every member over all samples of a store.
+
+    Args:
+        engine: The pack.
+        recipes: The recipe of each member.
+        store: The samples.
+        device: Where the pack is.
+        on_batch: Called before each batch.
+    """
+    parts: list[list[dict[str, Metric]]] = [[] for _ in recipes]
     engine.train(False)
     try:
         for first in range(0, len(store), _CHUNK):
             samples = store.read(np.arange(first, min(first + _CHUNK, len(store))))
-            for part, outputs, losses in _said(engine, samples, device, beat):
+            for evaluated in _evaluate_samples(engine, samples, device, on_batch):
                 for row, recipe in enumerate(recipes):
-                    found[row].append(_tallies(recipe, part, {n: each[row] for n, each in outputs.items()}))
-                    found[row].append({"loss": Mean(float(losses[0][row]), float(losses[1][row]))})
+                    outputs = {name: array[row] for name, array in evaluated.outputs.items()}
+                    parts[row].append(_member_metrics(recipe, evaluated.samples, outputs))
+                    loss = Mean(float(evaluated.totals[row]), float(evaluated.weights[row]))
+                    parts[row].append({"loss": loss})
     finally:
         engine.train()
-    return [_ordered(metrics.add_metrics(each)) for each in found]
+    return [_loss_first(metrics.add_metrics(member_parts)) for member_parts in parts]
 
 
-def _ordered(tallies: dict[str, Metric]) -> dict[str, Metric]:
-    return {"loss": tallies["loss"], **tallies}
+def _loss_first(values: dict[str, Metric]) -> dict[str, Metric]:
+    return {"loss": values["loss"], **values}
 
 
-def _tallies(recipe: Recipe, samples: Table, outputs: Arrays) -> dict[str, Metric]:
+def _member_metrics(recipe: Recipe, samples: Table, outputs: Arrays) -> dict[str, Metric]:
     return dict(recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs)))
 
 
-def _said(
-    engine: PackEngine, samples: Table, device: torch.device, beat: Callable[[], None]
-) -> list[tuple[Table, Arrays, tuple[Any, Any]]]:
-    """Samples, outputs and losses: in one where every output has a row an event, else batch by batch."""
-    size = _BATCH if device.type == "cpu" else _DEVICE_BATCH
-    parts: list[Any] = []
+def _evaluate_samples(
+    engine: PackEngine, samples: Table, device: torch.device, on_batch: Callable[[], None]
+) -> list[_EvaluatedSamples]:
+    """Return outputs and losses: in one piece if every output has one row per event, else batch by batch."""
+    size = _CPU_BATCH if device.type == "cpu" else _DEVICE_BATCH
+    batches: list[tuple[int, Mapping[str, Tensor], StepLosses]] = []
     for batch in cut(samples, size, engine.recipe.columns):
-        beat()
-        here = batch.to(device)
+        on_batch()
+        on_device = batch.to(device)
         with torch.no_grad():
-            outputs = engine.outputs(here)
-            told = engine.losses(outputs, here)
-        parts.append((batch.size, validation.outputs_by_name(outputs), told))
-    rows = all(v.ndim > 1 and v.shape[1] == count for count, outputs, _ in parts for v in outputs.values())
-    if rows and all(len({p[1][name].shape[2:] for p in parts}) == 1 for name in parts[0][1]):
-        joined = {name: torch.cat([p[1][name] for p in parts], dim=1) for name in parts[0][1]}
-        return [(samples, validation.to_arrays(joined), _sums([p[2] for p in parts]))]
-    places = range(0, len(samples), size)
+            outputs = engine.outputs(on_device)
+            losses = engine.losses(outputs, on_device)
+        batches.append((batch.size, validation.outputs_by_name(outputs), losses))
+    row_per_event = all(
+        value.ndim > 1 and value.shape[1] == count for count, outputs, _ in batches for value in outputs.values()
+    )
+    names = list(batches[0][1])
+    if row_per_event and all(len({outputs[name].shape[2:] for _, outputs, _ in batches}) == 1 for name in names):
+        joined = {name: torch.cat([outputs[name] for _, outputs, _ in batches], dim=1) for name in names}
+        sums = _sum_losses([losses for _, _, losses in batches])
+        return [_EvaluatedSamples(samples, validation.to_arrays(joined), *sums)]
+    starts = range(0, len(samples), size)
     return [
-        (samples.slice(first, first + size), validation.to_arrays(outputs), _sums([told]))
-        for first, (_, outputs, told) in zip(places, parts, strict=True)
+        _EvaluatedSamples(samples.slice(first, first + size), validation.to_arrays(outputs), *_sum_losses([losses]))
+        for first, (_, outputs, losses) in zip(starts, batches, strict=True)
     ]
 
 
-def _sums(told: Sequence[Told]) -> tuple[Any, Any]:
-    totals = torch.stack([each.totals for each in told]).double().sum(0).cpu().numpy()
-    weights = torch.stack([each.weights for each in told]).double().sum(0).cpu().numpy()
+def _sum_losses(losses: Sequence[StepLosses]) -> tuple[Any, Any]:
+    totals = torch.stack([batch.totals for batch in losses]).double().sum(0).cpu().numpy()
+    weights = torch.stack([batch.weights for batch in losses]).double().sum(0).cpu().numpy()
     return totals, weights

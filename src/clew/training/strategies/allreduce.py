@@ -1,9 +1,9 @@
 """Synchronous data parallelism: gradients are summed over all ranks before every step.
 
-Not torch's DistributedDataParallel: that averages means, wraps the model (a recipe could no longer call its parts) and
-needs a pass of its own for a stop or a loss. Here gradients lie in flat buckets that are summed while backward goes on,
-as there, and with the last of them travel the loss's total and weight: every rank gets the exact gradient of the global
-mean, however unevenly the batch was shared.
+This is not DistributedDataParallel of torch, which averages means, wraps the model (a recipe could no longer call its
+parts) and needs extra communication for a stop request or a loss. As there, gradients lie in flat buckets that are
+summed while backward continues. The total and the weight of the loss are sent with the last bucket. Every rank gets the
+exact gradient of the global mean, however unevenly the batch was divided.
 """
 
 from __future__ import annotations
@@ -21,118 +21,125 @@ from clew.training.strategies.base import LossSum, Parameters, backward_seed
 from clew.training.strategies.batch_norm import synchronize_batch_norm
 from clew.training.strategies.process_group import SIGNALS, ProcessGroupStrategy
 
-_FIRST, _BYTES = 1 << 20, 25 << 20
-"""Bytes of the first bucket, small so that the first sum starts early, and of the others."""
+_FIRST_BUCKET, _BUCKET = 1 << 20, 25 << 20
+"""Bytes of the first bucket, which is small so that the first sum starts early, and of the others."""
 COMPRESSED = {"none": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class AllReduce(ProcessGroupStrategy):
-    """All-reduce, overlapped with backward where there is more than one bucket."""
+    """All-reduce, which overlaps with backward if there is more than one bucket."""
 
     def __init__(self, *, compress: str = "none", buffers: str = "average", **place: Any) -> None:
         super().__init__(**place)
         self._compress, self._synchronize = COMPRESSED[compress], buffers == "synchronize"
         self._buckets: dict[str, GradientBuckets] = {}
 
-    def place(self, model: nn.Module) -> nn.Module:
-        super().place(model)
+    def distribute(self, model: nn.Module) -> nn.Module:
+        super().distribute(model)
         return synchronize_batch_norm(model, self) if self._synchronize else model
 
     def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
-        """Backward of each total into its buckets, which are summed as they fill in the last part."""
+        """Run backward of each total into its buckets. In the last part, buckets are summed as they fill."""
         sums = {}
-        for name, own in parameters.items():
+        for name, own_parameters in parameters.items():
             if name not in self._buckets:
-                self._buckets[name] = GradientBuckets(own, self._compress)
+                self._buckets[name] = GradientBuckets(own_parameters, self._compress)
             buckets = self._buckets[name]
             total, weight = losses[name]
-            self.tell(buckets.tail)
+            self.write_signals(buckets.signals)
             buckets.begin(total.detach(), float(weight), last=last)
-            self.descend(total, own, backward_seed(1 / self.size, total), keep=len(parameters) > 1)
+            seed = backward_seed(1 / self.batch_samples, total)
+            self.run_backward(total, own_parameters, seed, keep=len(parameters) > 1)
             if last:
-                begun = time.perf_counter()
-                self._told = buckets.finish(self.size)
-                self.waited += time.perf_counter() - begun
-                sums[name] = LossSum(self._told[2], self._told[3])
+                start = time.perf_counter()
+                self._signals = buckets.finish(self.batch_samples)
+                self.communication_seconds += time.perf_counter() - start
+                sums[name] = LossSum(self._signals[2], self._signals[3])
         return sums
 
 
 class GradientBuckets:
-    """The gradients of some parameters, as views into a few flat buffers, the last layers' first.
+    """The gradients of some parameters, as views into a few flat buffers. The last layers come first.
 
-    Buckets are sent strictly in their order, on whichever rank they fill in another: collectives must match.
+    Buckets are sent strictly in their order, even if they fill in another order on some rank: collectives must match.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], compress: torch.dtype | None) -> None:
         self._parameters, self._compress = list(parameters), compress
-        groups = _grouped(self._parameters)
+        groups = _group_parameters(self._parameters)
         like = groups[-1][0]
-        apart = compress is not None or like.dtype != torch.float32
-        self._flat = [_buffer(group, 0 if apart or group is not groups[-1] else SIGNALS) for group in groups]
-        self.tail = torch.zeros(SIGNALS, device=like.device) if apart else self._flat[-1][-SIGNALS:]
-        self._apart = apart
+        separate = compress is not None or like.dtype != torch.float32
+        self._flat = [_make_buffer(group, 0 if separate or group is not groups[-1] else SIGNALS) for group in groups]
+        self.signals = torch.zeros(SIGNALS, device=like.device) if separate else self._flat[-1][-SIGNALS:]
+        """The numbers that are sent with the gradients; see `SIGNALS`."""
+        self._signals_separate = separate
         self._views: dict[nn.Parameter, Tensor] = {}
         self._bucket_of: dict[nn.Parameter, int] = {}
         self._sizes = [len(group) for group in groups]
         for number, group in enumerate(groups):
-            place = 0
+            offset = 0
             for parameter in group:
-                view = self._flat[number][place : place + parameter.numel()].view_as(parameter)
+                view = self._flat[number][offset : offset + parameter.numel()].view_as(parameter)
                 self._views[parameter], self._bucket_of[parameter] = view, number
-                place += parameter.numel()
+                offset += parameter.numel()
                 if len(groups) > 1:
-                    parameter.register_post_accumulate_grad_hook(self._filled)  # type: ignore[no-untyped-call]
-        self._left: list[int] = []
+                    parameter.register_post_accumulate_grad_hook(self._gradient_ready)  # type: ignore[no-untyped-call]
+        self._missing: list[int] = []
         self._sent: list[tuple[Any, Tensor, Tensor]] = []
-        self._under_way = self._live = False
+        self._in_batch = self._in_last_part = False
 
     def begin(self, total: Tensor, weight: float, *, last: bool) -> None:
-        """Before the backward of a part."""
-        if not self._under_way:
-            self.tail[2:].zero_()
+        """Prepare for the backward of one part of a batch."""
+        if not self._in_batch:
+            self.signals[2:].zero_()
             for parameter in self._parameters:
                 parameter.grad = None  # the first gradient is taken as it is, not added to a buffer of zeros
-        self.tail[2] += total
-        self.tail[3] += weight
-        self._under_way, self._live, self._left, self._sent = True, last, list(self._sizes), []
+        self.signals[2] += total
+        self.signals[3] += weight
+        self._in_batch, self._in_last_part, self._missing, self._sent = True, last, list(self._sizes), []
 
-    def finish(self, divided: int) -> Tensor:
-        """After the backward of the last part: send what is left, wait for all, divide; the tail's sums.
+    def finish(self, divisor: int) -> Tensor:
+        """Send the remaining buckets after the last backward, wait for all of them, and divide.
 
-        Gradients were `divided` by this before: where that is the weight of the batch, a pass over them is saved.
+        Args:
+            divisor: The number by which gradients were divided before. If it is the weight of the batch, a pass over
+                the gradients is saved.
+
+        Returns:
+            The sums of the signals over all ranks.
         """
-        self._live = False
-        self._settle([parameter for parameter, view in self._views.items() if parameter.grad is not view])
+        self._in_last_part = False
+        self._move_into_bucket([parameter for parameter, view in self._views.items() if parameter.grad is not view])
         while len(self._sent) < len(self._flat):
             self._send(self._flat[len(self._sent)])
-        tail = dist.all_reduce(self.tail, async_op=True) if self._apart else None
+        signals_work = dist.all_reduce(self.signals, async_op=True) if self._signals_separate else None
         for work, sent, flat in self._sent:
             work.wait()
             if sent is not flat:
                 flat.copy_(sent)
-        if tail is not None:
-            tail.wait()
-        told = self.tail.clone()
-        if told.device.type != "cpu" or told[3] != divided:
-            torch._foreach_mul_(self._flat, divided / torch.where(told[3] == 0, 1.0, told[3]))
-        self._under_way = False
-        return told
+        if signals_work is not None:
+            signals_work.wait()
+        sums = self.signals.clone()
+        if sums.device.type != "cpu" or sums[3] != divisor:
+            torch._foreach_mul_(self._flat, divisor / torch.where(sums[3] == 0, 1.0, sums[3]))
+        self._in_batch = False
+        return sums
 
-    def _filled(self, parameter: Tensor) -> None:
-        """A gradient is complete: send its bucket, and those that waited for it, if nothing is missing before."""
-        if not self._live:
+    def _gradient_ready(self, parameter: Tensor) -> None:
+        """Send the bucket of this gradient, and those that waited for it, if all buckets before them are sent."""
+        if not self._in_last_part:
             return
         assert isinstance(parameter, nn.Parameter)
-        self._settle([parameter])
-        self._left[self._bucket_of[parameter]] -= 1
-        while len(self._sent) < len(self._flat) - 1 and not self._left[len(self._sent)]:
+        self._move_into_bucket([parameter])
+        self._missing[self._bucket_of[parameter]] -= 1
+        while len(self._sent) < len(self._flat) - 1 and not self._missing[len(self._sent)]:
             self._send(self._flat[len(self._sent)])
 
-    def _settle(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Move gradients into their buckets; one that no loss depends on is zero."""
-        there = [parameter for parameter in parameters if parameter.grad is not None]
-        if there:
-            torch._foreach_copy_([self._views[p] for p in there], [p.grad for p in there if p.grad is not None])
+    def _move_into_bucket(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Copy gradients into their bucket. A gradient that no loss depends on becomes zero."""
+        present = [parameter for parameter in parameters if parameter.grad is not None]
+        if present:
+            torch._foreach_copy_([self._views[p] for p in present], [p.grad for p in present if p.grad is not None])
         for parameter in parameters:
             if parameter.grad is None:
                 self._views[parameter].zero_()
@@ -143,21 +150,21 @@ class GradientBuckets:
         self._sent.append((dist.all_reduce(sent, async_op=True), sent, flat))
 
 
-def _grouped(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Parameters of one type side by side, backwards, as many as fill a bucket."""
+def _group_parameters(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Divide parameters, in reverse order, into groups of one type that fill a bucket."""
     groups: list[list[nn.Parameter]] = []
-    size, limit = 0, _FIRST
+    size, limit = 0, _FIRST_BUCKET
     for parameter in reversed(parameters):
-        bytes_ = parameter.numel() * parameter.element_size()
-        if not groups or groups[-1][0].dtype != parameter.dtype or size + bytes_ > limit:
-            limit = _FIRST if not groups else _BYTES
+        parameter_bytes = parameter.numel() * parameter.element_size()
+        if not groups or groups[-1][0].dtype != parameter.dtype or size + parameter_bytes > limit:
+            limit = _FIRST_BUCKET if not groups else _BUCKET
             groups.append([])
             size = 0
         groups[-1].append(parameter)
-        size += bytes_
+        size += parameter_bytes
     return groups
 
 
-def _buffer(group: Sequence[nn.Parameter], more: int) -> Tensor:
+def _make_buffer(group: Sequence[nn.Parameter], extra: int) -> Tensor:
     first, size = group[0], sum(parameter.numel() for parameter in group)
-    return torch.zeros(size + more, dtype=first.dtype, device=first.device)
+    return torch.zeros(size + extra, dtype=first.dtype, device=first.device)

@@ -1,4 +1,4 @@
-"""The contract of a strategy: how replicas agree."""
+"""The contract of a strategy: how the workers of a training combine their gradients."""
 
 from __future__ import annotations
 
@@ -15,168 +15,189 @@ from clew.metrics import Metric
 from clew.recipe import Loss, Recipe
 
 Parameters = Mapping[str, Sequence[nn.Parameter]]
+"""The parameters of each optimiser, by its name."""
 Losses = Mapping[str, "Tensor | Loss"] | Iterable[tuple[str, "Tensor | Loss"]]
+"""What `Recipe.step` returns."""
 
 
 class LossSum(NamedTuple):
-    """A loss over all ranks: what `Loss` is on one."""
+    """A loss summed over the parts of a batch and over all ranks."""
 
     total: Tensor
     weight: Tensor | float
 
 
 class Strategy:
-    """How replicas agree; this one is alone, and the others say only what they do differently.
+    """How ranks combine their gradients. This class is for a single process; subclasses override what differs.
 
-    Every rank calls the same methods in the same order; a loss may have weight 0 on some.
+    Every rank calls the same methods in the same order. The weight of a loss may be 0 on some ranks.
     """
 
-    replicas: ClassVar[bool] = True
-    """Whether ranks share the data; those of a pipeline all work on the same."""
-    alike: ClassVar[bool] = True
-    """Whether every rank has the whole gradient, so that all find the same faults in it."""
+    splits_data: ClassVar[bool] = True
+    """Whether each rank gets its own share of a batch. The ranks of a pipeline all work on the same batch."""
+    same_gradient: ClassVar[bool] = True
+    """Whether every rank holds the complete gradient, so that all ranks detect the same non-finite values."""
 
     def __init__(self, *, rank: int = 0, ranks: int = 1) -> None:
         self.rank, self.ranks = rank, ranks
-        self.waited = 0.0
+        self.communication_seconds = 0.0
         """Seconds spent on communication so far."""
-        self.order = 0
-        """What rank 0 wants all to do; sent along with the next `backward`."""
-        self.alarm = False
-        """Whether this rank must stop; sent likewise."""
-        self.counts = True
-        """Whether the batch under way counts (see `Batch.counts`)."""
-        self.size = 1
-        """Samples of the batch under way, over all ranks."""
-        self.whole = False
-        """Whether the one optimiser there is has all parameters that want a gradient."""
+        self.command = 0
+        """A number that rank 0 sends to all ranks with the next `backward`."""
+        self.stop_requested = False
+        """Whether this rank must stop. Sent with the next `backward`."""
+        self.batch_counts = True
+        """Whether the current batch counts (see `Batch.counts`)."""
+        self.batch_samples = 1
+        """Number of samples of the current batch, over all ranks."""
+        self.single_optimizer = False
+        """Whether there is one optimiser, and it has all parameters that require a gradient."""
         self._sums: dict[str, LossSum] = {}
 
     @property
     def share(self) -> tuple[int, int]:
-        """This rank's place among those that share the data, and their number."""
-        return (self.rank, self.ranks) if self.replicas else (0, 1)
+        """Position of this rank among the ranks that share the data, and their number."""
+        return (self.rank, self.ranks) if self.splits_data else (0, 1)
 
-    def place(self, model: nn.Module) -> nn.Module:
-        """Make the model this rank's: equal to rank 0's, or a part of it. Before any optimiser is made."""
+    def distribute(self, model: nn.Module) -> nn.Module:
+        """Return the model of this rank: a copy of the one on rank 0, or a part of it.
+
+        It is called before any optimiser is made.
+        """
         return model
 
     def losses(self, recipe: Recipe, model: nn.Module, batch: Batch) -> Losses:
-        """The recipe's training step."""
+        """Compute the losses of a training step."""
         return recipe.step(model, batch)
 
     def backward(self, losses: Mapping[str, Loss], parameters: Parameters, *, last: bool) -> dict[str, LossSum]:
-        """Add to each named set of parameters the gradient of its loss.
+        """Add the gradient of each loss to its parameters.
 
-        After the `last` part of a batch they hold that of the mean over the batch and all ranks, and the sums
-        over both are returned; before it, nothing is.
+        Args:
+            losses: The losses of one part of a batch, by name.
+            parameters: The parameters of each loss.
+            last: Whether this is the last part of the batch. Then the parameters must afterwards hold the gradient of
+                the mean over the batch and all ranks.
+
+        Returns:
+            With `last`, the sums over all parts and ranks; otherwise nothing.
         """
-        for name, own in parameters.items():
+        for name, own_parameters in parameters.items():
             total, weight = losses[name]
             before = self._sums.get(name)
             if before is None:
-                for parameter in own:
+                for parameter in own_parameters:
                     parameter.grad = None
-            once = last and before is None
-            self.descend(total, own, reciprocal_seed(weight if once else 1.0, total), keep=len(parameters) > 1)
-            self._sums[name] = LossSum(total.detach(), weight) if before is None else _added(before, total, weight)
+            only_part = last and before is None
+            seed = reciprocal_seed(weight if only_part else 1.0, total)
+            self.run_backward(total, own_parameters, seed, keep=len(parameters) > 1)
+            self._sums[name] = LossSum(total.detach(), weight) if before is None else _add(before, total, weight)
             if last:
-                _fill(own)
+                _fill_missing_gradients(own_parameters)
                 if before is not None:
-                    divide_gradients(own, self._sums[name].weight)
-        return self._finished() if last else {}
+                    divide_gradients(own_parameters, self._sums[name].weight)
+        return self._take_sums() if last else {}
 
-    def descend(self, total: Tensor, own: Sequence[nn.Parameter], unit: Tensor | None, *, keep: bool) -> None:
-        """Backward of a loss into these parameters alone."""
-        if self.whole:
-            torch.autograd.backward(total, unit)  # nothing else wants a gradient, and naming them takes time
+    def run_backward(
+        self, total: Tensor, parameters: Sequence[nn.Parameter], seed: Tensor | None, *, keep: bool
+    ) -> None:
+        """Compute the gradient of a loss for these parameters only.
+
+        Args:
+            total: The loss.
+            parameters: The parameters.
+            seed: The factor with which backward starts.
+            keep: Whether the graph is needed again.
+        """
+        if self.single_optimizer:
+            torch.autograd.backward(total, seed)  # no other parameter needs a gradient, and naming them takes time
         else:
-            torch.autograd.backward(total, unit, inputs=list(own), retain_graph=keep)
+            torch.autograd.backward(total, seed, inputs=list(parameters), retain_graph=keep)
 
-    def heard(self) -> tuple[int, bool]:
-        """Rank 0's order at the last `backward`, and whether any rank raised the alarm; the same on each."""
-        return self.order, self.alarm
+    def received_signals(self) -> tuple[int, bool]:
+        """Return the command of rank 0 at the last `backward`, and whether any rank must stop. Equal on all ranks."""
+        return self.command, self.stop_requested
 
     def clip(self, parameters: Sequence[nn.Parameter], norm: float) -> None:
-        """Bound the norm of the whole gradient."""
+        """Limit the norm of the complete gradient."""
         nn.utils.clip_grad_norm_(parameters, norm)
 
-    def agree(self, model: nn.Module) -> None:
-        """Give every rank the same buffers: the average over ranks."""
+    def average_buffers(self, model: nn.Module) -> None:
+        """Set the buffers of the model to their average over all ranks."""
 
-    def behind(self) -> int:
-        """Nanoseconds by which rank 0's clock is ahead of this one's."""
+    def clock_offset(self) -> int:
+        """Return the nanoseconds by which the clock of rank 0 is ahead of the clock of this rank."""
         return 0
 
     def gather(self, item: Any) -> list[Any]:
-        """What every rank has, in the order of ranks, on every rank."""
+        """Return the items of all ranks, in the order of ranks, on every rank."""
         return [item]
 
-    def add(self, tallies: Mapping[str, Metric]) -> dict[str, Metric]:
-        """Tallies added over all ranks, the same on each."""
-        return dict(tallies)
+    def sum_metrics(self, metrics: Mapping[str, Metric]) -> dict[str, Metric]:
+        """Return the metrics added over all ranks. Equal on all ranks."""
+        return dict(metrics)
 
-    def weights(self, model: nn.Module) -> dict[str, Tensor]:
-        """The whole model's state, on rank 0 at least. Every rank must ask."""
+    def full_weights(self, model: nn.Module) -> dict[str, Tensor]:
+        """Return the state of the complete model, at least on rank 0. Every rank must call it."""
         return model.state_dict()
 
-    def fill(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
-        """Put a whole model's state back."""
+    def load_weights(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
+        """Load the state of the complete model."""
         model.load_state_dict(state)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """The whole optimiser's state, on rank 0 at least. Every rank must ask."""
+        """Return the state of the complete optimiser, at least on rank 0. Every rank must call it."""
         return optimizer.state_dict()
 
-    def fill_optimizer(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Put a whole optimiser's state back."""
+    def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
+        """Load the state of the complete optimiser."""
         optimizer.load_state_dict(state)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the process group."""
 
-    def _finished(self) -> dict[str, LossSum]:
-        """The sums of a batch that is done."""
-        found, self._sums = self._sums, {}
-        return found
+    def _take_sums(self) -> dict[str, LossSum]:
+        """Return the sums of the finished batch, and forget them."""
+        sums, self._sums = self._sums, {}
+        return sums
 
 
 @lru_cache(maxsize=64)
-def _unit(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _constant(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(value, dtype=dtype, device=device)
 
 
 def backward_seed(value: float, like: Tensor) -> Tensor:
-    """A gradient to begin backward with: dividing there costs nothing."""
-    return _unit(value, like.dtype, like.device)
+    """Return a gradient to start backward with. A division there costs no pass over the gradients."""
+    return _constant(value, like.dtype, like.device)
 
 
 def reciprocal_seed(weight: Tensor | float, like: Tensor) -> Tensor:
-    """One over a weight, to begin backward with; nothing stays nothing."""
+    """Return one over a weight, to start backward with. A weight of 0 gives 1."""
     if isinstance(weight, Tensor):
         return torch.where(weight == 0, 1, weight).reciprocal().to(like.dtype)
     return backward_seed(1.0 / (weight or 1.0), like)
 
 
-def _added(before: LossSum, total: Tensor, weight: Tensor | float) -> LossSum:
+def _add(before: LossSum, total: Tensor, weight: Tensor | float) -> LossSum:
     return LossSum(before.total + total.detach(), before.weight + weight)
 
 
-def _fill(parameters: Sequence[nn.Parameter]) -> None:
-    """A zero where a loss does not depend on a parameter, as a sum over ranks would give."""
+def _fill_missing_gradients(parameters: Sequence[nn.Parameter]) -> None:
+    """Set the gradient to zero where the loss does not depend on a parameter, as a sum over ranks would."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
 
 
 def divide_gradients(parameters: Sequence[nn.Parameter], weight: Tensor | float) -> None:
-    """Sums of gradients to means; nothing stays nothing."""
-    by = torch.where(weight == 0, 1.0, weight) if isinstance(weight, Tensor) else (weight or 1.0)
-    torch._foreach_div_([local_part(parameter.grad) for parameter in parameters], by)
+    """Divide summed gradients by a weight. A weight of 0 leaves them unchanged."""
+    divisor = torch.where(weight == 0, 1.0, weight) if isinstance(weight, Tensor) else (weight or 1.0)
+    torch._foreach_div_([local_part(parameter.grad) for parameter in parameters], divisor)
 
 
 def local_part(tensor: Tensor | None) -> Tensor:
-    """A tensor, or this rank's part of a distributed one."""
+    """Return a tensor, or the part of a distributed tensor that this rank holds."""
     assert tensor is not None
-    found: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return found
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part

@@ -36,7 +36,9 @@ def decay_channels(kind: int) -> tuple[tuple[float, tuple[int, ...]], ...]:
     """Return the decay channels of a kind. Those of antiparticles are the charge conjugates."""
     if kind in CHANNELS:
         return CHANNELS[kind]
-    return tuple((share, tuple(_MIRROR.get(each, each) for each in made)) for share, made in CHANNELS[_MIRROR[kind]])
+    return tuple(
+        (share, tuple(_MIRROR.get(each, each) for each in daughters)) for share, daughters in CHANNELS[_MIRROR[kind]]
+    )
 
 
 def decay(rng: Generator, stack: ParticleStack) -> ParticleStack:
@@ -95,21 +97,21 @@ def _two_body_momentum(mass: Floats, first: Floats | float, second: Floats | flo
     return np.sqrt(np.maximum(inner, 0)) / (2 * mass)
 
 
-def _three_body_momenta(rng: Generator, whole: Floats, masses: Floats) -> list[Floats]:
+def _three_body_momenta(rng: Generator, parent_mass: Floats, masses: Floats) -> list[Floats]:
     """Draw the momenta of three bodies uniformly in phase space, through the mass of the first two bodies."""
-    low, high = masses[0] + masses[1], whole - masses[2]
-    pair, todo = np.zeros(len(whole)), np.arange(len(whole))
+    low, high = masses[0] + masses[1], parent_mass - masses[2]
+    pair, todo = np.zeros(len(parent_mass)), np.arange(len(parent_mass))
     grid = np.linspace(low, high.max(initial=low), 200)
-    top = whole.max(initial=high.max(initial=low) + masses[2])
+    top = parent_mass.max(initial=high.max(initial=low) + masses[2])
     limit = 1.05 * (_two_body_momentum(top, grid, masses[2]) * _two_body_momentum(grid, masses[0], masses[1])).max()
     while len(todo):
         pair[todo] = rng.uniform(low, high[todo])
-        weight = _two_body_momentum(whole[todo], pair[todo], masses[2]) * _two_body_momentum(
+        weight = _two_body_momentum(parent_mass[todo], pair[todo], masses[2]) * _two_body_momentum(
             pair[todo], masses[0], masses[1]
         )
         todo = todo[rng.random(len(todo)) * limit > weight]
-    third = p.isotropic_directions(rng, len(whole)) * _two_body_momentum(whole, pair, masses[2])[:, None]
-    inner = p.isotropic_directions(rng, len(whole)) * _two_body_momentum(pair, masses[0], masses[1])[:, None]
+    third = p.isotropic_directions(rng, len(parent_mass)) * _two_body_momentum(parent_mass, pair, masses[2])[:, None]
+    inner = p.isotropic_directions(rng, len(parent_mass)) * _two_body_momentum(pair, masses[0], masses[1])[:, None]
     frame = np.sqrt(pair**2 + (third**2).sum(axis=1))
     return [
         *(_boost_momenta(each, mass, -third, frame, pair) for each, mass in ((inner, masses[0]), (-inner, masses[1]))),

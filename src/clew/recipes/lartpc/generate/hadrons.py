@@ -35,7 +35,7 @@ MUON_CAPTURE_FRACTION = 0.755
 class InelasticResult(NamedTuple):
     """The products of inelastic collisions, and which were absorptions or charge exchanges to a neutral pion."""
 
-    made: ParticleStack
+    products: ParticleStack
     absorbed: Bools
     exchanged: Bools
 
@@ -50,7 +50,7 @@ def scatter_elastic(rng: Generator, stack: ParticleStack) -> ParticleStack:
 def scatter_inelastic(rng: Generator, stack: ParticleStack) -> InelasticResult:
     """Collide charged hadrons inelastically with nuclei."""
     absorbed = np.zeros(len(stack), dtype=bool)
-    exchanged, made = absorbed.copy(), []
+    exchanged, products = absorbed.copy(), []
     pions, protons = stack.of(p.PION_MINUS, p.PION_PLUS), stack.of(p.PROTON)
     draw = rng.random(len(stack))
     absorption, exchange, production = _channel_fractions(stack, pions)
@@ -59,9 +59,9 @@ def scatter_inelastic(rng: Generator, stack: ParticleStack) -> InelasticResult:
     exchanged |= ~protons & ~hyperon & ~absorbed & (draw < absorption + exchange)
     makes_pion = ~protons & ~hyperon & ~absorbed & ~exchanged & (draw < absorption + exchange + production)
     rest = ~absorbed & ~hyperon
-    made += [_absorb_pions(rng, stack[absorbed], stack.energy[absorbed] + MASS[p.PION_PLUS])]
-    made += [_make_hyperons(rng, stack[hyperon]), _scatter(rng, stack[rest], exchanged[rest], makes_pion[rest])]
-    return InelasticResult(p.join(made), absorbed, exchanged & pions)
+    products += [_absorb_pions(rng, stack[absorbed], stack.energy[absorbed] + MASS[p.PION_PLUS])]
+    products += [_make_hyperons(rng, stack[hyperon]), _scatter(rng, stack[rest], exchanged[rest], makes_pion[rest])]
+    return InelasticResult(p.join(products), absorbed, exchanged & pions)
 
 
 def _channel_fractions(stack: ParticleStack, pions: Bools) -> tuple[Floats, Floats, Floats]:
@@ -122,7 +122,7 @@ def _absorb_pions(rng: Generator, stack: ParticleStack, available: Floats) -> Pa
 def _emit_nucleons(
     rng: Generator, stack: ParticleStack, available: Floats, proton_fraction: Floats, mean_extra: float
 ) -> ParticleStack:
-    """Energy dealt out to 1 + Poisson(more) nucleons, protons by `chance`; a tenth stays with the nucleus."""
+    """Distribute energy to 1 + Poisson(`mean_extra`) nucleons. A tenth of the energy stays with the nucleus."""
     count = 1 + rng.poisson(mean_extra, len(stack))
     rows = np.repeat(np.arange(len(stack)), count)
     part = rng.standard_exponential(len(rows))
@@ -132,8 +132,8 @@ def _emit_nucleons(
     forward = np.minimum(stack.momentum[rows] / 800.0, 1.0)
     away = p.isotropic_directions(rng, len(rows)) + forward[:, None] * stack.direction[rows]
     away /= np.maximum(np.linalg.norm(away, axis=1, keepdims=True), 1e-9)
-    made = stack.make(kind, np.maximum(energy, 0.1), away, rows)
-    return made[energy > 1.0]
+    nucleons = stack.make(kind, np.maximum(energy, 0.1), away, rows)
+    return nucleons[energy > 1.0]
 
 
 def capture_hadrons(rng: Generator, stack: ParticleStack) -> ParticleStack:

@@ -77,9 +77,9 @@ class Transport:
         self.history[stack.event] |= bit
 
     def _photons(self, stack: ParticleStack) -> ParticleStack:
-        made, converts = showers.interact_photons(self._rng, stack)
+        products, converts = showers.interact_photons(self._rng, stack)
         self._record(stack[converts], CONVERSION)
-        return made
+        return products
 
     def _neutral(self, stack: ParticleStack) -> ParticleStack:
         """Move short-lived neutral particles by their flight distance, and decay them."""
@@ -123,7 +123,7 @@ class Transport:
             [
                 showers.radiate(self._rng, stack[light]),
                 hadrons.scatter_elastic(self._rng, stack[bounces]),
-                happened.made,
+                happened.products,
             ]
         )
 

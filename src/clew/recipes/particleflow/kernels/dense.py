@@ -23,11 +23,11 @@ def _activate(z, bias, numbers, width, BLOCK: tl.constexpr):
     """Replace z (heads, rows, width) by elu(z + bias). The second axis of programs is the head."""
     head = tl.program_id(1)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there, z = place < numbers, z + head.to(tl.int64) * numbers
-    value = tl.load(z + place, mask=there, other=0.0).to(tl.float32)
+    valid, z = place < numbers, z + head.to(tl.int64) * numbers
+    value = tl.load(z + place, mask=valid, other=0.0).to(tl.float32)
     value += tl.load(bias + head * width + place % width)
     value = tl.where(value > 0, value, tl.exp(value) - 1)
-    tl.store(z + place, value.to(z.dtype.element_ty), mask=there)
+    tl.store(z + place, value.to(z.dtype.element_ty), mask=valid)
 
 
 @triton.jit
@@ -38,11 +38,11 @@ def _activation_backward(dy, y, dz, sums, rows, width, ROWS: tl.constexpr, COLUM
     total = tl.zeros([COLUMNS], tl.float32)
     for turn in range(TURNS):
         row = (part * TURNS + turn) * ROWS + tl.arange(0, ROWS)
-        there = (row < rows)[:, None] & (column < width)[None, :]
+        valid = (row < rows)[:, None] & (column < width)[None, :]
         at = (head * rows + row).to(tl.int64)[:, None] * width + column[None, :]
-        value = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
-        gradient = tl.load(dy + at, mask=there, other=0.0).to(tl.float32) * tl.where(value > 0, 1.0, value + 1.0)
-        tl.store(dz + at, gradient.to(dz.dtype.element_ty), mask=there)
+        value = tl.load(y + at, mask=valid, other=0.0).to(tl.float32)
+        gradient = tl.load(dy + at, mask=valid, other=0.0).to(tl.float32) * tl.where(value > 0, 1.0, value + 1.0)
+        tl.store(dz + at, gradient.to(dz.dtype.element_ty), mask=valid)
         total += tl.sum(gradient, 0)
     tl.store(sums + (head * tl.num_programs(0) + part) * width + column, total, mask=column < width)
 

@@ -1,5 +1,9 @@
-"""Messages between the processes of an asynchronous training: within a process, over MPI, or over TCP."""
+"""Messages between the processes of an asynchronous training.
 
-from clew.training.asynchronous.messaging.transport import Facts, Message, Post
+`transport.py` has the contract. It has three implementations: `direct.py` (within one process), `mpi.py` (with
+`shared_memory.py` for ranks of one host) and `tcp.py`.
+"""
 
-__all__ = ["Facts", "Message", "Post"]
+from clew.training.asynchronous.messaging.transport import Fields, Message, Transport
+
+__all__ = ["Fields", "Message", "Transport"]

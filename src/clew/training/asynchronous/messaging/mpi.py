@@ -1,9 +1,10 @@
-"""Posts over MPI: a header, and the tensor straight from its memory. Nothing is pickled.
+"""A transport over MPI: a header, then the tensor directly from its memory. Nothing is pickled.
 
-Between ranks of one host that see each other's memory a tensor does not travel where it lies in a room of its sender
-and is lent, or where it may land in a room of its receiver: the header says where to look, or that it is there.
+Between ranks of one host that share memory, a tensor is not sent if the sender allocated it with `allocate` and sends
+it as stable: the receiver reads it in place. It is also not sent if the receiver has a receive buffer that it allocated
+with `allocate`: the sender writes into that buffer. The header describes which case applies.
 
-The library is the one mpi4py was built for: the site's own where there is one, PyPI's mpich on a laptop.
+The MPI library is the one that mpi4py was built with: the one of the site, or the mpich of PyPI on a laptop.
 """
 
 from __future__ import annotations
@@ -14,142 +15,157 @@ from typing import Any
 
 from torch import Tensor
 
-from clew.training.asynchronous.messaging.shared_memory import Bell, Place, Probe, Shared, possible
+from clew.training.asynchronous.messaging.shared_memory import (
+    MemoryProbe,
+    SharedLocation,
+    SharedMemory,
+    WakeUpPipe,
+    shared_memory_available,
+)
 from clew.training.asynchronous.messaging.transport import (
-    Facts,
+    Fields,
     Header,
     Message,
-    Post,
     Shape,
+    Transport,
     as_bytes,
+    describe_shape,
     empty,
-    heard_shape,
-    pack,
-    told_shape,
-    unpack,
+    pack_header,
+    parse_shape,
+    unpack_header,
 )
 
 _HEADER, _TENSOR = 71, 72
+"""MPI tags."""
 _SPIN, _NAP, _REST = 0.0003, 0.00005, 0.005
-"""Seconds of looking without a pause, of a pause, and of one that a bell may end: who looks all the time slows down
-whoever shares the core, which two processors of a virtual machine often do."""
+"""Seconds: of polling without a pause, of a pause, and of a pause that a wake-up pipe can end. Continuous polling slows
+down other processes on the same core, which two processors of a virtual machine often share."""
 
 
-def library() -> str:
-    """Which MPI this is."""
+def mpi_library() -> str:
+    """Return the name and version of the MPI library."""
     from mpi4py import MPI
 
     return str(MPI.Get_library_version().splitlines()[0].strip("\0 "))
 
 
-class Mpi(Post):
-    """The ranks of a communicator. A rank that dies ends the job: that is MPI's way."""
+class MpiTransport(Transport):
+    """Connects the ranks of a communicator. If a rank dies, MPI ends the whole job."""
 
-    def __init__(self, communicator: Any = None, *, share: bool = True) -> None:
-        """All ranks make theirs together. `share`: what can be seen is not sent; else as if on a host each."""
+    def __init__(self, communicator: Any = None, *, share_memory: bool = True) -> None:
+        """Connect the ranks; all ranks must call this together.
+
+        Args:
+            communicator: An mpi4py communicator; default: COMM_WORLD.
+            share_memory: Whether ranks of one host use shared memory; else they send, as between hosts.
+        """
         super().__init__()
         from mpi4py import MPI
 
         self._mpi, self._comm = MPI, (communicator or MPI.COMM_WORLD).Dup()
-        self.here, self.ranks = self._comm.rank, self._comm.size
-        self._rooms: dict[int, Tensor] = {}
-        """Where each rank's last tensor was put."""
-        self._shared, self._bell = Shared(), Bell()
-        self._near = self._neighbours() if share and possible() else {}
-        """Processes and bells of the ranks that share memory with this one."""
-        self._all_near = len(self._near) == self.ranks - 1
-        self._lands: dict[int, tuple[Place, Shape]] = {}
-        """Where an answer to a rank's last message may land."""
+        self.number, self.ranks = self._comm.rank, self._comm.size
+        self._last_tensors: dict[int, Tensor] = {}
+        """Memory of the last tensor received from each rank, which is used again."""
+        self._shared, self._pipe = SharedMemory(), WakeUpPipe()
+        self._neighbours = self._find_neighbours() if share_memory and shared_memory_available() else {}
+        """Process number and wake-up pipe of the ranks that share memory with this one."""
+        self._all_neighbours = len(self._neighbours) == self.ranks - 1
+        self._peer_buffers: dict[int, tuple[SharedLocation, Shape]] = {}
+        """Where an answer to a rank's last message may be written."""
 
-    def room(self, shape: Shape) -> Tensor:
-        return self._shared.room(shape) if self._near else super().room(shape)
+    def allocate(self, shape: Shape) -> Tensor:
+        return self._shared.allocate(shape) if self._neighbours else super().allocate(shape)
 
     def receive(self, timeout: float | None = None) -> Message | None:
         status = self._mpi.Status()
         if not self._wait(timeout, status):
             return None
-        peer, told = status.Get_source(), bytearray(status.Get_count(self._mpi.BYTE))
-        self._comm.Recv([told, self._mpi.BYTE], peer, _HEADER)
-        header = unpack(told)
-        tensor = self._tensor(peer, header)
-        self._count(tensor, out=False)
-        return Message(peer, header.kind, header.facts, tensor)
+        peer, packed = status.Get_source(), bytearray(status.Get_count(self._mpi.BYTE))
+        self._comm.Recv([packed, self._mpi.BYTE], peer, _HEADER)
+        header = unpack_header(packed)
+        tensor = self._receive_tensor(peer, header)
+        self._count(tensor, outgoing=False)
+        return Message(peer, header.kind, header.fields, tensor)
 
     def close(self) -> None:
         self._comm.Free()
-        self._bell.close()
+        self._pipe.close()
 
-    def _neighbours(self) -> dict[int, tuple[int, int]]:
+    def _find_neighbours(self) -> dict[int, tuple[int, int]]:
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
-        probe = Probe(self._shared)
-        others = node.allgather((self.here, os.getpid(), self._bell.file, probe.file, probe.word))
-        seen = [rank for rank, process, _, *rest in others if Probe.sees(self._shared, process, *rest)]
-        by = dict(zip((rank for rank, *_ in others), node.allgather(seen), strict=True))
+        probe = MemoryProbe(self._shared)
+        ranks = node.allgather((self.number, os.getpid(), self._pipe.file, probe.file, probe.pattern))
+        visible = [rank for rank, process, _, *rest in ranks if MemoryProbe.is_visible(self._shared, process, *rest)]
+        visible_from = dict(zip((rank for rank, *_ in ranks), node.allgather(visible), strict=True))
         node.Free()
-        both = {rank for rank in seen if self.here in by[rank]} - {self.here}
-        return {rank: (process, bell) for rank, process, bell, *_ in others if rank in both}
+        mutual = {rank for rank in visible if self.number in visible_from[rank]} - {self.number}
+        return {rank: (process, pipe) for rank, process, pipe, *_ in ranks if rank in mutual}
 
-    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
-        seen = None if tensor is None else self._shown(peer, tensor, lent=lent)
-        self._comm.Send([pack(kind, facts, tensor, [seen, self._wish(peer)]), self._mpi.BYTE], peer, _HEADER)
-        if peer in self._near:
-            self._bell.ring(*self._near[peer])
-        if tensor is not None and seen is None:
+    def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
+        location = None if tensor is None else self._share(peer, tensor, stable=stable)
+        header = pack_header(kind, fields, tensor, [location, self._own_buffer(peer)])
+        self._comm.Send([header, self._mpi.BYTE], peer, _HEADER)
+        if peer in self._neighbours:
+            self._pipe.wake(*self._neighbours[peer])
+        if tensor is not None and location is None:
             self._comm.Send([as_bytes(tensor), self._mpi.BYTE], peer, _TENSOR)
 
-    def _shown(self, peer: int, tensor: Tensor, *, lent: bool) -> Place | list[int] | None:
-        """Where a near peer sees a tensor: in a room of this process; or, an empty list, where it wished for it."""
-        wish = self._lands.pop(peer, None)
-        if lent and peer in self._near:
-            return self._shared.place(tensor)
-        if wish is None or wish[1] != (tensor.dtype, tensor.numel()):
+    def _share(self, peer: int, tensor: Tensor, *, stable: bool) -> SharedLocation | list[int] | None:
+        """Return where a neighbour finds a tensor: its location in this process's memory, or an empty list if it was
+        written into the neighbour's buffer. None: it must be sent."""
+        buffer = self._peer_buffers.pop(peer, None)
+        if stable and peer in self._neighbours:
+            return self._shared.locate(tensor)
+        if buffer is None or buffer[1] != (tensor.dtype, tensor.numel()):
             return None
-        self._shared.see(self._near[peer][0], *wish).copy_(tensor)
+        self._shared.open(self._neighbours[peer][0], *buffer).copy_(tensor)
         return []
 
-    def _wish(self, peer: int) -> list[Any] | None:
-        """Where a near peer's answer may land."""
-        wanted = self.landing.get(peer) if peer in self._near else None
-        place = None if wanted is None else self._shared.place(wanted)
-        return None if wanted is None or place is None else [place, told_shape(wanted)]
+    def _own_buffer(self, peer: int) -> list[Any] | None:
+        """Return where a neighbour may write its answer."""
+        buffer = self.receive_buffers.get(peer) if peer in self._neighbours else None
+        location = None if buffer is None else self._shared.locate(buffer)
+        return None if buffer is None or location is None else [location, describe_shape(buffer)]
 
-    def _tensor(self, peer: int, header: Header) -> Tensor | None:
-        """The tensor of a message: seen where it is, or taken as it comes."""
-        seen, wish = header.more
-        self._lands.pop(peer, None)
-        if wish is not None:
-            self._lands[peer] = Place(*wish[0]), heard_shape(wish[1])
+    def _receive_tensor(self, peer: int, header: Header) -> Tensor | None:
+        """Return the tensor of a message: read in shared memory, or received."""
+        location, peer_buffer = header.extra
+        self._peer_buffers.pop(peer, None)
+        if peer_buffer is not None:
+            self._peer_buffers[peer] = SharedLocation(*peer_buffer[0]), parse_shape(peer_buffer[1])
         if header.shape is None:
             return None
-        wanted = self.landing.pop(peer, None)
-        if seen == [] and wanted is not None:
-            return wanted
-        if seen is not None:
-            return self._shared.see(self._near[peer][0], Place(*seen), header.shape)
-        room = self._rooms.get(peer) if wanted is None else wanted
-        if room is None or (room.dtype, room.numel()) != header.shape:
-            room, wanted = empty(header.shape), None
-        self._comm.Recv([as_bytes(room), self._mpi.BYTE], peer, _TENSOR)
-        if wanted is None:
-            self._rooms[peer] = room
-        return room
+        buffer = self.receive_buffers.pop(peer, None)
+        if location == [] and buffer is not None:
+            return buffer
+        if location is not None:
+            return self._shared.open(self._neighbours[peer][0], SharedLocation(*location), header.shape)
+        memory = self._last_tensors.get(peer) if buffer is None else buffer
+        if memory is None or (memory.dtype, memory.numel()) != header.shape:
+            memory, buffer = empty(header.shape), None
+        self._comm.Recv([as_bytes(memory), self._mpi.BYTE], peer, _TENSOR)
+        if buffer is None:
+            self._last_tensors[peer] = memory
+        return memory
 
     def _wait(self, timeout: float | None, status: Any) -> bool:
-        """MPI waits by looking again and again: here with pauses, so that others may have the core.
+        """Wait for a header. MPI waits by polling; here it pauses in between, so that other processes get the core.
 
-        One thread receives: what was seen is there when it is taken. Matched probes fail with Open MPI over libfabric.
+        Only one thread receives, so a message that was probed is still there when it is received. Matched probes fail
+        with Open MPI over libfabric.
         """
-        begun = time.perf_counter()
-        awake = begun if self.patient or self._all_near else begun + _SPIN
+        started = time.perf_counter()
+        spin_until = started if self.busy_process or self._all_neighbours else started + _SPIN
         while True:
             if self._comm.Iprobe(tag=_HEADER, status=status):
                 return True
             now = time.perf_counter()
-            if timeout is not None and now - begun > timeout:
+            if timeout is not None and now - started > timeout:
                 return False
-            if now < awake:
+            if now < spin_until:
                 continue
-            if not self._all_near:
+            if not self._all_neighbours:
                 time.sleep(_NAP)
-            elif self._bell.wait(_REST if timeout is None else min(_REST, timeout)):
-                awake = time.perf_counter() + _SPIN  # MPI finds what has come after some looks
+            elif self._pipe.wait(_REST if timeout is None else min(_REST, timeout)):
+                spin_until = time.perf_counter() + _SPIN  # MPI needs some probes to see a message that has arrived

@@ -1,6 +1,6 @@
-"""Memory that several processes of one host see: what is lent there is not copied, what is given is copied once.
+"""Memory that several processes of one host share, so that tensors need not be sent.
 
-It has no name that could be left behind: another process finds it through the number of the one that made it.
+The memory has no name that could be left behind. Another process opens it through `/proc/PID/fd` of its owner.
 """
 
 from __future__ import annotations
@@ -19,110 +19,111 @@ from torch import Tensor
 from clew.training.asynchronous.messaging.transport import Shape
 
 
-class Place(NamedTuple):
-    """Where a tensor lies in the memory of the process that made it."""
+class SharedLocation(NamedTuple):
+    """Where a tensor is in the shared memory of its owner."""
 
     file: int
-    """The number of an open file of that process."""
-    first: int
-    """Bytes before it."""
+    """The file descriptor in the owner's process."""
+    offset: int
+    """Bytes before the tensor."""
 
 
-class Shared:
-    """What this process made, and what it has seen of others."""
+class SharedMemory:
+    """The shared memory that this process allocated, and what it has opened of other processes."""
 
     def __init__(self) -> None:
-        self._own: dict[int, Tensor] = {}
-        self._seen: dict[tuple[int, int], Tensor] = {}
+        self._allocated: dict[int, Tensor] = {}
+        self._opened: dict[tuple[int, int], Tensor] = {}
 
-    def room(self, shape: Shape) -> Tensor:
-        """A tensor that others can see, for as long as this process lives."""
+    def allocate(self, shape: Shape) -> Tensor:
+        """Allocate a tensor that other processes can open for as long as this process lives."""
         size = max(1, shape[1] * shape[0].itemsize)
         file = os.memfd_create("clew")
         os.ftruncate(file, size)
-        self._own[file] = _mapped(file, size)
-        return _view(self._own[file], 0, shape)
+        self._allocated[file] = _map_file(file, size)
+        return _view(self._allocated[file], 0, shape)
 
-    def place(self, tensor: Tensor) -> Place | None:
-        """Where others find a tensor; None if it is not of a room of this process."""
-        here, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
-        for file, memory in self._own.items():
-            first = here - memory.data_ptr()
-            if first >= 0 and first + size <= len(memory):
-                return Place(file, first)
+    def locate(self, tensor: Tensor) -> SharedLocation | None:
+        """Return where other processes find a tensor; None if this process did not allocate it here."""
+        address, size = tensor.data_ptr(), tensor.numel() * tensor.element_size()
+        for file, memory in self._allocated.items():
+            offset = address - memory.data_ptr()
+            if offset >= 0 and offset + size <= len(memory):
+                return SharedLocation(file, offset)
         return None
 
-    def see(self, process: int, place: Place, shape: Shape) -> Tensor:
-        """A tensor of another process of this host.
+    def open(self, process: int, location: SharedLocation, shape: Shape) -> Tensor:
+        """Return a tensor of another process of this host.
 
         Raises:
-            OSError: it cannot be seen from here.
+            OSError: It is not accessible from this process.
         """
-        known = self._seen.get((process, place.file))
-        if known is None:
-            file = os.open(f"/proc/{process}/fd/{place.file}", os.O_RDWR)
+        memory = self._opened.get((process, location.file))
+        if memory is None:
+            file = os.open(f"/proc/{process}/fd/{location.file}", os.O_RDWR)
             try:
-                known = self._seen[process, place.file] = _mapped(file, os.fstat(file).st_size)
+                memory = self._opened[process, location.file] = _map_file(file, os.fstat(file).st_size)
             finally:
                 os.close(file)
-        return _view(known, place.first, shape)
+        return _view(memory, location.offset, shape)
 
 
-class Bell:
-    """Lets others of this host end this process's wait at once, so that it need not look again and again."""
+class WakeUpPipe:
+    """A pipe through which other processes of this host end this process's wait at once, without polling."""
 
     def __init__(self) -> None:
-        self._heard, self.file = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._others: dict[int, int] = {}
+        self._read_end, self.file = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._peers: dict[int, int] = {}
 
     def wait(self, seconds: float) -> bool:
-        """Until it rings, or so long; whether it rang."""
-        rang = bool(select.select([self._heard], [], [], seconds)[0])
-        if rang:
-            os.read(self._heard, 1 << 16)
-        return rang
+        """Wait until another process wakes this one, or `seconds` pass; return whether it was woken."""
+        woken = bool(select.select([self._read_end], [], [], seconds)[0])
+        if woken:
+            os.read(self._read_end, 1 << 16)
+        return woken
 
-    def ring(self, process: int, file: int) -> None:
-        """Another's; one that rings already, or is gone, is left alone."""
+    def wake(self, process: int, file: int) -> None:
+        """Wake another process through its pipe. A process that is gone, or whose pipe is full, is ignored."""
         with contextlib.suppress(OSError):
-            if process not in self._others:
-                self._others[process] = os.open(f"/proc/{process}/fd/{file}", os.O_WRONLY | os.O_NONBLOCK)
-            os.write(self._others[process], b"!")
+            if process not in self._peers:
+                self._peers[process] = os.open(f"/proc/{process}/fd/{file}", os.O_WRONLY | os.O_NONBLOCK)
+            os.write(self._peers[process], b"!")
 
     def close(self) -> None:
-        """Ring no more."""
-        for file in (self._heard, self.file, *self._others.values()):
+        """Close all ends of pipes."""
+        for file in (self._read_end, self.file, *self._peers.values()):
             os.close(file)
 
 
-class Probe:
-    """Finds out whether two processes see each other's memory: both may believe to be number 7 on one host, and be in
-    different containers."""
+class MemoryProbe:
+    """Checks whether two processes can open each other's memory. Equal process numbers on one host do not suffice: the
+    processes may be in different containers."""
 
-    def __init__(self, shared: Shared) -> None:
-        self.word = list(secrets.token_bytes(16))
-        room = shared.room((torch.uint8, len(self.word)))
-        room.copy_(torch.tensor(self.word, dtype=torch.uint8))
-        place = shared.place(room)
-        assert place is not None
-        self.file = place.file
+    def __init__(self, shared: SharedMemory) -> None:
+        self.pattern = list(secrets.token_bytes(16))
+        memory = shared.allocate((torch.uint8, len(self.pattern)))
+        memory.copy_(torch.tensor(self.pattern, dtype=torch.uint8))
+        location = shared.locate(memory)
+        assert location is not None
+        self.file = location.file
 
     @staticmethod
-    def sees(shared: Shared, process: int, file: int, word: list[int]) -> bool:
-        """Whether another's probe is seen from here."""
+    def is_visible(shared: SharedMemory, process: int, file: int, pattern: list[int]) -> bool:
+        """Return whether the probe of another process can be read from this one."""
         with contextlib.suppress(OSError, ValueError, RuntimeError):
-            return shared.see(process, Place(file, 0), (torch.uint8, len(word))).tolist() == word
+            shape = (torch.uint8, len(pattern))
+            return shared.open(process, SharedLocation(file, 0), shape).tolist() == pattern
         return False
 
 
-def possible() -> bool:
-    """Whether this system has such memory."""
+def shared_memory_available() -> bool:
+    """Return whether this system has memory files and `/proc`."""
     return hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
 
 
-def _mapped(file: int, size: int) -> Tensor:
+def _map_file(file: int, size: int) -> Tensor:
     return torch.frombuffer(mmap.mmap(file, size), dtype=torch.uint8)
 
 
-def _view(memory: Tensor, first: int, shape: Shape) -> Tensor:
-    return memory[first : first + shape[1] * shape[0].itemsize].view(shape[0])
+def _view(memory: Tensor, offset: int, shape: Shape) -> Tensor:
+    return memory[offset : offset + shape[1] * shape[0].itemsize].view(shape[0])

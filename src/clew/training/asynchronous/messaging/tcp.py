@@ -1,8 +1,8 @@
-"""Posts over TCP, by ZeroMQ: a master listens, workers come and go.
+"""A transport over TCP, with ZeroMQ: masters listen, workers connect and disconnect.
 
-Whoever says hello must know the token. Where others than this machine can listen in, the key in it also encrypts
-everything (CURVE). A worker's process gives a sign of life every second from a thread of its own, and gets one back:
-each side knows when the other is gone, and a worker also when its master was started anew.
+A client must know the token to connect. If the address can be reached from other machines, the key in the token also
+encrypts all messages (CURVE). A thread of each client sends a heartbeat once per second and gets an answer. So each
+side notices when the other is gone, and a worker also notices when its master was restarted.
 """
 
 from __future__ import annotations
@@ -24,243 +24,271 @@ import zmq
 from torch import Tensor
 
 from clew.errors import ConfigError, LostPeerError
-from clew.training.asynchronous.messaging.transport import Facts, Message, Post, as_bytes, pack, unpack
+from clew.training.asynchronous.messaging.transport import (
+    Fields,
+    Message,
+    Transport,
+    as_bytes,
+    pack_header,
+    unpack_header,
+)
 
-BEAT = 1.0
-"""Seconds between two signs of life."""
-SILENCE = 5.0
-"""Seconds without one after which a peer counts as gone."""
+HEARTBEAT_INTERVAL = 1.0
+"""Seconds between two heartbeats."""
+HEARTBEAT_TIMEOUT = 5.0
+"""Seconds without a heartbeat after which a peer counts as gone."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Names of glibc's malloc.h."""
-_LINGER = 2000
+"""Constants of glibc's malloc.h."""
+_LINGER_MS = 2000
 
 
 @dataclass(frozen=True)
-class Token:
-    """What a worker must know to join: a secret word and, where traffic is encrypted, the master's public key."""
+class JoinToken:
+    """What a worker must know to join: a secret and, if messages are encrypted, the master's public key."""
 
-    word: str
-    public: str = ""
-    secret: str = ""
-    """The master's own part of the key; never leaves it."""
-
-    @classmethod
-    def new(cls, *, encrypted: bool) -> Token:
-        public, secret = zmq.curve_keypair() if encrypted else (b"", b"")
-        return cls(secrets.token_hex(16), public.hex(), secret.hex())
+    secret: str
+    public_key: str = ""
+    private_key: str = ""
+    """The master's private key. It is never sent, and `str` does not contain it."""
 
     @classmethod
-    def parse(cls, text: str) -> Token:
-        """From what `str` gave."""
-        word, _, public = text.strip().partition("-")
-        return cls(word, public)
+    def new(cls, *, encrypted: bool) -> JoinToken:
+        """Make a token with a new secret and, if `encrypted`, a new pair of keys."""
+        public, private = zmq.curve_keypair() if encrypted else (b"", b"")
+        return cls(secrets.token_hex(16), public.hex(), private.hex())
+
+    @classmethod
+    def parse(cls, text: str) -> JoinToken:
+        """Return the token that `str` wrote, without the private key."""
+        secret, _, public_key = text.strip().partition("-")
+        return cls(secret, public_key)
 
     def __str__(self) -> str:
-        return f"{self.word}-{self.public}" if self.public else self.word
+        return f"{self.secret}-{self.public_key}" if self.public_key else self.secret
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
-        return all(ipaddress.ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
+        return all(ipaddress.ip_address(info[4][0]).is_loopback for info in socket.getaddrinfo(host, None))
     except OSError:
         return False
 
 
-class Server(Post):
-    """Listens. Peers are numbered as they say hello, or as they ask to be."""
+class TcpServer(Transport):
+    """Listens for clients. Clients are numbered in the order in which they connect, or choose their number."""
 
-    def __init__(self, address: str = "127.0.0.1:0", *, token: Token, here: int = 0, first: int = 1) -> None:
-        """`first`: the number of the first peer that does not ask for one.
+    def __init__(
+        self, address: str = "127.0.0.1:0", *, token: JoinToken, number: int = 0, first_client: int = 1
+    ) -> None:
+        """Listen on an address.
+
+        Args:
+            address: `host:port`; port 0 chooses a free one, see `address`.
+            token: What clients must know.
+            number: The number of this process.
+            first_client: The number of the first client that does not choose one.
 
         Raises:
-            ConfigError: the address cannot be listened on.
+            ConfigError: The address cannot be listened on.
         """
         super().__init__()
-        self.here, self._token, self._next = here, token, first
+        self.number, self._token, self._next_client = number, token, first_client
         self.session = uuid.uuid4().hex
-        keep_memory()
-        self.line: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
-        self.line.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        self.line.setsockopt(zmq.LINGER, _LINGER)
-        if token.secret:
-            self.line.setsockopt(zmq.CURVE_SERVER, 1)
-            self.line.setsockopt(zmq.CURVE_SECRETKEY, bytes.fromhex(token.secret))
+        keep_freed_memory()
+        self.router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self.router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self.router.setsockopt(zmq.LINGER, _LINGER_MS)
+        if token.private_key:
+            self.router.setsockopt(zmq.CURVE_SERVER, 1)
+            self.router.setsockopt(zmq.CURVE_SECRETKEY, bytes.fromhex(token.private_key))
         host, _, port = address.rpartition(":")
         try:
-            self.line.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
+            self.router.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
         except (zmq.ZMQError, OSError, ValueError) as error:
-            self.line.close()
+            self.router.close()
             raise ConfigError(f"cannot listen on {address} ({error}); choose another host:port") from error
-        self.address = f"{host}:{self.line.getsockopt(zmq.LAST_ENDPOINT).decode().rpartition(':')[2]}"
+        self.address = f"{host}:{self.router.getsockopt(zmq.LAST_ENDPOINT).decode().rpartition(':')[2]}"
         self._numbers: dict[bytes, int] = {}
-        self._names: dict[int, bytes] = {}
-        self.heard: dict[int, float] = {}
-        """When each peer gave its last sign of life."""
-        self.refused: list[str] = []
-        """Why somebody was turned away."""
+        self._identities: dict[int, bytes] = {}
+        self.refusals: list[str] = []
+        """Why clients or messages were refused."""
 
-    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
-        if peer not in self._names:
+    def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
+        if peer not in self._identities:
             raise LostPeerError(f"there is no peer {peer}")
         try:
-            _send(self.line, [self._names[peer]], pack(kind, facts, tensor), tensor, lent)
+            _send_frames(self.router, [self._identities[peer]], pack_header(kind, fields, tensor), tensor, stable)
         except zmq.ZMQError as error:
             raise LostPeerError(f"peer {peer} cannot be reached ({error})") from error
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        end = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = None if end is None else max(0, end - time.monotonic())
-            if not self.line.poll(None if left is None else int(left * 1000)):
+            left = None if deadline is None else max(0, deadline - time.monotonic())
+            if not self.router.poll(None if left is None else int(left * 1000)):
                 return None
-            message = self._sorted(self.line.recv_multipart(copy=False))
+            message = self._filter(self.router.recv_multipart(copy=False))
             if message is not None:
-                self._count(message.tensor, out=False)
+                self._count(message.tensor, outgoing=False)
                 return message
 
-    def forget(self, peer: int) -> None:
-        """Take no more from a peer; if it is there after all, it is told to say hello again."""
-        self._numbers.pop(self._names.pop(peer, b""), None)
-        self.heard.pop(peer, None)
+    def disconnect(self, peer: int) -> None:
+        """Accept no more messages from a client. If it is still alive, it is asked to connect again."""
+        self._numbers.pop(self._identities.pop(peer, b""), None)
+        self.last_heartbeat.pop(peer, None)
 
     def close(self) -> None:
-        self.line.close()
+        self.router.close()
 
-    def _sorted(self, frames: list[zmq.Frame]) -> Message | None:
-        """A message for the caller, or None for what is dealt with here: signs of life, strangers, rubbish."""
-        name = frames[0].bytes
+    def _filter(self, frames: list[zmq.Frame]) -> Message | None:
+        """Return a message for the caller; None for heartbeats, unknown clients and invalid messages."""
+        identity = frames[0].bytes
         try:
-            kind, facts, tensor = _read(frames[1:])
+            kind, fields, tensor = _parse_frames(frames[1:])
         except ValueError as error:
-            self._turn_away(name, f"a message that makes no sense ({error})")
+            self._refuse(identity, f"invalid message ({error})")
             return None
-        if kind == "beat":
-            self._answer_beat(name, int(facts["number"]))
+        if kind == "heartbeat":
+            self._answer_heartbeat(identity, int(fields["number"]))
             return None
         if kind == "hello":
-            if not secrets.compare_digest(str(facts.pop("token", "")), self._token.word):
-                self._turn_away(name, "the token is wrong")
+            if not secrets.compare_digest(str(fields.pop("token", "")), self._token.secret):
+                self._refuse(identity, "the token is wrong")
                 return None
-            self._admit(name, facts.get("number"))
-        number = self._numbers.get(name)
+            self._admit(identity, fields.get("number"))
+        number = self._numbers.get(identity)
         if number is None:
-            self._reply(name, "unknown", {})
+            self._reply(identity, "unknown", {})
             return None
-        self.heard[number] = time.monotonic()
-        return Message(number, kind, facts, tensor)
+        self.last_heartbeat[number] = time.monotonic()
+        return Message(number, kind, fields, tensor)
 
-    def _admit(self, name: bytes, asked: int | None) -> None:
-        number = self._numbers.get(name, asked)
+    def _admit(self, identity: bytes, requested: int | None) -> None:
+        number = self._numbers.get(identity, requested)
         if number is None:
-            number, self._next = self._next, self._next + 1
-        self._numbers[name], self._names[number] = number, name
+            number, self._next_client = self._next_client, self._next_client + 1
+        self._numbers[identity], self._identities[number] = number, identity
 
-    def _answer_beat(self, name: bytes, number: int) -> None:
-        if number in self._names:
-            self.heard[number] = time.monotonic()
-        self._reply(name, "beat", {"session": self.session})
+    def _answer_heartbeat(self, identity: bytes, number: int) -> None:
+        if number in self._identities:
+            self.last_heartbeat[number] = time.monotonic()
+        self._reply(identity, "heartbeat", {"session": self.session})
 
-    def _turn_away(self, name: bytes, why: str) -> None:
-        self.refused.append(why)
-        self._reply(name, "refused", {"why": why})
+    def _refuse(self, identity: bytes, reason: str) -> None:
+        self.refusals.append(reason)
+        self._reply(identity, "refused", {"reason": reason})
 
-    def _reply(self, name: bytes, kind: str, facts: Facts) -> None:
+    def _reply(self, identity: bytes, kind: str, fields: Fields) -> None:
         try:
-            self.line.send_multipart([name, pack(kind, facts, None)])
-        except zmq.ZMQError:  # it did not wait for the answer
+            self.router.send_multipart([identity, pack_header(kind, fields, None)])
+        except zmq.ZMQError:  # the client did not wait for the answer
             return
 
 
-class Client(Post):
-    """Reaches one or several servers, each by the number it goes by."""
+class TcpClient(Transport):
+    """Connects to one or several servers."""
 
-    def __init__(self, *, here: int = -1) -> None:
+    def __init__(self, *, number: int = -1) -> None:
+        """Make a client.
+
+        Args:
+            number: The number of this process; -1 lets the server choose one.
+        """
         super().__init__()
-        self.here = here
-        keep_memory()
-        self.lines: dict[int, zmq.Socket[bytes]] = {}
+        self.number = number
+        keep_freed_memory()
+        self.sockets: dict[int, zmq.Socket[bytes]] = {}
         self._numbers: dict[zmq.Socket[bytes], int] = {}
-        self._words: dict[int, str] = {}
+        self._secrets: dict[int, str] = {}
         self._poller = zmq.Poller()
         self._ready: list[zmq.Socket[bytes]] = []
-        self._heart: _Heart | None = None
+        self._heartbeat: _Heartbeat | None = None
         self._patience = float("inf")
 
-    def connect(self, peer: int, address: str, token: Token) -> None:
-        """Make a server reachable; it need not be there yet."""
-        made = _dealer(address, token)
-        self.lines[peer], self._numbers[made], self._words[peer] = made, peer, token.word
-        self._poller.register(made, zmq.POLLIN)
+    def connect(self, peer: int, address: str, token: JoinToken) -> None:
+        """Connect to a server, which need not be running yet.
 
-    def watch(self, address: str, token: Token, *, patience: float = 120.0) -> None:
-        """Begin to give signs of life to this server, and to look for its own for `patience` seconds."""
-        self._heart, self._patience = _Heart(address, token, self.here), patience
+        Args:
+            peer: The number of the server.
+            address: Its `host:port`.
+            token: Its token.
+        """
+        dealer = _open_dealer(address, token)
+        self.sockets[peer], self._numbers[dealer], self._secrets[peer] = dealer, peer, token.secret
+        self._poller.register(dealer, zmq.POLLIN)
+
+    def start_heartbeat(self, address: str, token: JoinToken, *, patience: float = 120.0) -> None:
+        """Send heartbeats to this server. `receive` raises after `patience` seconds without an answer to them."""
+        self._heartbeat, self._patience = _Heartbeat(address, token, self.number), patience
 
     @property
     def silence(self) -> float:
-        """Seconds since the watched server was heard of."""
-        return 0.0 if self._heart is None else time.monotonic() - self._heart.heard
+        """Seconds since the server last answered a heartbeat."""
+        return 0.0 if self._heartbeat is None else time.monotonic() - self._heartbeat.last_answer
 
-    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
-        if peer not in self.lines:
+    def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
+        if peer not in self.sockets:
             raise LostPeerError(f"there is no peer {peer}")
-        told = {**facts, "token": self._words[peer], "number": self.here if self.here >= 0 else None}
-        _send(self.lines[peer], [], pack(kind, told if kind == "hello" else facts, tensor), tensor, lent)
+        if kind == "hello":
+            fields = {**fields, "token": self._secrets[peer], "number": self.number if self.number >= 0 else None}
+        _send_frames(self.sockets[peer], [], pack_header(kind, fields, tensor), tensor, stable)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """As the contract says.
+        """Return the next message, or None after `timeout` seconds.
 
         Raises:
-            LostPeerError: the watched server is gone, or was started anew and knows this peer no more.
+            LostPeerError: The server is gone, or was restarted and does not know this client.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ready:
-            left = SILENCE if end is None else min(SILENCE, max(0.0, end - time.monotonic()))
-            self._ready = [found for found, _ in self._poller.poll(int(left * 1000))]
-            if self._heart is not None and self._heart.renewed:
-                raise LostPeerError("the master was started anew")
+            left = HEARTBEAT_TIMEOUT
+            if deadline is not None:
+                left = min(left, max(0.0, deadline - time.monotonic()))
+            self._ready = [ready for ready, _ in self._poller.poll(int(left * 1000))]
+            if self._heartbeat is not None and self._heartbeat.server_restarted:
+                raise LostPeerError("the master was restarted")
             if self.silence > self._patience:
-                raise LostPeerError(f"the master gave no sign of life for {self._patience:g} s")
-            if not self._ready and end is not None and time.monotonic() >= end:
+                raise LostPeerError(f"the master sent no heartbeat for {self._patience:g} s")
+            if not self._ready and deadline is not None and time.monotonic() >= deadline:
                 return None
-        found = self._ready.pop()
-        kind, facts, tensor = _read(found.recv_multipart(copy=False))
-        self._count(tensor, out=False)
+        ready = self._ready.pop()
+        kind, fields, tensor = _parse_frames(ready.recv_multipart(copy=False))
+        self._count(tensor, outgoing=False)
         if kind == "unknown":
             raise LostPeerError("the master does not know this worker any more")
-        return Message(self._numbers[found], kind, facts, tensor)
+        return Message(self._numbers[ready], kind, fields, tensor)
 
     def close(self) -> None:
-        if self._heart is not None:
-            self._heart.close()
-        for each in self.lines.values():
-            each.close()
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+        for dealer in self.sockets.values():
+            dealer.close()
 
 
-class Joint(Post):
-    """A process that listens and also reaches others: a master among masters."""
+class TcpServerAndClient(Transport):
+    """A process that listens and also connects to other servers: a master that is not the coordinator."""
 
-    def __init__(self, server: Server, client: Client) -> None:
+    def __init__(self, server: TcpServer, client: TcpClient) -> None:
         super().__init__()
-        self.here, self._server, self._client = server.here, server, client
+        self.number, self._server, self._client = server.number, server, client
         self._poller = zmq.Poller()
-        for each in (server.line, *client.lines.values()):
-            self._poller.register(each, zmq.POLLIN)
+        for source in (server.router, *client.sockets.values()):
+            self._poller.register(source, zmq.POLLIN)
 
-    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
-        side: Post = self._client if peer in self._client.lines else self._server
-        side.send(peer, kind, facts, tensor, lent=lent)
+    def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
+        side: Transport = self._client if peer in self._client.sockets else self._server
+        side.send(peer, kind, fields, tensor, stable=stable)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        end = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             for side in (self._client, self._server):
                 message = side.receive(0)
                 if message is not None:
-                    self._count(message.tensor, out=False)
+                    self._count(message.tensor, outgoing=False)
                     return message
-            left = None if end is None else end - time.monotonic()
+            left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return None
             self._poller.poll(None if left is None else int(left * 1000))
@@ -270,77 +298,86 @@ class Joint(Post):
         self._client.close()
 
 
-class _Heart:
-    """A thread that gives and takes signs of life, whatever else the process is busy with."""
+class _Heartbeat:
+    """A thread that sends heartbeats and receives the answers, whatever else the process does."""
 
-    def __init__(self, address: str, token: Token, number: int) -> None:
-        self.heard, self.renewed = time.monotonic(), False
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._beat, args=(address, token, number), name="heart", daemon=True)
+    def __init__(self, address: str, token: JoinToken, number: int) -> None:
+        self.last_answer, self.server_restarted = time.monotonic(), False
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(address, token, number), name="heartbeat", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        self._over.set()
+        self._closed.set()
         self._thread.join()
 
-    def _beat(self, address: str, token: Token, number: int) -> None:
+    def _run(self, address: str, token: JoinToken, number: int) -> None:
         session = None
-        with _dealer(address, token) as line:
-            while not self._over.is_set():
-                line.send(pack("beat", {"number": number}, None))
-                if line.poll(int(BEAT * 1000)):
-                    self.heard = time.monotonic()
-                    told = unpack(line.recv()).facts.get("session")
-                    self.renewed = self.renewed or session not in (None, told)
-                    session = told
-                    self._over.wait(BEAT)
+        with _open_dealer(address, token) as dealer:
+            while not self._closed.is_set():
+                dealer.send(pack_header("heartbeat", {"number": number}, None))
+                if dealer.poll(int(HEARTBEAT_INTERVAL * 1000)):
+                    self.last_answer = time.monotonic()
+                    current = unpack_header(dealer.recv()).fields.get("session")
+                    self.server_restarted = self.server_restarted or session not in (None, current)
+                    session = current
+                    self._closed.wait(HEARTBEAT_INTERVAL)
 
 
 @functools.cache
-def keep_memory() -> None:
-    """Let glibc keep what is freed: ZeroMQ asks for room for every tensor anew, and where the system has taken the room
-    back in between, touching it again takes about as long as receiving what goes there."""
+def keep_freed_memory() -> None:
+    """Make glibc keep freed memory.
+
+    ZeroMQ allocates memory for every tensor anew. If the system has taken freed memory back in between, touching it
+    again takes about as long as receiving the tensor.
+    """
     with contextlib.suppress(OSError, AttributeError):
-        tune = ctypes.CDLL(None).mallopt
-        tune(_M_MMAP_THRESHOLD, 32 << 20)
-        tune(_M_TRIM_THRESHOLD, 512 << 20)
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(_M_TRIM_THRESHOLD, 512 << 20)
 
 
-def _dealer(address: str, token: Token) -> zmq.Socket[bytes]:
-    made: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
-    made.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
-    made.setsockopt(zmq.LINGER, _LINGER)
-    made.setsockopt(zmq.RECONNECT_IVL, 100)
-    made.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-    if token.public:
-        public, secret = zmq.curve_keypair()
-        made.setsockopt(zmq.CURVE_SERVERKEY, bytes.fromhex(token.public))
-        made.setsockopt(zmq.CURVE_PUBLICKEY, public)
-        made.setsockopt(zmq.CURVE_SECRETKEY, secret)
+def _open_dealer(address: str, token: JoinToken) -> zmq.Socket[bytes]:
+    dealer: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+    dealer.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
+    dealer.setsockopt(zmq.LINGER, _LINGER_MS)
+    dealer.setsockopt(zmq.RECONNECT_IVL, 100)
+    dealer.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    if token.public_key:
+        public, private = zmq.curve_keypair()
+        dealer.setsockopt(zmq.CURVE_SERVERKEY, bytes.fromhex(token.public_key))
+        dealer.setsockopt(zmq.CURVE_PUBLICKEY, public)
+        dealer.setsockopt(zmq.CURVE_SECRETKEY, private)
     host, _, port = address.rpartition(":")
     try:
-        made.connect(f"tcp://{socket.gethostbyname(host)}:{int(port)}")
+        dealer.connect(f"tcp://{socket.gethostbyname(host)}:{int(port)}")
     except (zmq.ZMQError, OSError, ValueError) as error:
-        made.close()
+        dealer.close()
         raise ConfigError(f"cannot reach {address} ({error}); give the host:port that the master printed") from error
-    return made
+    return dealer
 
 
-def _send(line: zmq.Socket[bytes], to: list[bytes], header: bytes, tensor: Tensor | None, lent: bool) -> None:
-    frames: list[Any] = [*to, header]
+def _send_frames(
+    to: zmq.Socket[bytes], identity: list[bytes], header: bytes, tensor: Tensor | None, stable: bool
+) -> None:
+    frames: list[Any] = [*identity, header]
     if tensor is None:
-        line.send_multipart(frames)
+        to.send_multipart(frames)
         return
-    line.send_multipart(frames, flags=zmq.SNDMORE)
-    line.send(as_bytes(tensor), 0, copy=not lent)
+    to.send_multipart(frames, flags=zmq.SNDMORE)
+    to.send(as_bytes(tensor), 0, copy=not stable)
 
 
-def _read(frames: list[zmq.Frame]) -> tuple[str, dict[str, Any], Tensor | None]:
-    """Raises ValueError for what is no message."""
-    kind, facts, shape, _ = unpack(frames[0].bytes)
+def _parse_frames(frames: list[zmq.Frame]) -> tuple[str, dict[str, Any], Tensor | None]:
+    """Return kind, fields and tensor of a message.
+
+    Raises:
+        ValueError: The frames are not a message.
+    """
+    kind, fields, shape, _ = unpack_header(frames[0].bytes)
     if shape is None:
-        return kind, facts, None
+        return kind, fields, None
     dtype, count = shape
     if len(frames) < 2 or len(frames[1].buffer) != count * dtype.itemsize:
         raise ValueError("a tensor was cut")
-    return kind, facts, torch.frombuffer(frames[1].buffer, dtype=dtype)
+    return kind, fields, torch.frombuffer(frames[1].buffer, dtype=dtype)

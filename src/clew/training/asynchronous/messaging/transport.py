@@ -1,136 +1,152 @@
-"""The contract of a post: small headers and flat tensors from one numbered peer to another."""
+"""The contract of a transport: messages with small headers and flat tensors between numbered processes."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 
 TYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "uint8": torch.uint8}
-"""Of the numbers that can be sent."""
-Facts: TypeAlias = Mapping[str, Any]
+"""The types of tensors that can be sent."""
+Fields: TypeAlias = Mapping[str, Any]
+"""The values of a message besides its tensor. They must be valid JSON."""
 Shape: TypeAlias = tuple[torch.dtype, int]
-"""Type and size of a flat tensor."""
+"""Type and length of a flat tensor."""
+Allocate: TypeAlias = Callable[[Shape], Tensor]
+"""Allocates memory for a flat tensor."""
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 
 
 class Message(NamedTuple):
-    """What came, and from whom."""
+    """A message that was received."""
 
     peer: int
+    """The number of the sender."""
     kind: str
-    facts: dict[str, Any]
+    fields: dict[str, Any]
     tensor: Tensor | None = None
 
 
-class Post(ABC):
-    """A process's letter box.
+class Transport(ABC):
+    """Sends and receives the messages of one process.
 
-    Messages of one peer come in the order it sent them, whole or not at all. A tensor is flat and in memory; one that
-    was received stays as it is until the next tensor of the same peer is received. Tensors travel only to a peer that
-    waits for messages: who sends one asks or answers, and everything unasked for goes without.
-    One thread at a time may use a post.
+    Messages of one peer arrive in the order in which it sent them, complete or not at all. A tensor is flat and in CPU
+    memory. A received tensor stays valid until the next tensor of the same peer is received. A tensor is only sent to a
+    peer that is waiting for messages: as a request, or as the answer to one. Unsolicited messages have no tensor.
+    Only one thread at a time may use a transport.
     """
 
-    here: int
-    """This process's number."""
+    number: int
+    """The number of this process."""
 
     def __init__(self) -> None:
         self.sent = self.received = 0
         """Messages so far."""
         self.bytes = 0
-        """Of all tensors sent and received so far."""
-        self.landing: dict[int, Tensor] = {}
-        """Where the next tensor of a peer may be put, to spare a copy: a wish, for tensors that fit."""
-        self.patient = False
-        """Whether other threads have work for the core while this one waits."""
+        """Bytes of all tensors sent and received so far."""
+        self.receive_buffers: dict[int, Tensor] = {}
+        """Where the next tensor of a peer may be written, to avoid a copy. Used only if type and length match."""
+        self.busy_process = False
+        """Whether other threads of this process need the core while this one waits for messages."""
+        self.last_heartbeat: dict[int, float] = {}
+        """When each peer last sent a heartbeat (`time.monotonic`); empty for transports without heartbeats."""
 
-    def room(self, shape: Shape) -> Tensor:
-        """Where to keep what is lent again and again, or what lands: peers that see it need not be sent it."""
+    def allocate(self, shape: Shape) -> Tensor:
+        """Allocate a tensor that is sent repeatedly or used as a receive buffer. Peers may get direct access to it."""
         return empty(shape)
 
     def send(
         self,
         peer: int,
         kind: str,
-        facts: Facts | None = None,
+        fields: Fields | None = None,
         tensor: Tensor | None = None,
         *,
-        lent: bool = False,
+        stable: bool = False,
     ) -> None:
-        """Send; the tensor may be changed once this returns. One that is `lent` stays as it is until the peer has
-        answered, which may spare a copy.
+        """Send a message. The tensor may be changed once this returns, unless it is stable.
+
+        Args:
+            peer: The number of the receiver.
+            kind: What the message is about.
+            fields: Other values, valid JSON.
+            tensor: A flat tensor in CPU memory.
+            stable: Whether the tensor does not change until the peer has answered; this can avoid a copy.
 
         Raises:
-            LostPeerError: it is known to be gone.
+            LostPeerError: The peer is known to be gone.
         """
-        self._post(peer, kind, facts or {}, tensor, lent=lent)
-        self._count(tensor, out=True)
+        self._send(peer, kind, fields or {}, tensor, stable=stable)
+        self._count(tensor, outgoing=True)
+
+    def disconnect(self, peer: int) -> None:
+        """Accept no more messages from a peer. Transports with a fixed set of peers do nothing."""
+        return
 
     @abstractmethod
     def receive(self, timeout: float | None = None) -> Message | None:
-        """The next message, or None after `timeout` seconds."""
+        """Return the next message, or None after `timeout` seconds."""
 
     @abstractmethod
     def close(self) -> None:
-        """Send what is still to be sent, and take no more."""
+        """Send what is still queued, and receive nothing more."""
 
     @abstractmethod
-    def _post(self, peer: int, kind: str, facts: Facts, tensor: Tensor | None, *, lent: bool) -> None:
-        """What `send` does, but for counting."""
+    def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
+        """Do what `send` does, without counting."""
 
-    def _count(self, tensor: Tensor | None, *, out: bool) -> None:
-        self.sent, self.received = self.sent + out, self.received + (not out)
+    def _count(self, tensor: Tensor | None, *, outgoing: bool) -> None:
+        self.sent, self.received = self.sent + outgoing, self.received + (not outgoing)
         if tensor is not None:
             self.bytes += tensor.numel() * tensor.element_size()
 
 
 class Header(NamedTuple):
-    """What goes before a tensor."""
+    """What is sent before a tensor."""
 
     kind: str
-    facts: dict[str, Any]
+    fields: dict[str, Any]
     shape: Shape | None = None
-    more: Any = None
-    """What a kind of post has to say to its like."""
+    extra: Any = None
+    """Values of the transport itself."""
 
 
-def pack(kind: str, facts: Facts | None, tensor: Tensor | None, more: Any = None) -> bytes:
-    """A header as it travels."""
-    return json.dumps([kind, facts or {}, None if tensor is None else told_shape(tensor), more]).encode()
+def pack_header(kind: str, fields: Fields | None, tensor: Tensor | None, extra: Any = None) -> bytes:
+    """Return a header as bytes."""
+    return json.dumps([kind, fields or {}, None if tensor is None else describe_shape(tensor), extra]).encode()
 
 
-def unpack(header: bytes | bytearray) -> Header:
-    """What `pack` packed.
+def unpack_header(header: bytes | bytearray) -> Header:
+    """Return the header that `pack_header` packed.
 
     Raises:
-        ValueError: these bytes are no header.
+        ValueError: The bytes are not a header.
     """
-    kind, facts, shape, more = json.loads(header)
-    if not isinstance(kind, str) or not isinstance(facts, dict):
-        raise ValueError("no header")
-    return Header(kind, facts, None if shape is None else heard_shape(shape), more)
+    kind, fields, shape, extra = json.loads(header)
+    if not isinstance(kind, str) or not isinstance(fields, dict):
+        raise ValueError("not a header")
+    return Header(kind, fields, None if shape is None else parse_shape(shape), extra)
 
 
-def told_shape(tensor: Tensor) -> tuple[str, int]:
-    """A shape as it travels."""
+def describe_shape(tensor: Tensor) -> tuple[str, int]:
+    """Return the type and length of a tensor as JSON values."""
     return _NAMES[tensor.dtype], tensor.numel()
 
 
-def heard_shape(told: Sequence[Any]) -> Shape:
-    """What `told_shape` told."""
-    return TYPES[told[0]], int(told[1])
+def parse_shape(description: Sequence[Any]) -> Shape:
+    """Return the shape that `describe_shape` described."""
+    return TYPES[description[0]], int(description[1])
 
 
 def as_bytes(tensor: Tensor) -> memoryview:
-    """The memory of a flat tensor."""
+    """Return the memory of a flat tensor."""
     return memoryview(tensor.detach().view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
 def empty(shape: Shape) -> Tensor:
-    """Room for a tensor of this type and size."""
+    """Allocate a tensor of this type and length in ordinary memory."""
     return torch.empty(shape[1], dtype=shape[0])

@@ -1,6 +1,8 @@
-"""Layers and the optimiser of many small models on a device, by Triton: few kernels instead of many.
+"""Triton kernels for the layers and the optimiser of a pack on a GPU: few kernels instead of many.
 
-At 256 models of 10,000 weights a step is bound by the number of kernels and by products that are too small for a
-library: a program here does a layer of one model, or all its layers. Products are done as three in TF32, which is as
-exact as one in single precision. Import from here only where there is Triton.
+With 256 models of 10,000 weights each, the time of a step is limited by the number of kernels, and by matrix products
+that are too small for a library. Here one Triton program computes one layer, or all layers, of one model. Products are
+computed as three products in TF32, which is as exact as one in single precision.
+
+Import these modules only if Triton is installed.
 """

@@ -1,17 +1,17 @@
-"""Activations, there and back."""
+"""Activation functions and their gradients, for use within kernels."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-KINDS = ("", "relu", "elu", "sigmoid", "tanh")
-"""KIND below is the place in these."""
+ACTIVATIONS = ("", "relu", "elu", "sigmoid", "tanh")
+"""Names of activations. KIND in the kernels is the index in this tuple."""
 
 
 @triton.jit
-def active(z, KIND: tl.constexpr):
-    """An activation; KIND is its place in KINDS."""
+def activate(z, KIND: tl.constexpr):
+    """Apply an activation; KIND is its index in ACTIVATIONS."""
     if KIND == 1:
         z = tl.maximum(z, 0.0)
     elif KIND == 2:
@@ -24,8 +24,8 @@ def active(z, KIND: tl.constexpr):
 
 
 @triton.jit
-def slope(dy, y, KIND: tl.constexpr):
-    """Of what goes into an activation, from that of what comes out."""
+def activation_gradient(dy, y, KIND: tl.constexpr):
+    """Return the gradient of an activation's input, given that of its output y."""
     if KIND == 1:
         dy = tl.where(y > 0, dy, 0.0)
     elif KIND == 2:

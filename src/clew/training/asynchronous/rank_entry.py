@@ -1,0 +1,203 @@
+"""Where each process of an asynchronous training starts: as coordinator, as another master, or as worker."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from clew.data.dataset import Dataset
+from clew.errors import LostPeerError
+from clew.jobs.lease import Lease
+from clew.jobs.rank_info import RankInfo
+from clew.recipe import Recipe
+from clew.runs import RecordWriter, Run
+from clew.training import batch_size_search
+from clew.training.asynchronous.connection import connect_rank
+from clew.training.asynchronous.coordinator import Coordinator
+from clew.training.asynchronous.coordinator_records import CoordinatorRecords
+from clew.training.asynchronous.flat_model import FlatModel
+from clew.training.asynchronous.group_master import GroupMaster
+from clew.training.asynchronous.layout import COORDINATOR, ClusterLayout, Roles, WeightSlice, split_weights
+from clew.training.asynchronous.messaging import Transport
+from clew.training.asynchronous.messaging.direct import DirectTransport
+from clew.training.asynchronous.shard_master import ShardMaster
+from clew.training.asynchronous.worker import Worker, introduce
+from clew.training.config import TrainConfig
+from clew.training.rank_session import open_session, system_monitor
+from clew.training.stop_signal import StopSignal
+from clew.training.training_data import default_device, make_sampler
+
+
+@dataclass(frozen=True)
+class AsynchronousTraining:
+    """What a process needs to take part in an asynchronous training."""
+
+    run: Run
+    recipe: Recipe
+    config: TrainConfig
+    writer: RecordWriter
+    stop: StopSignal
+    resume: bool
+    """Whether to continue from the newest checkpoint."""
+
+
+def run_rank(
+    run: Run,
+    recipe: Recipe,
+    config: TrainConfig,
+    place: RankInfo,
+    *,
+    store: Any = None,
+    resume: bool = False,
+    lease: Lease | None = None,
+) -> None:
+    """Take part in an asynchronous training as one of its processes.
+
+    Args:
+        run: The folder of the run.
+        recipe: The recipe to train.
+        config: The settings of the training.
+        place: The rank of this process.
+        store: Where the ranks exchange their addresses; None for a single process.
+        resume: Whether to continue from the newest checkpoint.
+        lease: The lease of the run, which the coordinator keeps.
+
+    Raises:
+        Exception: Whatever ended the training early; it is recorded before.
+    """
+    with open_session(run, config, place, lease) as rank:
+        config = _with_batch_size(run, recipe, config, place, store, rank.writer)
+        training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
+        with system_monitor(run, config, place, default_device(place.local_rank)):
+            rank.end_reason = _play_role(training, place, store)
+
+
+def _with_batch_size(
+    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: RecordWriter
+) -> TrainConfig:
+    """Return the settings with a batch size; if none is set, the coordinator searches one and shares it."""
+    if isinstance(config.batch_size, int):
+        return config
+    if place.rank == COORDINATOR:
+        dataset = Dataset(config.dataset)
+        search = batch_size_search.find_batch_size(recipe, config, dataset, default_device(place.local_rank))
+        writer.write("batch_size", **search)
+        run.save_settings(batch_size=search["chosen"])
+        if store is not None:
+            store.set("batch_size", str(search["chosen"]))
+        size = int(search["chosen"])
+    else:
+        size = int(store.get("batch_size"))
+    return config.model_copy(update={"batch_size": size})
+
+
+def _play_role(training: AsynchronousTraining, place: RankInfo, store: Any) -> str:
+    """Do this rank's part; return why the training ended before its last epoch, or ''."""
+    config, recipe = training.config, training.recipe
+    if config.asynchronous.listen:
+        from clew.training.asynchronous.elastic_workers import listen
+
+        return listen(training)
+    roles = Roles(config, place.ranks)
+    if config.asynchronous.masters == 0:
+        return _run_in_one_process(training)
+    with contextlib.closing(connect_rank(config, place, roles, store)) as transport:
+        if place.rank == COORDINATOR:
+            coordinator = make_coordinator(training, transport, roles)
+            with contextlib.closing(coordinator):
+                coordinator.serve()
+            return coordinator.records.end_reason
+        torch.manual_seed(config.seed)
+        flat_model = FlatModel(recipe.model())
+        if place.rank in roles.workers:
+            introduce(transport)
+            slices = roles.slices_for(place.rank, flat_model.length)
+            run_worker(training.run, recipe, config, transport, slices, default_device(place.local_rank))
+        elif place.rank in roles.group_masters:
+            size = roles.group_size(place.rank)
+            GroupMaster(transport, config, flat_model.parameter_count, workers=size).serve()
+        else:
+            ShardMaster(transport, config, flat_model.parameter_count).serve()
+    return ""
+
+
+def make_coordinator(
+    training: AsynchronousTraining,
+    transport: Transport,
+    roles: Roles,
+    *,
+    document: Mapping[str, Any] | None = None,
+) -> Coordinator:
+    """Make the coordinator, ready to serve.
+
+    Args:
+        training: The training.
+        transport: Reaches workers and masters.
+        roles: Which rank has which role.
+        document: The settings that are sent to workers which join by themselves.
+    """
+    config = training.config
+    torch.manual_seed(config.seed)
+    model = training.recipe.model()
+    flat_model = FlatModel(model)
+    sampler = make_sampler(config, Dataset(config.dataset))
+    records = CoordinatorRecords(training.run, training.recipe, config, training.writer, model, sampler)
+    records.rehearse(torch.device("cpu"))
+    slices = split_weights(flat_model.length, roles.masters)
+    started_workers = 0 if config.asynchronous.listen else len(roles.workers)
+    layout = ClusterLayout(slices[0], started_workers, slices[1:], roles.group_masters)
+    coordinator = Coordinator(transport, records, flat_model, layout, training.stop, document)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    records.write_plan(sampler.samples, parameters, str(default_device(0)))
+    if training.resume:
+        coordinator.restore()
+    coordinator.begin()
+    return coordinator
+
+
+def run_worker(
+    run: Run | None,
+    recipe: Recipe,
+    config: TrainConfig,
+    transport: Transport,
+    slices: list[WeightSlice],
+    device: torch.device,
+) -> int:
+    """Work until there are no more batches; return how many were trained on.
+
+    A failure is reported to the coordinator before it is raised.
+    """
+    for part in slices:
+        if part.master != COORDINATOR:
+            transport.send(part.master, "hello")
+    with contextlib.closing(Worker(transport, recipe, config, slices, device, run=run)) as worker:
+        try:
+            return worker.run()
+        except LostPeerError:
+            raise
+        except Exception as error:
+            with contextlib.suppress(Exception):
+                transport.send(COORDINATOR, "failed", {"reason": str(error) or type(error).__name__})
+            raise
+
+
+def _run_in_one_process(training: AsynchronousTraining) -> str:
+    """Run master and worker in one process: the same steps, but nothing is sent."""
+    config = training.config
+    roles = Roles(config, 1)
+    master_side, worker_side = DirectTransport(0), DirectTransport(1)
+    coordinator = make_coordinator(training, master_side, roles)
+    master_side.deliver, worker_side.deliver = worker_side.inbox.append, coordinator.handle
+    worker_side.idle = coordinator.tick
+    slices = roles.slices_for(0, coordinator.flat_model.length)
+    with contextlib.closing(coordinator):
+        introduce(worker_side)
+        run_worker(training.run, training.recipe, config, worker_side, slices, default_device(0))
+        while not coordinator.finished:
+            coordinator.tick()
+        coordinator.serve()
+    return coordinator.records.end_reason

@@ -1,0 +1,30 @@
+"""Downpour SGD: every update changes the central weights as soon as it arrives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from clew.training.asynchronous.rules.base import Rule
+from clew.training.asynchronous.rules.worker_side import DifferenceSender, GradientSender, WorkerSide
+
+if TYPE_CHECKING:
+    from clew.training.asynchronous.flat_model import FlatModel
+    from clew.training.asynchronous.messaging.transport import Allocate
+
+
+class Downpour(Rule):
+    """A worker sends the gradient of its batch; the master performs one step of its optimiser with it.
+
+    With `sync_every` above 1, or with an optimiser for the master, workers take their own steps. They send w0 - w, the
+    difference since the last exchange, which the master uses as the gradient.
+    """
+
+    allows_overlap = allows_groups = allows_staleness = True
+
+    @property
+    def sends_gradients(self) -> bool:
+        return self.config.asynchronous.optimizer is None and self.config.exchange_interval == 1
+
+    def worker_side(self, model: FlatModel, allocate: Allocate) -> WorkerSide:
+        kind = GradientSender if self.sends_gradients else DifferenceSender
+        return kind(model, self.config, allocate)

@@ -1,0 +1,73 @@
+"""The optimiser of the settings, and how its learning rate follows the batch size and the number of workers."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from clew.errors import ConfigError, nearest
+from clew.training.config import OPTIMIZERS, OptimizerConfig, TrainConfig
+
+
+def make_optimizer(parameters: list[nn.Parameter], config: TrainConfig) -> Optimizer:
+    """Make the optimiser of the settings, with the learning rate for this batch size.
+
+    The fused implementation is used if torch has one.
+
+    Args:
+        parameters: The parameters to optimise.
+        config: The settings; `config.optimizer` selects the optimiser.
+
+    Raises:
+        ConfigError: The optimiser does not have a parameter that the settings name, or rejects a value.
+    """
+    chosen = config.optimizer
+    kind: type[Optimizer] = getattr(torch.optim, OPTIMIZERS[chosen.name])
+    accepted = inspect.signature(kind).parameters
+    names = accepted.keys() - {"params", "lr", "weight_decay", "fused", "foreach"}
+    for name in chosen.parameters.keys() - names:
+        raise ConfigError(f"train.optimizer.parameters: {chosen.name} has no '{name}'{nearest(name, names)}")
+    factor = batch_size_scaling(chosen, config.size) * worker_scaling(config)
+    arguments: dict[str, Any] = {"lr": chosen.lr * factor, **chosen.parameters}
+    if "weight_decay" in accepted:
+        arguments["weight_decay"] = chosen.weight_decay
+    elif chosen.weight_decay:
+        raise ConfigError(f"train.optimizer.weight_decay: {chosen.name} has none")
+    if "fused" in accepted:
+        arguments["fused"] = True
+    try:
+        return kind(parameters, **arguments)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"train.optimizer: {chosen.name} does not accept these settings ({error})") from error
+
+
+def batch_size_scaling(config: OptimizerConfig, batch_size: int) -> float:
+    """Return the factor of the learning rate for this batch size (`lr_batch` and `lr_rule`)."""
+    if config.lr_batch is None or lr_rule(config) == "none":
+        return 1.0
+    ratio = batch_size / config.lr_batch
+    return ratio if lr_rule(config) == "linear" else ratio**0.5
+
+
+def worker_scaling(config: TrainConfig) -> float:
+    """Return the factor of the learning rate for the number of workers.
+
+    It differs from 1 only for strategies that average the steps of the workers. There `batch_size` is that of one
+    worker, and the average has the size of one step with less noise, so the rate is scaled as for the joint batch.
+    """
+    rule = lr_rule(config.optimizer)
+    if not config.traits.averages_steps or rule == "none":
+        return 1.0
+    return float(max(1, config.workers) if rule == "linear" else math.sqrt(max(1, config.workers)))
+
+
+def lr_rule(config: OptimizerConfig) -> str:
+    """Return the rule in use, with `auto` replaced by the rule that it selects."""
+    if config.lr_rule != "auto":
+        return config.lr_rule
+    return "linear" if config.name == "sgd" else "sqrt"

@@ -1,0 +1,236 @@
+"""The contract of every transport."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import zmq
+
+from clew.errors import ConfigError, LostPeerError
+from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient, is_local
+from clew.training.asynchronous.messaging.transport import pack_header
+from tests.training.asynchronous.messaging.in_process import in_process_transports
+
+pytestmark = pytest.mark.timeout(60)
+
+
+def tcp_pair(*, encrypted: bool = False) -> tuple[Transport, Transport]:
+    token = JoinToken.new(encrypted=encrypted)
+    server, client = TcpServer(token=token), TcpClient()
+    client.connect(0, server.address, JoinToken.parse(str(token)))
+    client.send(0, "hello")
+    assert server.receive(5) is not None
+    client.number = 1
+    return server, client
+
+
+def server_and_client_pair() -> tuple[Transport, Transport]:
+    """A master that is reached, and one that reaches it and listens itself."""
+    token = JoinToken.new(encrypted=False)
+    server, client = TcpServer(token=token), TcpClient(number=1)
+    client.connect(0, server.address, token)
+    joint = TcpServerAndClient(TcpServer(token=token, number=1), client)
+    joint.send(0, "hello")
+    assert server.receive(5) is not None
+    return server, joint
+
+
+PAIRS: dict[str, Callable[[], tuple[Transport, Transport]]] = {
+    "in-process": lambda: tuple(in_process_transports(2)),  # type: ignore[dict-item, return-value]
+    "tcp": tcp_pair,
+    "tcp, encrypted": lambda: tcp_pair(encrypted=True),
+    "tcp, both": server_and_client_pair,
+}
+
+
+@pytest.fixture(params=PAIRS)
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Transport, Transport]]:
+    transports = PAIRS[request.param]()
+    yield transports
+    for transport in reversed(transports):
+        transport.close()
+
+
+def receive(transport: Transport) -> Message:
+    message = transport.receive(5)
+    assert message is not None
+    return message
+
+
+def check_contract(one: Transport, other: Transport) -> None:
+    """Check order, types, answers and counts. `one` has number 0, `other` number 1."""
+    sent = [torch.arange(5.0), torch.arange(3.0, dtype=torch.float64), torch.ones(7).bfloat16()]
+    for number, tensor in enumerate(sent):
+        other.send(0, "push", {"number": number, "text": "ü"}, tensor)
+    for number, tensor in enumerate(sent):
+        message = receive(one)
+        assert (message.peer, message.kind, message.fields) == (1, "push", {"number": number, "text": "ü"})
+        assert message.tensor is not None and message.tensor.dtype == tensor.dtype
+        assert torch.equal(message.tensor, tensor)
+    one.send(1, "status", {"list": [[1, 2]]})
+    assert receive(other) == Message(0, "status", {"list": [[1, 2]]}, None)
+    assert other.bytes == one.bytes == 5 * 4 + 3 * 8 + 7 * 2
+
+
+def test_messages_arrive_complete_in_order_and_are_counted(pair: tuple[Transport, Transport]) -> None:
+    check_contract(*pair)
+    assert pair[1].sent - pair[0].received == 0 or pair[1].sent - pair[0].received == 1  # the hello was received before
+
+
+def test_a_tensor_may_be_changed_once_it_is_sent(pair: tuple[Transport, Transport]) -> None:
+    one, other = pair
+    tensor = torch.zeros(500_000)
+    other.send(0, "push", {}, tensor)
+    tensor.fill_(1.0)
+    received = receive(one).tensor
+    assert received is not None and not received.any()
+
+
+def test_receive_returns_none_after_its_timeout(pair: tuple[Transport, Transport]) -> None:
+    started = time.monotonic()
+    assert pair[0].receive(0.05) is None
+    assert pair[0].receive(0) is None
+    assert time.monotonic() - started < 5
+
+
+def test_an_unknown_peer_is_an_error(pair: tuple[Transport, Transport]) -> None:
+    with pytest.raises(LostPeerError, match="no peer 9"):
+        pair[0].send(9, "status")
+
+
+def test_large_tensors_in_both_directions(pair: tuple[Transport, Transport]) -> None:
+    one, other = pair
+
+    def echo() -> None:
+        for _ in range(5):
+            message = receive(one)
+            one.send(1, "back", message.fields, message.tensor)
+
+    thread = threading.Thread(target=echo)
+    thread.start()
+    for number in range(5):
+        other.send(0, "push", {"n": number}, torch.full((1_000_000,), float(number)), stable=True)
+        message = receive(other)
+        assert message.fields["n"] == number
+        assert message.tensor is not None and message.tensor[-1] == number
+    thread.join()
+
+
+def test_mpi_fulfils_the_contract() -> None:
+    script = Path(__file__).parent / "mpi_pair.py"
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "mpiexec"), "-n", "2", sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        cwd=Path(__file__).parents[4],
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("contract fulfilled") == 2
+
+
+def test_a_wrong_token_is_refused() -> None:
+    server, client = TcpServer(token=JoinToken.new(encrypted=False)), TcpClient()
+    client.connect(0, server.address, JoinToken("guess"))
+    client.send(0, "hello")
+    assert server.receive(0.5) is None
+    message = receive(client)
+    assert (message.kind, message.fields["reason"]) == ("refused", "the token is wrong")
+    client.send(0, "push", {}, torch.ones(3))
+    assert server.receive(0.5) is None
+    with pytest.raises(LostPeerError, match="does not know"):
+        client.receive(5)
+    server.close()
+    client.close()
+
+
+def test_a_client_with_a_wrong_key_is_ignored() -> None:
+    server, client = TcpServer(token=JoinToken.new(encrypted=True)), TcpClient()
+    client.connect(0, server.address, JoinToken("guess", JoinToken.new(encrypted=True).public_key))
+    client.send(0, "hello")
+    assert server.receive(0.5) is None
+    server.close()
+    client.close()
+
+
+def test_a_message_cut_in_the_middle_is_refused() -> None:
+    token = JoinToken.new(encrypted=False)
+    server = TcpServer(token=token)
+    dealer: zmq.Socket[bytes]
+    with zmq.Context.instance().socket(zmq.DEALER) as dealer:
+        dealer.setsockopt(zmq.LINGER, 0)
+        dealer.connect(f"tcp://{server.address}")
+        dealer.send_multipart([pack_header("hello", {"token": token.secret}, None)])
+        assert receive(server).kind == "hello"
+        dealer.send_multipart([pack_header("push", {}, torch.ones(5)), b"1234567"])
+        dealer.send_multipart([b"\x00rubbish"])
+        assert server.receive(0.5) is None
+        assert "cut" in server.refusals[0] and len(server.refusals) == 2
+    server.close()
+
+
+def test_a_port_in_use_is_refused() -> None:
+    server = TcpServer(token=JoinToken.new(encrypted=False))
+    with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+ .*choose another"):
+        TcpServer(server.address, token=JoinToken.new(encrypted=False))
+    server.close()
+
+
+def test_a_restarted_server_is_noticed() -> None:
+    token = JoinToken.new(encrypted=False)
+    first = TcpServer(token=token)
+    client = TcpClient(number=3)
+    client.connect(0, first.address, token)
+    client.start_heartbeat(first.address, token)
+    serve(first, 0.5)
+    first.close()
+    second = restart(first.address, token)
+    serve(second, 2.5)
+    with pytest.raises(LostPeerError, match="restarted"):
+        client.receive(5)
+    client.close()
+    second.close()
+
+
+def restart(address: str, token: JoinToken) -> TcpServer:
+    """Start a server at an address that another has just left; ZeroMQ closes it a little later."""
+    for _ in range(100):
+        with contextlib.suppress(ConfigError):
+            return TcpServer(address, token=token)
+        time.sleep(0.05)
+    raise AssertionError(f"{address} stays in use")
+
+
+def serve(server: TcpServer, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        server.receive(0.05)
+
+
+def test_heartbeats_arrive_without_other_messages() -> None:
+    token = JoinToken.new(encrypted=False)
+    server, client = TcpServer(token=token), TcpClient(number=4)
+    client.connect(0, server.address, token)
+    client.send(0, "hello")
+    receive(server)
+    client.start_heartbeat(server.address, token)
+    before = server.last_heartbeat[4]
+    serve(server, 1.5)
+    assert server.last_heartbeat[4] > before
+    assert client.silence < 1.5
+    client.close()
+    server.close()
+
+
+@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("localhost", True), ("192.0.2.1", False)])
+def test_only_this_machine_reaches_the_loopback(host: str, local: bool) -> None:
+    assert is_local(host) is local

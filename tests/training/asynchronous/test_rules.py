@@ -1,0 +1,203 @@
+"""Each rule against its published update, written out step by step in NumPy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from clew.training.asynchronous.flat_model import FlatModel
+from clew.training.asynchronous.master_weights import MasterWeights
+from clew.training.asynchronous.messaging.transport import empty
+from clew.training.asynchronous.rules import RULES, make_rule, rule_class
+from clew.training.asynchronous.rules.base import Rule
+from clew.training.asynchronous.rules.worker_side import WorkerSide
+from clew.training.config import TrainConfig
+from clew.training.strategy_table import STRATEGIES
+
+SIZE, STEPS = 5, 6
+START = np.linspace(-1.0, 1.0, SIZE)
+TARGETS = np.random.default_rng(2).normal(size=(2, SIZE))
+"""Worker k minimises |w - TARGETS[k]|^2 / 2, so its gradient is w - TARGETS[k]."""
+Array = NDArray[np.float64]
+
+
+class Network:
+    """A master and two workers that exchange in turns, without messages."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.config = TrainConfig.model_validate({"workers": 2, **settings})
+        start = torch.from_numpy(START.copy())
+        self.master = MasterWeights(start, SIZE, self.config)
+        self.sides = [self._worker_side() for _ in range(2)]
+        self.versions = [0, 0]
+
+    def _worker_side(self) -> WorkerSide:
+        model = FlatModel(nn.Linear(SIZE, 1, bias=False).double())
+        side = make_rule(self.config).worker_side(model, empty)
+        side.start(self.master.values.clone())
+        return side
+
+    def weights(self, worker: int) -> Tensor:
+        return self.sides[worker].model.weights
+
+    def take_local_step(self, worker: int, rate: float) -> None:
+        self.weights(worker).sub_(rate * (self.weights(worker) - torch.from_numpy(TARGETS[worker])))
+
+    def set_gradient(self, worker: int) -> None:
+        gradient = self.weights(worker) - torch.from_numpy(TARGETS[worker])
+        self.sides[worker].model.parameters[0].grad = gradient.view(1, SIZE)
+
+    def exchange(self, worker: int) -> None:
+        fields = {"workers": 2, "version": self.versions[worker]}
+
+        def request(kind: str, tensor: Tensor | None) -> Tensor:
+            if tensor is not None:
+                assert self.master.apply(tensor.clone(), fields)
+            self.versions[worker] = self.master.version
+            return self.master.values.clone()
+
+        self.sides[worker].exchange(request, fields)
+
+    def update(self, worker: int) -> Tensor:
+        """Return what a worker would send, without applying it."""
+        updates: list[Tensor] = []
+
+        def request(kind: str, tensor: Tensor | None) -> Tensor:
+            assert tensor is not None
+            updates.append(tensor.clone())
+            return self.master.values.clone()
+
+        self.sides[worker].exchange(request, {"workers": 2})
+        return updates[0]
+
+
+def assert_close(tensor: Tensor, expected: Array) -> None:
+    np.testing.assert_allclose(tensor.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+def test_downpour_applies_each_gradient_with_the_masters_optimizer() -> None:
+    optimizer = {"name": "sgd", "lr": 0.1, "parameters": {"momentum": 0.9}}
+    network = Network(strategy="downpour", optimizer=optimizer)
+    central, velocity, workers = START.copy(), np.zeros(SIZE), [START.copy(), START.copy()]
+    for step in range(STEPS):
+        k = step % 2
+        network.set_gradient(k)
+        network.exchange(k)
+        gradient = workers[k] - TARGETS[k]  # of weights that are one update old
+        velocity = 0.9 * velocity + gradient
+        central = central - 0.1 * velocity
+        workers[k] = central.copy()
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+
+
+def test_downpour_with_local_steps_adds_the_differences() -> None:
+    network = Network(strategy="downpour", asynchronous={"sync_every": 2})
+    central, workers = START.copy(), [START.copy(), START.copy()]
+    for step in range(STEPS):
+        k = step % 2
+        base = workers[k].copy()
+        for _ in range(2):
+            network.take_local_step(k, 0.3)
+            workers[k] = workers[k] - 0.3 * (workers[k] - TARGETS[k])
+        network.exchange(k)
+        central = central - (base - workers[k])
+        workers[k] = central.copy()
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+
+
+def test_easgd_moves_centre_and_worker_towards_each_other() -> None:
+    network = Network(strategy="easgd", asynchronous={"elasticity": 0.6})
+    central, workers = START.copy(), [START.copy(), START.copy()]
+    alpha = 0.6 / 2
+    for step in range(STEPS):
+        k = step % 2
+        network.take_local_step(k, 0.3)
+        workers[k] = workers[k] - 0.3 * (workers[k] - TARGETS[k])
+        network.exchange(k)
+        central = central + alpha * (workers[k] - central)
+        workers[k] = workers[k] - alpha * (workers[k] - central)  # towards the centre that has already moved
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+
+
+def test_gem_scales_steps_to_the_energy_of_one_worker_with_momentum() -> None:
+    network = Network(strategy="gem", asynchronous={"momentum": 0.9, "kappa": 2.0})
+    central, workers = START.copy(), [START.copy(), START.copy()]
+    momenta, last = [np.zeros(SIZE), np.zeros(SIZE)], [START.copy(), START.copy()]
+    for step in range(STEPS):
+        k = step % 2
+        network.take_local_step(k, 0.3)
+        delta = -0.3 * (workers[k] - TARGETS[k])
+        network.exchange(k)
+        momenta[k] = 0.9 * momenta[k] + delta
+        pi = np.clip((2.0 * np.abs(momenta[k]) - np.abs(central - last[k])) / np.abs(delta + 1e-12), 0, 5)
+        last[k] = central.copy()
+        workers[k] = central + pi * delta
+        central = central + pi * delta
+        assert_close(network.master.values, central)
+        assert_close(network.weights(k), workers[k])
+
+
+def test_diloco_takes_an_outer_nesterov_step_on_the_mean_difference() -> None:
+    network = Network(strategy="diloco")
+    central, velocity = START.copy(), np.zeros(SIZE)
+    for _ in range(STEPS):
+        differences = []
+        for k in range(2):
+            network.sides[k].start(network.master.values.clone())
+            worker = central.copy()
+            for _ in range(3):
+                network.take_local_step(k, 0.3)
+                worker = worker - 0.3 * (worker - TARGETS[k])
+            differences.append(central - worker)
+        network.master.apply_mean([network.update(k) for k in range(2)], [3.0, 3.0])
+        pseudo_gradient = np.mean(differences, axis=0)
+        velocity = 0.9 * velocity + pseudo_gradient
+        central = central - 0.7 * (pseudo_gradient + 0.9 * velocity)
+        assert_close(network.master.values, central)
+
+
+def test_backup_averages_the_gradients_of_a_quorum() -> None:
+    optimizer = {"name": "sgd", "lr": 0.1, "lr_rule": "none"}
+    network = Network(strategy="backup", optimizer=optimizer, asynchronous={"quorum": 0.95})
+    central = START.copy()
+    for _ in range(STEPS):
+        for k in range(2):
+            network.sides[k].start(network.master.values.clone())
+            network.set_gradient(k)
+        network.master.apply_mean([network.update(k) for k in range(2)], [1.0, 1.0])
+        central = central - 0.1 * np.mean([central - TARGETS[k] for k in range(2)], axis=0)
+        assert_close(network.master.values, central)
+    rule = make_rule(network.config)
+    assert [rule.round_size(workers) for workers in (1, 2, 19, 20, 40)] == [1, 2, 19, 19, 38]
+    assert rule.refuses_stale
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_rules_that_average_scale_the_learning_rate_with_the_workers(workers: int) -> None:
+    config = TrainConfig.model_validate({"strategy": "backup", "workers": workers, "optimizer": {"name": "sgd"}})
+    master = MasterWeights(torch.zeros(2), 2, config)
+    assert master.optimizer.param_groups[0]["lr"] == pytest.approx(1e-3 * workers)
+
+
+def test_the_table_of_rules_is_the_table_of_asynchronous_strategies() -> None:
+    assert [name for name, traits in STRATEGIES.items() if traits.asynchronous] == list(RULES)
+    assert all(issubclass(rule_class(name), Rule) for name in RULES)
+
+
+def test_settings_of_all_rules_are_checked_without_torch() -> None:
+    script = (
+        "import sys; from clew.training.asynchronous.rules import RULES; from clew.training.config import TrainConfig\n"
+        "for name in RULES: TrainConfig(strategy=name)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
