@@ -28,7 +28,8 @@ from torch.nn.functional import cross_entropy
 
 import clew
 from clew import Batch, Dataset, Ragged, Table, readers
-from clew.data.dataset.batch import Batches, cut
+from clew.data.dataset.batch import cut_batches
+from clew.data.dataset.batch_builder import BatchBuilder
 from clew.data.dataset.sampler import Sampler
 from clew.recipes.jets import Jets
 from clew.recipes.jets.network import padded
@@ -132,7 +133,7 @@ def by_pyarrow(path: Path, names: list[str]) -> None:
 
 def by_clew(location: str, names: list[str]) -> None:
     for table in readers.read(location, columns=names):
-        for batch in cut(table, BATCH, names):
+        for batch in cut_batches(table, BATCH, names):
             assert batch.size
 
 
@@ -214,7 +215,7 @@ def bare(dataset: Dataset, turn: Turn) -> None:
     """The loop a user would write who has the data in memory: the same batches in the same order."""
     recipe, table = Jets(), dataset.read("train", columns=["constituents", "label"])
     torch.manual_seed(0)
-    model, batches = recipe.model(), Batches(table)
+    model, batches = recipe.model(), BatchBuilder(table)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     sampler = Sampler(len(table), SIZE, lengths=table.ragged("constituents").lengths)
     for epoch in range(1 << 30):

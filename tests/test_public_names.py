@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import clew
@@ -95,3 +98,25 @@ def test_every_transform_and_tally_is_exported() -> None:
     assert {metrics.Mean, metrics.Ratio, metrics.F1, metrics.Binned, metrics.Roc} <= set(
         metrics.Metric.__subclasses__()
     )
+
+
+DOUBLED: set[str] = {
+    "Agent",
+    "Batch",
+    "Collector",
+    "Drawn",
+    "Field",
+    "Known",
+    "Metric",
+    "Store",
+    "Studies",
+    "Transport",
+}
+"""Public class names that are still defined twice. Names are only removed from this set, never added."""
+
+
+def test_no_public_class_name_is_defined_twice() -> None:
+    files = Path(clew.__file__).parent.rglob("*.py")
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+    assert {name for name, count in counts.items() if count > 1} <= DOUBLED

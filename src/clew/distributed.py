@@ -34,7 +34,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from clew.data.dataset import Batch, Dataset
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import Memory
+from clew.data.dataset.sample_store import MemorySamples
 from clew.data.dataset.sampler import Sampler
 from clew.errors import RunError
 from clew.jobs.rank_info import RankInfo, current_rank
@@ -145,7 +145,7 @@ def wrap(
     if isinstance(item, nn.Module):
         return DistributedDataParallel(item) if session.ranks > 1 else item
     sampler = Sampler(item.splits[split], batch_size, seed, session.rank, session.ranks)
-    loader = Loader(Memory(item.read(split, columns=columns)), sampler, columns, session.device)
+    loader = Loader(MemorySamples(item.read(split, columns=columns)), sampler, columns, session.device)
 
     def batches(epoch: int) -> Iterator[Batch]:
         session.epochs = epoch

@@ -301,12 +301,12 @@ def _rebuild(location: str, config: dict[str, Any]) -> Recipe:
 
 def shipped() -> dict[str, str]:
     """The recipes that come with clew: the `module:Class` of each name."""
-    return entry_points.shipped(ENTRY_POINTS)
+    return entry_points.shipped_entry_points(ENTRY_POINTS)
 
 
 def available() -> dict[str, str]:
     """All installed recipes, those of other packages included: the `module:Class` of each name."""
-    return entry_points.installed(ENTRY_POINTS)
+    return entry_points.installed_entry_points(ENTRY_POINTS)
 
 
 def load_code(place: str) -> Any:

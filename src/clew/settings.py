@@ -9,7 +9,16 @@ from typing import Any, cast
 
 from pydantic import create_model
 
-from clew.core.config import Document, Section, beneath, override, read_document, replaced, to_data, validate
+from clew.core.config import (
+    Document,
+    Section,
+    read_document,
+    to_data,
+    validate,
+    with_defaults,
+    with_overrides,
+    with_values,
+)
 from clew.data.prepare.config import PrepareConfig
 from clew.errors import ConfigError
 from clew.recipe import Recipe, find
@@ -40,7 +49,7 @@ class Settings:
         Raises:
             ConfigError: they do not fit, one by one or together; the line begins with `source`.
         """
-        return settings_from_document(replaced(Document(self.data, source=source), values, source))
+        return settings_from_document(with_values(Document(self.data, source=source), values, source))
 
 
 def load_settings(name: str, settings: Sequence[str] = ()) -> Settings:
@@ -59,8 +68,8 @@ def settings_from_document(document: Document, settings: Sequence[str] = ()) -> 
     base = Path(document.source).parent if document.source.endswith(_YAML) else None
     recipe = find(document.data["recipe"], base=base)
     model = settings_schema(recipe)
-    full = override(beneath(document, _defaults(recipe)), settings)
-    explicit = override(beneath(document, recipe.defaults), settings).data
+    full = with_overrides(with_defaults(document, _defaults(recipe)), settings)
+    explicit = with_overrides(with_defaults(document, recipe.defaults), settings).data
     checked = validate(model, Document({**full.data, "recipe": recipe.location}, full.places, full.source), explicit)
     own = {name: getattr(checked, name) for name in recipe.Config.model_fields}
     values = cast(Any, checked)
@@ -94,7 +103,7 @@ def settings_schema(recipe: type[Recipe]) -> type[Section]:
 def _defaults(recipe: type[Recipe]) -> dict[str, Any]:
     """Every setting at its default: clew's, then the recipe's own wishes."""
     plain = validate(settings_schema(recipe), Document({"recipe": ""}, {}, f"the defaults of {recipe.__name__}"))
-    return beneath(Document(dict(recipe.defaults)), to_data(plain)).data
+    return with_defaults(Document(dict(recipe.defaults)), to_data(plain)).data
 
 
 def _document(name: str) -> Document:

@@ -304,7 +304,7 @@ def test_a_dataset_without_a_column_of_the_model_is_told(run: Run, tmp_path: Pat
 def test_an_output_nobody_writes_is_told(run: Run, tmp_path: Path) -> None:
     line = complaint("predict", run.path, "--output", tmp_path / "out.csv")
     ends = ".h5, .hdf5, .parquet, .root"
-    assert line == f"clew: {tmp_path / 'out.csv'}: nobody writes files of this name; choose from {ends}"
+    assert line == f"clew: {tmp_path / 'out.csv'}: no writer supports files with this name; choose from {ends}"
 
 
 def test_a_file_that_is_there_is_kept(run: Run, tmp_path: Path) -> None:
@@ -327,7 +327,7 @@ def test_a_folder_taken_by_another_run_is_left_alone(run: Run, dataset: Dataset)
 
 def test_a_folder_taken_by_another_dataset_is_left_alone(events: Path, dataset: Dataset) -> None:
     words = ("--output", dataset.path, "--set", "segments.z_cut=50", "--workers", "1")
-    assert "holds another dataset; name another --output, or use --replace" in complaint(
+    assert "holds another dataset; choose another --output, or use --replace" in complaint(
         "prepare", "tracking", "--input", events, *words
     )
     dataset.verify()

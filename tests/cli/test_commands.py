@@ -184,7 +184,7 @@ def test_whole_data_is_verified_and_altered_data_is_named(dataset_copy: Dataset)
         file.write(b"more")
     outcome = clew("data", "verify", dataset_copy.path)
     assert outcome.code == 2
-    assert "val-00000.h5: shard was altered" in outcome.err
+    assert "val-00000.h5: shard was changed" in outcome.err
 
 
 def test_a_dataset_is_shown_with_its_columns(dataset: Dataset) -> None:

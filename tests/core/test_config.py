@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from clew.core.config import Document, Section, beneath, override, read_document, to_data, to_yaml, validate
-from clew.data.transforms import AnyTransform, Buckets, Cylindrical, MinMax, StationLimits
+from clew.core.config import Document, Section, read_document, to_data, to_yaml, validate, with_defaults, with_overrides
+from clew.data.transforms import AnyTransform, Cylindrical, LengthBuckets, MinMax, StationLimits
 from clew.errors import ConfigError, UserError, nearest
 
 
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def load(folder: Path, text: str, *sets: str) -> Settings:
     path = folder / "run.yaml"
     path.write_text(text)
-    return validate(Settings, override(read_document(path), sets))
+    return validate(Settings, with_overrides(read_document(path), sets))
 
 
 def complaint(folder: Path, text: str, *sets: str) -> str:
@@ -259,14 +259,14 @@ def test_a_wrong_setting_is_named_as_it_was_typed(folder: Path, setting: str, ex
 
 def test_override_leaves_the_document_it_started_from(folder: Path) -> None:
     document = Document({"stages": [{"lr": 1}], "train": {"epochs": 1}})
-    override(document, ["stages.0.lr=2", "train.epochs=2"])
+    with_overrides(document, ["stages.0.lr=2", "train.epochs=2"])
     assert document.data == {"stages": [{"lr": 1}], "train": {"epochs": 1}}
 
 
 def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None:
     defaults = {"name": "below", "train": {"epochs": 5, "widths": [1, 2]}, "heads": {"a": {"lr": 1}}}
     above = Document({"train": {"widths": [3]}, "heads": {"b": {"lr": 2}}, "transforms": [{"kind": "cylindrical"}]})
-    found = validate(Settings, beneath(above, defaults))
+    found = validate(Settings, with_defaults(above, defaults))
     assert (found.name, found.train.epochs, found.train.widths) == ("below", 5, [3])
     assert found.heads == {"a": Optimizer(lr=1), "b": Optimizer(lr=2)}
     assert found.transforms == (Cylindrical(),)
@@ -277,7 +277,9 @@ TEXT = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]))  # YAML its
 TRANSFORMS = st.lists(
     st.builds(MinMax, columns=st.just(("x",)), low=st.dictionaries(TEXT, st.floats(-1e9, 1e9), max_size=2))
     | st.builds(Cylindrical, keep=st.booleans())
-    | st.builds(Buckets, edges=st.lists(st.integers(0, 99), min_size=1, unique=True).map(lambda e: tuple(sorted(e))))
+    | st.builds(
+        LengthBuckets, edges=st.lists(st.integers(0, 99), min_size=1, unique=True).map(lambda e: tuple(sorted(e)))
+    )
     | st.just(StationLimits(limits={3: {"z": (-1.5, 1e-5)}})),
     max_size=3,
 ).map(tuple)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.core.files import atomic, sha256, write_text
+from clew.core.files import atomic_path, sha256, write_text
 
 
 def write_half(path: Path, error: type[BaseException]) -> None:
-    with atomic(path) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_text("half of the n")
         raise error
 
@@ -34,7 +34,7 @@ def test_a_first_writer_that_stops_half_way_leaves_nothing(tmp_path: Path, error
 
 
 def test_a_writer_that_fails_before_its_first_byte_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), atomic(tmp_path / "a.txt"):
+    with pytest.raises(RuntimeError), atomic_path(tmp_path / "a.txt"):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
 
@@ -42,7 +42,7 @@ def test_a_writer_that_fails_before_its_first_byte_leaves_nothing(tmp_path: Path
 def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
-    with atomic(path) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
         assert temporary.parent == path.parent
@@ -52,7 +52,7 @@ def test_the_old_file_stands_until_the_new_one_is_complete(tmp_path: Path) -> No
 
 def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    with atomic(path) as first, atomic(path) as second:
+    with atomic_path(path) as first, atomic_path(path) as second:
         assert first != second
         first.write_text("first")
         second.write_text("second")

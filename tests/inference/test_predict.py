@@ -287,7 +287,7 @@ def test_data_of_another_shape_is_told(whole: Run, raw: Path, tmp_path: Path) ->
 def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such checkpoint"):
         clew.predict(run_copy, weights="first")
-    with pytest.raises(ConfigError, match=r"nobody writes files of this name; choose from \.h5"):
+    with pytest.raises(ConfigError, match=r"no writer supports files with this name; choose from \.h5"):
         clew.predict(run_copy, output=tmp_path / "out.csv")
     with pytest.raises(ConfigError, match="batch size 0: at least 1 is needed"):
         clew.predict(run_copy, batch_size=0)

@@ -192,7 +192,7 @@ def test_a_disk_that_takes_no_more_is_told_and_what_was_there_stays(flat: Datase
 
 
 def test_a_column_to_bucket_by_must_be_ragged(flat: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="'x' is no ragged column"):
+    with pytest.raises(DataError, match="'x' is not a ragged column"):
         train(flat, tmp_path / "run", loading={"bucket": "x"})
     with pytest.raises(ConfigError, match="max_items needs bucket"):
         train(flat, tmp_path / "other", loading={"max_items": 5})

@@ -38,28 +38,28 @@ def ragged_batch(lengths: list[int]) -> Batch:
     values = np.arange(1, sum(lengths) + 1, dtype=np.float32)
     table = Table({"x": Ragged.from_lengths(values, np.array(lengths)), "y": np.arange(len(lengths))})
     batch = to_batch(table)
-    batch.room = {"x": Batch.room_for(sum(lengths), bits=3)}
+    batch.capacity = {"x": Batch.capacity_for(sum(lengths), bits=3)}
     return batch
 
 
 @given(some.integers(0, 1 << 40), some.integers(2, 8))
 def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
-    found = Batch.room_for(items, bits=bits)
+    found = Batch.capacity_for(items, bits=bits)
     assert items <= found <= items * (1 + 2.0 ** (1 - bits))
-    assert Batch.room_for(found, bits=bits) == found
+    assert Batch.capacity_for(found, bits=bits) == found
 
 
 def test_a_batch_in_room_is_itself_and_zeros() -> None:
     first, second = ragged_batch([3, 0, 6]), ragged_batch([4, 1, 5])
-    assert first.room == second.room == {"x": 10}
-    roomy = first.in_room()
+    assert first.capacity == second.capacity == {"x": 10}
+    roomy = first.empty_with_capacity()
     for batch in (second, first):  # the longer one first: what it leaves behind must go
         roomy.fill(batch)
         items = len(batch["x"])
         assert torch.equal(roomy["x"][:items], batch["x"]) and not roomy["x"][items:].any()
         assert torch.equal(roomy.ragged("x").offsets, batch.ragged("x").offsets)
         assert torch.equal(roomy["y"], batch["y"])
-    assert roomy.roomy and not first.roomy
+    assert roomy.has_capacity and not first.has_capacity
 
 
 @given(some.lists(some.integers(0, 5), min_size=1, max_size=9), some.integers(0, 7))
@@ -70,9 +70,9 @@ def test_items_behind_the_last_offset_belong_to_no_event(lengths: list[int], mor
 
 def test_a_ragged_column_without_room_is_told() -> None:
     batch = ragged_batch([1, 2])
-    batch.room = {}
-    with pytest.raises(RecipeError, match=r"room\(\) names no room for the ragged column 'x'"):
-        batch.in_room()
+    batch.capacity = {}
+    with pytest.raises(RecipeError, match=r"graph_capacity\(\) returns no capacity for the ragged column 'x'"):
+        batch.empty_with_capacity()
 
 
 def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset) -> None:
@@ -86,7 +86,7 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
         if recorded:
             engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
         losses, batch = [], to_batch(flat.read("train"))
-        batch.room = {}
+        batch.capacity = {}
         with warnings.catch_warnings(record=True) as heard:
             warnings.simplefilter("always")
             for _ in range(4):
@@ -108,7 +108,7 @@ def test_few_recordings_are_kept_and_the_largest_serves_what_has_none() -> None:
 
     def learned(lengths: list[int]) -> int:
         batch = ragged_batch(lengths)
-        batch.room = {"x": sum(lengths)}
+        batch.capacity = {"x": sum(lengths)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # where there is no GPU the last one cannot be recorded
             recorder.run(batch)

@@ -14,8 +14,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from clew.core.config import bytes_in as bytes_in
-from clew.core.config import seconds_in as seconds_in
+from clew.core.config import parse_bytes as parse_bytes
+from clew.core.config import parse_seconds as parse_seconds
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.errors import ConfigError, ServerError
 
 _API = "/api/v1"
@@ -107,7 +107,7 @@ class Link:
             ServerError: the server is away, or says no.
         """
         try:
-            with self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer, atomic(to) as temporary:
+            with self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer, atomic_path(to) as temporary:
                 if answer.is_error:
                     answer.read()
                     _checked(answer)

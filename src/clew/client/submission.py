@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.client.job import Kind, Submission
-from clew.core.config import Document, replaced
+from clew.core.config import Document, with_values
 from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
 
@@ -136,7 +136,7 @@ def _travelling(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str,
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
         changes["prepare.input"] = _absolute(loaded.data["prepare"]["input"])
-    return replaced(Document(loaded.data), changes, "the job").data, files
+    return with_values(Document(loaded.data), changes, "the job").data, files
 
 
 def _absolute(given: Any) -> Any:

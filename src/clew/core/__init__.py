@@ -1,1 +1,1 @@
-"""What every other package uses: settings, files, locks and background threads."""
+"""Small parts that every other package uses: settings, files, locks, processes, entry points and background threads."""

@@ -1,4 +1,4 @@
-"""Something done again and again, beside what a process is really doing."""
+"""Repeat a function in a background thread."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def repeated(act: Callable[[], None], *, every: float, name: str) -> Iterator[None]:
-    """While the block runs, do it every so many seconds in a thread of this name; it has ended when the block has."""
-    done = threading.Event()
+def run_repeatedly(act: Callable[[], None], *, every: float, name: str) -> Iterator[None]:
+    """Call a function repeatedly in a background thread while the block runs.
+
+    Args:
+        act: The function. An exception in it ends the thread.
+        every: Seconds between two calls. The first call comes after this time.
+        name: Name of the thread.
+    """
+    stop = threading.Event()
 
     def work() -> None:
-        while not done.wait(every):
+        while not stop.wait(every):
             act()
 
     thread = threading.Thread(target=work, name=name, daemon=True)
@@ -21,5 +27,5 @@ def repeated(act: Callable[[], None], *, every: float, name: str) -> Iterator[No
     try:
         yield
     finally:
-        done.set()
+        stop.set()
         thread.join()

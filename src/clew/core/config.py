@@ -1,4 +1,4 @@
-"""Strict settings: a YAML file, then explicit `--set a.b=c`, then a schema that rejects what it does not know."""
+"""Settings: read a YAML file, apply `--set a.b=c`, and check the result against a schema that rejects unknown keys."""
 
 from __future__ import annotations
 
@@ -20,11 +20,21 @@ Key = tuple[str | int, ...]
 S = TypeVar("S", bound="Section")
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""In C where it is there: settings are written and read for every trial of a study."""
+"""The C implementations of YAML are used if they are installed: the settings of every trial of a study are read and
+written."""
 
 
 class Section(BaseModel):
-    """Base of every config class: unknown keys are rejected, values are checked and then fixed."""
+    """Base class of every config class. Unknown keys are rejected. Values are checked when the object is built, and
+    cannot
+    be changed afterwards.
+
+    Example:
+        >>> class OptimizerConfig(Section):
+        ...     lr: float = 0.001
+        >>> OptimizerConfig(lr="0.01").lr
+        0.01
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
@@ -33,14 +43,18 @@ class Section(BaseModel):
 
 @dataclass(frozen=True)
 class Document:
-    """Settings as read, before any schema: the data, and where each key stands."""
+    """Settings before they are checked: the data, and the place (file and line) of every key."""
 
     data: dict[str, Any] = field(default_factory=dict)
     places: Mapping[tuple[str, ...], str] = field(default_factory=dict)
     source: str = "the settings"
 
     def place(self, key: Key) -> str:
-        """`file:line` (or `--set ...`) of a key, or of the nearest key above it that was given."""
+        """Return the place of a key: `file:line` or `--set ...`.
+
+        Args:
+            key: The parts of the key. If the key itself was not set, the place of the nearest key above it is returned.
+        """
         path = tuple(map(str, key))
         while path and path not in self.places:
             path = path[:-1]
@@ -48,10 +62,10 @@ class Document:
 
 
 def read_document(path: Path) -> Document:
-    """Parse a YAML file and remember the line of every key.
+    """Parse a YAML file. The line of every key is stored for later messages.
 
     Raises:
-        ConfigError: the file is missing, not YAML, or not a mapping.
+        ConfigError: the file is missing, is not valid YAML, or is not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -73,8 +87,13 @@ def read_document(path: Path) -> Document:
     return Document(data, places, str(path))
 
 
-def override(document: Document, settings: Sequence[str]) -> Document:
-    """Apply `a.b=c` settings on top of a document; values are read as YAML, then typed by the schema."""
+def with_overrides(document: Document, settings: Sequence[str]) -> Document:
+    """Return the document with settings of the form `a.b=c` applied. Values are parsed as YAML; the schema sets their
+    types later.
+
+    Raises:
+        ConfigError: a setting has another form, or its key does not fit the document.
+    """
     data, places = _copy(document.data), dict(document.places)
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -86,14 +105,20 @@ def override(document: Document, settings: Sequence[str]) -> Document:
         except (yaml.YAMLError, ValueError) as error:
             raise ConfigError(f"--set {setting}: the value is not valid YAML") from error
         _put(data, key, value, f"--set {setting}")
-        places = {given: place for given, place in places.items() if given[: len(key)] != key}
+        places = {existing: place for existing, place in places.items() if existing[: len(key)] != key}
         for depth in range(1, len(key) + 1):
             places.setdefault(key[:depth], f"--set {setting}")
     return Document(data, places, document.source)
 
 
-def replaced(document: Document, values: Mapping[str, Any], source: str) -> Document:
-    """The document with values at dotted keys (`train.optimizer.lr`); `source` says where they come from."""
+def with_values(document: Document, values: Mapping[str, Any], source: str) -> Document:
+    """Return the document with new values.
+
+    Args:
+        document: The settings.
+        values: Values by dotted key, such as `train.optimizer.lr`.
+        source: Where the values come from, for later messages.
+    """
     data, places = _copy(document.data), dict(document.places)
     for name, value in values.items():
         key = tuple(name.split("."))
@@ -102,8 +127,9 @@ def replaced(document: Document, values: Mapping[str, Any], source: str) -> Docu
     return Document(data, places, document.source)
 
 
-def beneath(document: Document, defaults: Mapping[str, Any]) -> Document:
-    """Lay `defaults` under a document: mappings merge key by key, anything else given replaces the default."""
+def with_defaults(document: Document, defaults: Mapping[str, Any]) -> Document:
+    """Return the document with default values below it. Mappings are merged key by key. Any other value in the document
+    replaces the default."""
     return Document(_merge(defaults, document.data), document.places, document.source)
 
 
@@ -111,13 +137,16 @@ def validate(model: type[S], document: Document, explicit: Mapping[str, Any] | N
     """Check a document against a schema.
 
     Args:
-        model: the schema.
-        document: the settings, possibly with defaults filled in.
-        explicit: the settings without defaults. Validators of the schema get them as `info.context["explicit"]`, where
-            a default depends on another setting and must not replace a value that was set.
+        model: The schema.
+        document: The settings, possibly with defaults.
+        explicit: The settings without defaults. Validators of the schema get them as `info.context["explicit"]`, if a
+            default depends on another setting and must not replace a value that was set.
+
+    Returns:
+        The settings as an object of the schema.
 
     Raises:
-        ConfigError: one line with the place, the key, what is wrong and, for unknown keys, the nearest name.
+        ConfigError: one line with the place, the key and the problem, and for an unknown key the nearest name.
     """
     try:
         return model.model_validate(document.data, context=None if explicit is None else {"explicit": explicit})
@@ -127,25 +156,27 @@ def validate(model: type[S], document: Document, explicit: Mapping[str, Any] | N
 
 
 def to_data(section: Section) -> dict[str, Any]:
-    """A section as plain YAML types; `validate` takes it back unchanged."""
+    """Return a section as plain YAML types. `validate` accepts them unchanged."""
     return section.model_dump(mode="json")
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:
-    """Settings as YAML text, keys in their declared order."""
+    """Return settings as YAML text, with the keys in their declared order."""
     return str(yaml.dump(dict(data), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=100))
 
 
 def _check_once(node: yaml.Node | None, path: Path) -> None:
-    """A key given twice is a mistake: YAML would take the last in silence."""
+    """Raise an error for a key that is set twice: YAML would silently use the last value."""
     children = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else []
-    seen: dict[str, int] = {}
+    first_lines: dict[str, int] = {}
     for child in children:
         if isinstance(node, yaml.MappingNode):
             name, child = child
             line = name.start_mark.line + 1
-            if seen.setdefault(name.value, line) != line:
-                raise ConfigError(f"{path}:{line}: '{name.value}' is given twice, first in line {seen[name.value]}")
+            if first_lines.setdefault(name.value, line) != line:
+                raise ConfigError(
+                    f"{path}:{line}: '{name.value}' is set twice, first in line {first_lines[name.value]}"
+                )
         _check_once(child, path)
 
 
@@ -180,14 +211,14 @@ def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
         part: str | int = name
         if isinstance(data, list):
             if not name.isdecimal() or int(name) >= len(data):
-                here = ".".join(key[:index])
-                raise ConfigError(f"{setting}: {here} has {len(data)} entries, counted from 0")
+                parent = ".".join(key[:index])
+                raise ConfigError(f"{setting}: {parent} has {len(data)} entries, counted from 0")
             part = int(name)
         elif isinstance(data, dict):
-            part = next((given for given in data if str(given) == name), name)  # 0 in YAML is no text
+            part = next((existing for existing in data if str(existing) == name), name)  # 0 in YAML is no text
         else:
-            here = ".".join(key[:index])
-            raise ConfigError(f"{setting}: {here} is a single value, it has no key '{name}'")
+            parent = ".".join(key[:index])
+            raise ConfigError(f"{setting}: {parent} is a single value, it has no key '{name}'")
         if index == len(key) - 1:
             data[part] = value
         elif isinstance(data, dict) and data.get(part) is None:
@@ -196,7 +227,7 @@ def _put(data: Any, key: tuple[str, ...], value: Any, setting: str) -> None:
 
 
 def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -> str:
-    key = _given(document.data, detail["loc"])
+    key = _user_key(document.data, detail["loc"])
     name = ".".join(map(str, key)) or "the settings"
     if detail["type"] == "extra_forbidden":
         siblings = _names(model, detail["loc"][:-1])
@@ -204,13 +235,13 @@ def _explain(model: type[BaseModel], document: Document, detail: ErrorDetails) -
     message = detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "missing":
         message = "is required"
-    given = detail["input"]
-    shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) or given is None else ""
+    value = detail["input"]
+    shown = f" (given: {value!r})" if isinstance(value, (str, int, float, bool)) or value is None else ""
     return f"{document.place(key)}: {name}: {message[:1].lower()}{message[1:]}{shown}"
 
 
-def _given(data: Any, loc: Key) -> Key:
-    """The part of a pydantic location that a user wrote: tags and types of unions are left out."""
+def _user_key(data: Any, loc: Key) -> Key:
+    """Return the part of a pydantic location that the user wrote: tags and types of unions are left out."""
     key: list[str | int] = []
     for index, part in enumerate(loc):
         inside = isinstance(data, dict) and part in data
@@ -224,7 +255,7 @@ def _given(data: Any, loc: Key) -> Key:
 
 
 def _names(annotation: Any, loc: Key) -> set[str]:
-    """The keys a schema allows at a location."""
+    """Return the keys that a schema allows at a location."""
     origin = get_origin(annotation)
     if origin is typing.Annotated:
         return _names(get_args(annotation)[0], loc)
@@ -243,17 +274,29 @@ def _names(annotation: Any, loc: Key) -> set[str]:
     return _names(field_info.annotation, loc[1:])
 
 
-def seconds_in(text: str, option: str) -> float:
-    """A length of time as people write it: 90s, 30m, 12h, 7d, 2w.
+def parse_seconds(text: str, option: str) -> float:
+    """Return the seconds of a duration such as `90s`, `30m`, `12h`, `7d` or `2w`.
+
+    Args:
+        text: The duration.
+        option: Name of the option, for the message of an error.
 
     Raises:
-        ConfigError: it is not one.
+        ConfigError: the text is not a duration.
     """
     return _quantity(text, {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}, option, "90s, 30m, 12h or 2w")
 
 
-def bytes_in(text: str, option: str) -> float:
-    """A size as people write it: 500M, 20G."""
+def parse_bytes(text: str, option: str) -> float:
+    """Return the bytes of a size such as `500M` or `20G`. The units are powers of 1000.
+
+    Args:
+        text: The size.
+        option: Name of the option, for the message of an error.
+
+    Raises:
+        ConfigError: the text is not a size.
+    """
     return _quantity(text, {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}, option, "500M or 20G")
 
 

@@ -16,7 +16,7 @@ import importlib.metadata
 PACKAGE = "clew"
 
 
-def shipped(group: str) -> dict[str, str]:
+def shipped_entry_points(group: str) -> dict[str, str]:
     """The entry points of clew itself.
 
     Args:
@@ -32,7 +32,7 @@ def shipped(group: str) -> dict[str, str]:
     return {point.name: point.value for point in sorted(points) if point.group == group}
 
 
-def installed(group: str) -> dict[str, str]:
+def installed_entry_points(group: str) -> dict[str, str]:
     """The entry points of all installed packages. A name that clew itself has cannot be replaced by another package.
 
     Args:
@@ -42,4 +42,4 @@ def installed(group: str) -> dict[str, str]:
         The `module:attribute` of each name.
     """
     points = importlib.metadata.entry_points(group=group)
-    return {**{point.name: point.value for point in points}, **shipped(group)}
+    return {**{point.name: point.value for point in points}, **shipped_entry_points(group)}

@@ -1,4 +1,4 @@
-"""Writing files so that nobody ever sees half of one."""
+"""Write files such that other processes never see a partly written file, and compute checksums."""
 
 from __future__ import annotations
 
@@ -13,10 +13,22 @@ _BLOCK = 1 << 20
 
 
 @contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` on success, remove it on any exception.
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Provide a temporary path for writing a file. The temporary file is renamed to `path` if the block succeeds.
 
-    Ctrl-C counts as an exception: an interrupted writer leaves the old file, or none.
+    The temporary file is removed after any exception, Ctrl-C included: an interrupted writer leaves the old file, or
+    none.
+
+    Args:
+        path: The final path. Its folder is created if it is missing.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "notes.txt"
+        >>> with atomic_path(path) as temporary:
+        ...     _ = temporary.write_text("complete")
+        >>> path.read_text()
+        'complete'
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
@@ -35,13 +47,13 @@ def _umask() -> int:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
-    with atomic(path) as temporary:
+    """Write a text to a file in UTF-8, completely or not at all."""
+    with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def sha256(path: Path) -> str:
-    """Hex SHA-256 of a file's content."""
+    """Return the SHA-256 of the content of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):

@@ -1,1 +1,1 @@
-"""Events and samples: tables, readers, writers, transforms, prepared datasets and how they are made."""
+"""From raw events to batches: tables, expressions, readers, writers, transforms, prepare and datasets."""

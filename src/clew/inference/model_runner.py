@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from clew.data.dataset.batch import Batch, cut
+from clew.data.dataset.batch import Batch, cut_batches
 from clew.data.table import Table
 from clew.errors import ClewError
 from clew.metrics import Metric
@@ -62,7 +62,7 @@ class ModelRunner:
         names = self.recipe.columns
         if names is not None and not self.losses:
             names = [name for name in names if name in samples]
-        batches = cut(samples, self.size, names)
+        batches = cut_batches(samples, self.size, names)
         return SamplePortion(
             samples, batches if self.device.type == "cpu" else [b.pin().to(self.device) for b in batches]
         )

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch._C._distributed_c10d import Store
 
-from clew.data.dataset.loader import ahead_of
+from clew.data.dataset.loader import prefetch
 from clew.errors import RecipeError, StoppedError
 from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.result_link import ResultLink
@@ -117,7 +117,7 @@ def unit_results(
     The next units are read in a thread while the device computes.
     """
     portions = _portions(task, engine, place)
-    with contextlib.closing(ahead_of(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
+    with contextlib.closing(prefetch(portions, task.samples.ahead) if task.samples.ahead else portions) as ready:
         for number, portion in ready:
             if portion is None:
                 yield number, 0, None

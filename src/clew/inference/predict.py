@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.data import writers
 from clew.data.dataset import Dataset
 from clew.data.table import Ragged, Table, concat
@@ -82,9 +82,10 @@ def predict(
 
     Example:
         >>> import clew
-        >>> table = clew.predict("runs/sum", split="val", raw=True)
+        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> table = clew.predict("runs/sum", split="val", raw=True, recipe=nn.Linear(2, 1))
         >>> len(table), list(table)
-        (40, ['output'])
+        (39, ['output'])
     """
     check_not_in_worker("clew.predict")
     path = None if output is None else _check_output(Path(output), replace=replace)
@@ -94,7 +95,7 @@ def predict(
     rows = EnsembleRows(chosen, raw) if _is_ensemble(run) else PredictionRows(chosen, raw)
     # this process writes the temporary file, not a worker, which may be stopped at any moment
     writes = path is not None and current_rank().rank == 0
-    with atomic(path) if path is not None and writes else contextlib.nullcontext() as temporary:
+    with atomic_path(path) if path is not None and writes else contextlib.nullcontext() as temporary:
         table = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
     return path or table
 
@@ -258,7 +259,7 @@ class PredictionWork:
                 raise self._no_events_error()
             return concat(tables)
         empty = True
-        with writers.behind(writers.find(self.path)(self.temporary)) as append:
+        with writers.write_in_background(writers.find(self.path)(self.temporary)) as append:
             for table in results:
                 append(table)
                 empty = False

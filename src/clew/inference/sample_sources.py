@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from clew.data.dataset import Dataset, Manifest
-from clew.data.dataset.sample_store import Disk
+from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
-from clew.data.prepare.inputs import locations
+from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
@@ -97,11 +97,11 @@ class DatasetSplit:
         """Yield units of several complete batches, few enough that every rank has work."""
         dataset = Dataset(self.path)
         shards = dataset.manifest.splits[self.split]
-        disk, total = Disk(dataset, self.split, None), dataset.splits[self.split]
+        disk, total = DiskSamples(dataset, self.split, None), dataset.splits[self.split]
         sample_bytes = max(sum(shard.bytes for shard in shards) // total, 1)
         batches = min(_MAX_BATCHES, _MAX_BYTES // (sample_bytes * size), total // (size * ranks * _MIN_UNITS))
         step = size * max(batches, 1)
-        return (partial(disk.run, first, min(first + step, total)) for first in range(0, total, step))
+        return (partial(disk.read_range, first, min(first + step, total)) for first in range(0, total, step))
 
 
 @dataclass(frozen=True)
@@ -126,12 +126,12 @@ class RawEvents:
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
         fitted = self._transforms()
-        for location in locations(self.inputs):
-            yield from stages.units(self.recipe, fitted, location, unlabelled=self.unlabelled)
+        for location in expand_patterns(self.inputs):
+            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
 
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""
-        return stages.none_left(self._transforms())
+        return stages.no_events_error(self._transforms())
 
     def _transforms(self) -> list[Transform]:
         saved = Manifest.load(self.run.dataset_file).transforms

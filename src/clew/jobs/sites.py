@@ -13,7 +13,7 @@ from typing import Annotated, Any, Protocol, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from clew.core.config import Section, read_document, seconds_in, to_data, to_yaml, validate
+from clew.core.config import Section, parse_seconds, read_document, to_data, to_yaml, validate
 from clew.core.files import write_text
 from clew.errors import ConfigError, nearest
 from clew.jobs.launchers.launcher import Launcher, launcher_class, scheduler_names
@@ -24,7 +24,7 @@ _ALWAYS_SAVED = ("scheduler", "container")
 
 
 def _check_seconds(value: Any) -> Any:
-    return seconds_in(value, "a length of time,") if isinstance(value, str) else value
+    return parse_seconds(value, "a length of time,") if isinstance(value, str) else value
 
 
 def _check_memory(value: str) -> str:

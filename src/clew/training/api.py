@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from clew import storage
-from clew.core.config import Document, Section, beneath, to_data, validate
+from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
@@ -180,7 +180,7 @@ def resume(
     work, config = recipe_of_run(run, recipe)
     context = LaunchContext.join(run.path.parent)
     recorded = {**to_data(config), **({"workers": 1} if context.store is not None else {})}
-    document = beneath(Document(settings, source="clew.resume"), recorded)
+    document = with_defaults(Document(settings, source="clew.resume"), recorded)
     chosen = context.with_workers(validate(TrainConfig, document))
     if again and run.state == "finished":
         return _store(run, chosen, context)
@@ -223,7 +223,7 @@ def _settings(
     location = dataset.path if isinstance(dataset, Dataset) else dataset
     defaults = _as_data(config) if config else recipe.defaults.get("train", {})
     explicit = {**settings, **({"dataset": str(location)} if location else {})}
-    document = beneath(Document(explicit, source="clew.train"), defaults)
+    document = with_defaults(Document(explicit, source="clew.train"), defaults)
     path = str(document.data.get("dataset", "dataset"))
     document.data["dataset"] = path if storage.is_url(path) else str(storage.local_path(path).absolute())
     output, document.data["store"] = _split_output(output, document.data.get("store"))

@@ -12,7 +12,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import to_batch
-from clew.data.dataset.sample_store import Disk
+from clew.data.dataset.sample_store import DiskSamples
 from clew.errors import ConfigError
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
@@ -44,7 +44,7 @@ def find_batch_size(recipe: Recipe, config: TrainConfig, dataset: Dataset, devic
         ConfigError: Not even one sample fits into memory.
     """
     start, speeds = time.monotonic(), dict[int, float]()
-    store, samples = Disk(dataset, "train", training_columns(recipe, dataset)), dataset.splits["train"]
+    store, samples = DiskSamples(dataset, "train", training_columns(recipe, dataset)), dataset.splits["train"]
     engine = _make_engine(recipe, config, device)
     size, largest = 1, config.batch_size == "largest"
     limit = samples if largest else max(1, samples // _MIN_STEPS)
@@ -74,7 +74,7 @@ def _make_engine(recipe: Recipe, config: TrainConfig, device: torch.device) -> E
     return engine
 
 
-def _measure_speed(engine: Engine, recipe: Recipe, store: Disk, size: int, device: torch.device) -> float | None:
+def _measure_speed(engine: Engine, recipe: Recipe, store: DiskSamples, size: int, device: torch.device) -> float | None:
     """Return samples per second at this size, or None if it does not fit into memory."""
     if psutil.virtual_memory().available < 0.1 * psutil.virtual_memory().total:
         return None

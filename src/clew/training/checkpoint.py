@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.errors import DataError, RunError
 from clew.runs import Run
 
@@ -38,7 +38,7 @@ def save(weights: Mapping[str, Tensor], path: Path, *, facts: Mapping[str, Any])
     """
     state = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     try:
-        with atomic(path) as temporary:
+        with atomic_path(path) as temporary:
             # one key: safetensors does not preserve the order of several
             save_file(state, temporary, metadata={"clew": json.dumps(dict(facts))})
     except (OSError, SafetensorError) as error:
@@ -152,7 +152,7 @@ class CheckpointSaver:
 
 
 def _copy_file(source: Path, to: Path) -> Path:
-    with atomic(to) as temporary:
+    with atomic_path(to) as temporary:
         shutil.copyfile(source, temporary)
     return to
 
@@ -174,7 +174,7 @@ def save_state(run: Run, step: int, state: dict[str, Any], *, keep: int) -> Path
     """
     path = run.state_file(step)
     try:
-        with atomic(path) as temporary:
+        with atomic_path(path) as temporary:
             torch.save({"format": FORMAT, **state}, temporary)
     except (OSError, RuntimeError) as error:
         raise DataError(f"{path}: cannot be written ({error})") from error

@@ -88,7 +88,7 @@ class Engine:
         Raises:
             RecipeError: There is a loss without an optimiser, or an optimiser without a loss.
         """
-        recorded = self._recorder is not None and len(parts) == 1 and parts[0].room is not None
+        recorded = self._recorder is not None and len(parts) == 1 and parts[0].capacity is not None
         sums = self._replay(parts[0]) if recorded else self._compute(parts)
         if len(sums) != len(self.parameters):
             missing = next(iter(self.parameters.keys() - sums.keys()))

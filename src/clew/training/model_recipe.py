@@ -13,7 +13,7 @@ from clew import readers
 from clew.core.files import sha256
 from clew.data.dataset import Dataset
 from clew.data.prepare import api as prepare
-from clew.data.prepare.inputs import locations
+from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table
 from clew.errors import ConfigError
 from clew.models import loading
@@ -111,7 +111,7 @@ def dataset_for(recipe: Columns, train: Any, val: Any, *, root: Path, progress: 
     inputs: dict[str, Any] = {"input": _patterns(train), "split": {"train": 0.8, "val": 0.2}}
     if val is not None:
         inputs = {"input": {"train": _patterns(train), "val": _patterns(val)}}
-    folder = root / "datasets" / prepare.key(recipe, **inputs)[:16]
+    folder = root / "datasets" / prepare.dataset_key(recipe, **inputs)[:16]
     return prepare.prepare(recipe, output=str(folder), executor="processes", progress=progress, **inputs)
 
 
@@ -130,7 +130,7 @@ def _patterns(data: Any) -> list[str]:
 
 def _first_table(data: Any) -> Table:
     """The first events, to read the names of the columns."""
-    return readers.read(locations(_patterns(data))[0])[0] if _is_files(data) else _to_table(data)
+    return readers.read(expand_patterns(_patterns(data))[0])[0] if _is_files(data) else _to_table(data)
 
 
 def _to_table(data: Any) -> Table:

@@ -60,8 +60,8 @@ class StepRecorder:
 
         If there are already many, return the smallest one into which the batch fits, or replace the largest one.
         """
-        assert batch.room is not None
-        kind, capacity = (batch.size, batch.weights is None), tuple(batch.room.values())
+        assert batch.capacity is not None
+        kind, capacity = (batch.size, batch.weights is None), tuple(batch.capacity.values())
         if (kind, capacity) not in self._recordings and len(self._recordings) >= _MAX_RECORDINGS:
             same_kind = [key for key in self._recordings if key[0] == kind]
             fitting = [key for key in same_kind if all(a >= b for a, b in zip(key[1], capacity, strict=True))]
@@ -71,7 +71,7 @@ class StepRecorder:
                 return None
             del self._recordings[max(same_kind, key=lambda key: sum(key[1]))]
         if (kind, capacity) not in self._recordings:
-            self._recordings[kind, capacity] = _Recording(batch.in_room())
+            self._recordings[kind, capacity] = _Recording(batch.empty_with_capacity())
         return self._recordings[kind, capacity]
 
     def _record(self, recording: _Recording) -> None:

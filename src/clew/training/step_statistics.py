@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from clew.data.dataset.loader import Loader, Portion
+from clew.data.dataset.loader import BatchShare, Loader
 from clew.data.table import Ragged
 from clew.errors import ClewError
 from clew.runs import Run
@@ -60,7 +60,7 @@ class StepStatistics:
         """Seconds since this object was made."""
         return time.perf_counter() - self._start
 
-    def add(self, sums: dict[str, LossSum], portion: Portion) -> None:
+    def add(self, sums: dict[str, LossSum], portion: BatchShare) -> None:
         """Add the losses of one step."""
         self._sums.append(sums)
         self._numbers.append(portion.numbers)

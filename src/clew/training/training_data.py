@@ -9,7 +9,7 @@ import torch
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import Disk, Memory, Store, open_store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore, open_store
 from clew.data.dataset.sampler import Sampler
 from clew.data.table import WEIGHT
 from clew.errors import RecipeError
@@ -27,11 +27,13 @@ def make_loader(
     numbers = np.arange(sampler.samples)
     own = numbers[sampler.owned(numbers) | (numbers < 2)] if sampler.streamed else None
     columns = training_columns(recipe, dataset)
-    store = open_store(dataset, "train", keep=loading.keep, columns=columns, own=own, block=sampler.block)
+    store = open_store(dataset, "train", keep=loading.keep, columns=columns, numbers=own, block=sampler.block)
     immediate = loading.keep == "memory" and device.type == "cpu"
     ahead = loading.ahead if loading.ahead is not None else 0 if immediate else 2
     room = partial(recipe.graph_capacity, precision=config.precision) if can_record(config, strategy, device) else None
-    return Loader(store, sampler, recipe.columns, device, config.accumulate, ahead, goes_on=True, room=room)
+    return Loader(
+        store, sampler, recipe.columns, device, config.accumulate, ahead, prefetch_next_epoch=True, capacity=room
+    )
 
 
 def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] = (0, 1)) -> Sampler:
@@ -56,9 +58,9 @@ def make_sampler(config: TrainConfig, dataset: Dataset, share: tuple[int, int] =
     )
 
 
-def open_validation_samples(config: TrainConfig, dataset: Dataset) -> Store:
+def open_validation_samples(config: TrainConfig, dataset: Dataset) -> SampleStore:
     """Return the validation split, in memory or on disk as `train.loading.keep` says."""
-    return Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+    return MemorySamples(dataset.read("val")) if config.loading.keep == "memory" else DiskSamples(dataset, "val", None)
 
 
 def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:

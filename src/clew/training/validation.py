@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from clew import metrics
 from clew.data.dataset.batch import Batch, to_batch
-from clew.data.dataset.sample_store import Store
+from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.errors import ClewError, RecipeError
 from clew.metrics import Mean, Metric
@@ -29,7 +29,7 @@ def evaluate_batch(recipe: Recipe, model: nn.Module, samples: Table, device: tor
 
 
 def evaluate_batches(
-    recipe: Recipe, model: nn.Module, store: Store, batches: Iterable[NDArray[np.int64]], device: torch.device
+    recipe: Recipe, model: nn.Module, store: SampleStore, batches: Iterable[NDArray[np.int64]], device: torch.device
 ) -> dict[str, Metric]:
     """Return the metrics of several batches together. Empty batches are skipped.
 

@@ -16,11 +16,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.core.files import atomic, sha256
+from clew.core.files import atomic_path, sha256
 from clew.data.dataset import Dataset
 from clew.data.dataset.manifest import LENGTHS, Shard
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.inputs import Source, split_of, split_of_files
+from clew.data.prepare.inputs import InputSource, split_of, split_of_files
 from clew.data.table import Table, concat
 from clew.errors import DataError
 from clew.tuning.config import FoldsConfig
@@ -89,7 +89,7 @@ def _files_of_events(dataset: Dataset, prepare: PrepareConfig) -> dict[str, Numb
     if all(source.split for source in inputs):
         split_indices = [np.full(source.events, names.index(source.split)) for source in inputs]
     else:
-        sources = [Source(source.name, source.bytes, source.sha256) for source in inputs]
+        sources = [InputSource(source.name, source.bytes, source.sha256) for source in inputs]
         if prepare.split_by == "file":
             file_splits = split_of_files(sources, [source.events for source in inputs], shares, prepare.seed)
             split_indices = [np.full(source.events, split) for source, split in zip(inputs, file_splits, strict=True)]
@@ -114,7 +114,7 @@ def _item_sets(dataset: Dataset) -> set[str]:
 
 def _shard(path: Path, table: Table) -> Shard:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic(path) as temporary:
+    with atomic_path(path) as temporary:
         table.save(temporary)
     return Shard(file=f"../{path.name}", events=len(table), bytes=path.stat().st_size, sha256=sha256(path))
 
@@ -151,7 +151,7 @@ class _FoldWriter:
         manifest.model_copy(update={"key": key, "splits": splits, "lengths": lengths}).save(folder)
 
     def _write_lengths(self, path: Path, folds: Mapping[str, list[int]], other_splits: Sequence[str]) -> None:
-        with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+        with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
             for split, members in folds.items():
                 group = file.create_group(split)
                 for name in _item_sets(self.dataset):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.core.process import is_identity_running, process_identity
 from clew.tuning.folder import StudyFolder
@@ -31,7 +31,7 @@ def heartbeat(file: Path) -> Iterator[None]:
             os.utime(file)
 
     try:
-        with repeated(touch, every=_INTERVAL, name="heartbeat"):
+        with run_repeatedly(touch, every=_INTERVAL, name="heartbeat"):
             yield
     finally:
         file.unlink(missing_ok=True)

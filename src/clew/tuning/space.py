@@ -193,7 +193,7 @@ def _samples(parameter: Parameter) -> Iterator[Any]:
 
 def trial_document(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with the values of a trial, without the section `tune`."""
-    from clew.core.config import Document, replaced
+    from clew.core.config import Document, with_values
 
-    changed = replaced(Document(dict(data)), values, "the trial").data
+    changed = with_values(Document(dict(data)), values, "the trial").data
     return {name: section for name, section in changed.items() if name != "tune"}

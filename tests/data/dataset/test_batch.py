@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from clew import Dataset, Ragged, Table
-from clew.data.dataset.batch import Batch, cut, to_batch
+from clew.data.dataset.batch import Batch, cut_batches, to_batch
 from clew.errors import DataError
 from clew.recipes.tracking import Tracking
 
@@ -110,7 +110,7 @@ def test_a_table_cut_into_batches_is_its_slices(size: int, pointers: bool) -> No
     columns: dict[str, Any] = {"x": x, "y": x.share(-x.values), "n": np.arange(7), "weight": np.arange(7) / 2}
     link = {"link": Ragged.from_lists([[0, 1], [], [0], [2], [], [], []], dtype=np.int64)} if pointers else {}
     table = Table({**columns, **link}, index_of={"link": "x"} if pointers else {})
-    found = cut(table, size)
+    found = cut_batches(table, size)
     assert sum(batch.size for batch in found) == 7
     for place, batch in enumerate(found):
         wanted = to_batch(table.slice(place * size, (place + 1) * size))

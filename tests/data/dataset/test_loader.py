@@ -16,11 +16,19 @@ from hypothesis import strategies as st
 
 from clew import Dataset, Ragged, Table
 from clew.data.dataset import decompression
-from clew.data.dataset.batch import Batches, RaggedTensor, to_batch
-from clew.data.dataset.decompression import Packed
-from clew.data.dataset.loader import Loader, ahead_of
+from clew.data.dataset.batch import RaggedTensor, to_batch
+from clew.data.dataset.batch_builder import BatchBuilder
+from clew.data.dataset.decompression import StoredArray
+from clew.data.dataset.loader import Loader, prefetch
 from clew.data.dataset.manifest import Manifest, Shard
-from clew.data.dataset.sample_store import Compressed, Disk, Keep, Memory, Store, open_store
+from clew.data.dataset.sample_store import (
+    CompressedSamples,
+    DiskSamples,
+    MemorySamples,
+    SampleStorage,
+    SampleStore,
+    open_store,
+)
 from clew.data.dataset.sampler import Sampler
 from clew.errors import DataError
 
@@ -70,7 +78,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return Dataset(folder)
 
 
-def store(data: Dataset, keep: Keep, block: int = 7) -> Store:
+def store(data: Dataset, keep: SampleStorage, block: int = 7) -> SampleStore:
     return open_store(data, "train", keep=keep, columns=None, block=block)
 
 
@@ -90,7 +98,7 @@ def same(one: Table, other: Table) -> None:
     st.lists(st.integers(0, 299), min_size=1, max_size=40), st.sampled_from(["compressed", "disk"]), st.integers(1, 50)
 )
 def test_every_store_gives_the_same_samples_in_the_order_asked(
-    data: Dataset, numbers: list[int], keep: Keep, block: int
+    data: Dataset, numbers: list[int], keep: SampleStorage, block: int
 ) -> None:
     asked = np.array(numbers, dtype=np.int64)
     same(store(data, keep, block).read(asked), store(data, "memory").read(asked))
@@ -107,11 +115,11 @@ def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
         np.zeros(9000, np.float32),
     ]
     packed = [blosc2.compress2(each, typesize=each.dtype.itemsize) if len(each) > 10 else each for each in arrays]
-    held = [Packed.of(each, compressed=isinstance(each, bytes)) for each in packed]
+    held = [StoredArray.of(each, compressed=isinstance(each, bytes)) for each in packed]
     found = [np.full_like(each, 7) for each in arrays]
     target = np.array([each.ctypes.data for each in found])
-    jobs = decompression.jobs_of(held, target, np.array([each.nbytes for each in arrays]))
-    (decompression._one_by_one if alone else decompression.unpacker())(jobs)
+    jobs = decompression.decompression_tasks(held, target, np.array([each.nbytes for each in arrays]))
+    (decompression._one_by_one if alone else decompression.make_decompressor())(jobs)
     for one, other in zip(found, arrays, strict=True):
         np.testing.assert_array_equal(one, other)
 
@@ -121,18 +129,18 @@ def test_damaged_memory_is_told() -> None:
     packed = bytearray(blosc2.compress2(values))
     packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
     to = np.empty_like(values)
-    jobs = decompression.jobs_of(
-        [Packed.of(bytes(packed), compressed=True)], np.array([to.ctypes.data]), np.array([to.nbytes])
+    jobs = decompression.decompression_tasks(
+        [StoredArray.of(bytes(packed), compressed=True)], np.array([to.ctypes.data]), np.array([to.nbytes])
     )
     if decompression._library() is None:
         pytest.skip("blosc2 came without its library")
     with pytest.raises(DataError, match="cannot be decompressed"):
-        decompression.unpacker()(jobs)
+        decompression.make_decompressor()(jobs)
 
 
 def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
     made = store(data, "compressed")
-    assert isinstance(made, Compressed)
+    assert isinstance(made, CompressedSamples)
     made.read(np.arange(300))
     raw = store(data, "memory").facts["bytes"]
     assert made.facts["raw_bytes"] == raw
@@ -141,7 +149,7 @@ def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
 
 
 def test_compressed_memory_holds_only_what_is_asked_for(data: Dataset) -> None:
-    part = open_store(data, "train", keep="compressed", columns=["number"], own=np.arange(0, 20), block=10)
+    part = open_store(data, "train", keep="compressed", columns=["number"], numbers=np.arange(0, 20), block=10)
     assert part.read(np.array([19, 3])).fixed("number").tolist() == [19, 3]
     with pytest.raises(KeyError):
         part.read(np.array([25]))
@@ -149,11 +157,13 @@ def test_compressed_memory_holds_only_what_is_asked_for(data: Dataset) -> None:
 
 @pytest.mark.parametrize("keep", ["memory", "compressed", "disk"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: Keep, ranks: int) -> None:
+def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: SampleStorage, ranks: int) -> None:
     seen: list[int] = []
     for rank in range(ranks):
         sampler = Sampler(300, 16, 1, rank, ranks, window=3, streamed=keep != "memory")
-        loader = Loader(store(data, keep, sampler.block), sampler, ["number"], CPU, parts=2, ahead=2, goes_on=True)
+        loader = Loader(
+            store(data, keep, sampler.block), sampler, ["number"], CPU, parts=2, ahead=2, prefetch_next_epoch=True
+        )
         for epoch in (3, 4):
             seen = [] if epoch == 3 and not rank else seen
             for portion in loader.epoch(epoch):
@@ -167,10 +177,10 @@ def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: Keep,
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     windowed = store(data, "compressed")
-    monkeypatch.setattr("clew.data.dataset.sample_store._CHUNK", 1)
+    monkeypatch.setattr("clew.data.dataset.sample_store._CHUNK_BYTES", 1)
     sampler = Sampler(300, 16, 1, ranks - 1, ranks, window=3, streamed=True)
     alone = store(data, "compressed", sampler.block)
-    assert alone.singly and not windowed.singly
+    assert alone.reads_single_samples and not windowed.reads_single_samples
     loader = Loader(alone, sampler, None, CPU, parts=2, ahead=1)
     read: list[tuple[int, int]] = []
     loader.on_read = lambda begun, ended: read.append((begun, ended))
@@ -188,7 +198,7 @@ def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkey
 
 
 @pytest.mark.parametrize("keep", ["memory", "disk"])
-def test_an_epoch_can_be_taken_up_at_any_batch(data: Dataset, keep: Keep) -> None:
+def test_an_epoch_can_be_taken_up_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
     sampler = Sampler(300, 16, 1, window=3, streamed=keep != "memory")
     loader = Loader(store(data, keep), sampler, ["number"], CPU)
     whole = [portion.numbers.tolist() for portion in loader.epoch(2)]
@@ -212,7 +222,7 @@ def test_streamed_batches_do_not_depend_on_the_number_of_ranks(
 
 
 def test_a_thread_ahead_ends_when_nobody_wants_more() -> None:
-    items = ahead_of((number for number in range(10**9)), 2)
+    items = prefetch((number for number in range(10**9)), 2)
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     items.close()
     assert not [each for each in threading.enumerate() if each.name == "loader"]
@@ -223,14 +233,14 @@ def test_an_error_in_the_thread_is_raised_where_items_are_taken() -> None:
         yield 1
         raise ValueError("boom on purpose")
 
-    items = ahead_of(broken(), 2)
+    items = prefetch(broken(), 2)
     assert next(items) == 1
     with pytest.raises(ValueError, match="boom on purpose"):
         next(items)
 
 
 def test_a_missing_shard_is_named(data: Dataset, tmp_path: Path) -> None:
-    gone = Disk(data, "train", None)
+    gone = DiskSamples(data, "train", None)
     gone._dataset = Dataset(data.path)
     gone._dataset.path = tmp_path
     with pytest.raises(Exception, match=r"0\.h5: no such file"):
@@ -248,13 +258,13 @@ def test_padding_has_a_mask_and_comes_off_again() -> None:
 
 
 def test_memory_is_a_table() -> None:
-    assert len(Memory(Table({"x": np.arange(5)}))) == 5
+    assert len(MemorySamples(Table({"x": np.arange(5)}))) == 5
 
 
 @given(st.lists(st.lists(st.integers(0, 299), min_size=1, max_size=40), min_size=1, max_size=4))
 def test_batches_by_number_are_batches_of_the_events_taken(data: Dataset, lists: list[list[int]]) -> None:
     table, asked = data.read("train"), [np.array(numbers, dtype=np.int64) for numbers in lists]
-    for numbers, quick in zip(asked, Batches(table).each(asked), strict=True):
+    for numbers, quick in zip(asked, BatchBuilder(table).batches(asked), strict=True):
         slow = to_batch(table.take(numbers))
         assert list(quick.columns) == list(slow.columns) and quick.size == slow.size
         for name, column in quick.columns.items():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from clew import Dataset, concat
-from clew.data.dataset.manifest import MANIFEST, hold
+from clew.data.dataset.manifest import MANIFEST, cache_splits
 from clew.errors import DataError
 from tests.conftest import EVENTS
 
@@ -51,7 +51,7 @@ def test_shards_one_after_the_other_are_the_split(dataset: Dataset) -> None:
 
 def test_splits_that_are_held_are_read_once(dataset: Dataset) -> None:
     assert dataset.read("val") is not dataset.read("val")
-    hold(2)
+    cache_splits(2)
     try:
         first, columns = dataset.read("val"), list(dataset.schema)[:1]
         assert Dataset(dataset.path).read("val") is first
@@ -59,7 +59,7 @@ def test_splits_that_are_held_are_read_once(dataset: Dataset) -> None:
         dataset.read("train"), dataset.read("test")
         assert dataset.read("val") is not first
     finally:
-        hold(0)
+        cache_splits(0)
     assert dataset.read("val") is not dataset.read("val")
 
 
@@ -85,14 +85,14 @@ def test_verify_names_an_altered_shard(dataset_copy: Dataset) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DataError, match=rf"{path.name}: shard was altered"):
+    with pytest.raises(DataError, match=rf"{path.name}: shard was changed"):
         dataset_copy.verify()
 
 
 def test_a_cut_shard_is_named_by_verify_and_by_read(dataset_copy: Dataset) -> None:
     path = shard(dataset_copy)
     os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(DataError, match=rf"{path.name}: shard was altered or cut"):
+    with pytest.raises(DataError, match=rf"{path.name}: shard was changed or is incomplete"):
         dataset_copy.verify()
     with pytest.raises(DataError, match=rf"{path.name}: not a readable HDF5 table"):
         dataset_copy.read("val")

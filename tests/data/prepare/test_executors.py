@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import clew
-from clew.data.prepare.stage_cache import BusyError, Cache
+from clew.data.prepare.stage_cache import BusyError, StageCache
 from clew.errors import ConfigError, WorkerError
 from tests.data.prepare.conftest import SLOW, fingerprint, slow
 
@@ -171,7 +171,7 @@ def test_two_commands_at_once_share_the_work(numbers: Path, cache: Path, tmp_pat
 
 
 def test_a_claim_dies_with_its_holder(tmp_path: Path) -> None:
-    cache = Cache(tmp_path)
+    cache = StageCache(tmp_path)
     code = f"""
 import sys, time
 from pathlib import Path

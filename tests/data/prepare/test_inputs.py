@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.data.prepare import inputs
-from clew.data.prepare.inputs import Hashes, Source, locations, split_of
-from clew.data.prepare.stage_cache import Cache
+from clew.data.prepare.inputs import FileHashes, InputSource, expand_patterns, split_of
+from clew.data.prepare.stage_cache import StageCache
 from clew.errors import DataError
 
 SPLIT = {"train": 0.8, "val": 0.1, "test": 0.1}
-SOURCE = Source("events.txt", 1, "ab12")
+SOURCE = InputSource("events.txt", 1, "ab12")
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def find(*patterns: str | Path, cache: Path | None = None) -> list[Source]:
+def find(*patterns: str | Path, cache: Path | None = None) -> list[InputSource]:
     """What is found with a cache that knows nothing, unless one is given."""
-    hashes = Hashes(Cache(cache or Path(tempfile.mkdtemp())))
-    return inputs.find([str(pattern) for pattern in patterns], hashes, lambda location: inputs.Beside())
+    hashes = FileHashes(StageCache(cache or Path(tempfile.mkdtemp())))
+    return inputs.find_sources([str(pattern) for pattern in patterns], hashes, lambda location: inputs.RelatedFiles())
 
 
 def names(*patterns: str | Path) -> set[str]:
@@ -110,11 +110,11 @@ def test_a_file_rewritten_at_once_is_noticed(folder: Path, tmp_path: Path) -> No
 
 
 def test_a_companion_counts_in_the_hash_and_is_no_input(folder: Path, tmp_path: Path) -> None:
-    def beside(location: str) -> inputs.Beside:
-        return inputs.Beside([location.replace("a.txt", "b.txt")] if location.endswith("a.txt") else [])
+    def beside(location: str) -> inputs.RelatedFiles:
+        return inputs.RelatedFiles([location.replace("a.txt", "b.txt")] if location.endswith("a.txt") else [])
 
-    def both() -> list[Source]:
-        return inputs.find([str(folder / "*.txt")], Hashes(Cache(tmp_path / "cache")), beside)
+    def both() -> list[InputSource]:
+        return inputs.find_sources([str(folder / "*.txt")], FileHashes(StageCache(tmp_path / "cache")), beside)
 
     (before,) = both()
     (folder / "b.txt").write_text("changed")
@@ -133,7 +133,7 @@ def test_the_split_of_an_event_does_not_depend_on_the_chunk(first: int, second: 
 @pytest.mark.parametrize("sha", ["ab12", "ab13", "0" * 64])
 def test_shares_are_as_asked(sha: str) -> None:
     count = 100_000
-    counts = np.bincount(split_of(Source("x", 1, sha), 0, count, SPLIT, seed=0), minlength=3)
+    counts = np.bincount(split_of(InputSource("x", 1, sha), 0, count, SPLIT, seed=0), minlength=3)
     for got, share in zip(counts, SPLIT.values(), strict=True):
         assert abs(got - share * count) < 5 * np.sqrt(count * share * (1 - share))
 
@@ -146,18 +146,18 @@ def test_a_share_of_nothing_or_of_all_is_exact() -> None:
 def test_another_seed_or_another_file_is_another_split() -> None:
     first = split_of(SOURCE, 0, 1000, SPLIT, seed=0)
     assert not np.array_equal(first, split_of(SOURCE, 0, 1000, SPLIT, seed=1))
-    assert not np.array_equal(first, split_of(Source("events.txt", 1, "cd"), 0, 1000, SPLIT, seed=0))
-    assert np.array_equal(first, split_of(Source("other.txt", 9, "ab12"), 0, 1000, SPLIT, seed=0))
+    assert not np.array_equal(first, split_of(InputSource("events.txt", 1, "cd"), 0, 1000, SPLIT, seed=0))
+    assert np.array_equal(first, split_of(InputSource("other.txt", 9, "ab12"), 0, 1000, SPLIT, seed=0))
 
 
 def test_a_list_names_patterns_a_line_each(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.csv"):
         (tmp_path / name).write_text("1\n")
     (tmp_path / "files").write_text(f"# what to read\n{tmp_path}/*.txt\n\n{tmp_path}/c.csv\n{tmp_path}/a.txt\n")
-    found = locations([f"@{tmp_path}/files"])
+    found = expand_patterns([f"@{tmp_path}/files"])
     assert [Path(name).name for name in found] == ["a.txt", "b.txt", "c.csv"]
 
 
 def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing"):
-        locations([f"@{tmp_path}/nothing"])
+        expand_patterns([f"@{tmp_path}/nothing"])

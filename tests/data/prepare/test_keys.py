@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from clew.data.prepare.content_keys import differences, key_of, stage_parts
+from clew.data.readers.parquet import ParquetReader
+from clew.data.transforms import MinMax
 from clew.recipe import find
 
 _number = itertools.count()
@@ -116,6 +118,14 @@ def test_a_config_used_as_a_whole_counts_as_a_whole(tmp_path: Path) -> None:
 def test_the_declared_version_counts(tmp_path: Path) -> None:
     newer = RECIPE.replace("    Config = Config\n", '    Config = Config\n    version = "2"\n')
     assert differences(_parts(tmp_path)["version"], _parts(tmp_path, newer)["version"]) == [': "1" became "2"']
+
+
+def test_the_functions_that_a_transform_and_a_reader_use_count(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(RECIPE.replace("import helper_@", "").replace("helper_@.used", "apply"))
+    recipe = find(str(tmp_path / "mine.py"))()
+    parts = stage_parts(recipe, [MinMax(columns=("x",))], [ParquetReader()])
+    assert "clew.data.transforms.scale:_values" in parts["transforms"]["code"]
+    assert "clew.data.readers.parquet:_item_sets" in parts["read"]["readers_code"]
 
 
 def test_a_key_does_not_depend_on_the_order_of_names() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import clew
 from clew import Dataset, Recipe, Table
-from clew.data.prepare.api import Progress
+from clew.data.prepare.api import PrepareProgress
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.recipes.tracking import Tracking
 from clew.settings import load_settings
@@ -124,7 +124,7 @@ def test_doing_it_again_does_nothing(few: Path, tmp_path: Path) -> None:
 def test_another_dataset_is_not_overwritten(few: Path, tmp_path: Path) -> None:
     made = prepare(tmp_path / "dataset", few)
     before = content(made)
-    with pytest.raises(DataError, match="dataset holds another dataset; name another --output, or use --replace"):
+    with pytest.raises(DataError, match="dataset holds another dataset; choose another --output, or use --replace"):
         prepare(tmp_path / "dataset", few, seed=1)
     assert content(made) == before
 
@@ -139,7 +139,7 @@ def test_another_dataset_is_replaced_when_asked(few: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_folder_that_is_no_dataset_is_never_replaced(few: Path, tmp_path: Path, replace: bool) -> None:
-    with pytest.raises(DataError, match="raw exists and is no dataset; name another --output"):
+    with pytest.raises(DataError, match="raw exists and is not a dataset; choose another --output"):
         prepare(few.parent, few, replace=replace)
     assert few.exists()
 
@@ -151,7 +151,7 @@ def test_an_output_that_cannot_be_made_is_named(few: Path) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_interrupt_leaves_nothing_behind(events: Path, tmp_path: Path, workers: int) -> None:
-    def interrupt(state: Progress) -> None:
+    def interrupt(state: PrepareProgress) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -169,7 +169,7 @@ def test_a_failure_names_the_file_and_leaves_nothing_behind(few: Path, tmp_path:
 
 
 def test_progress_is_told_of_files_and_events(events: Path, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[PrepareProgress] = []
     prepare(tmp_path / "dataset", events, progress=seen.append)
     assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
     assert seen[-1].events == EVENTS
@@ -200,5 +200,5 @@ class Dropping(Recipe):
 
 def test_a_recipe_must_give_a_sample_an_event(tmp_path: Path) -> None:
     Table({"a": [1.0, 2.0, 3.0]}).save(tmp_path / "events.h5")
-    with pytest.raises(RecipeError, match=r"Dropping\.prepare gave 2 samples for 3 events"):
+    with pytest.raises(RecipeError, match=r"Dropping\.prepare returned 2 samples for 3 events"):
         clew.prepare(Dropping, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "dataset"), workers=1)

@@ -51,7 +51,7 @@ def test_the_assignment_is_part_of_the_key_and_not_of_the_stages(files: dict[str
     one = prepare(tmp_path / "one", inputs, **options)
     swapped = {"train": files["b"], "val": files["a"]}
     found = explain("tracking", input=swapped, output=str(tmp_path / "one"), **options)
-    assert found.dataset == "of something else"
+    assert found.dataset == "another dataset"
     assert all(cached == total for cached, total in found.stages.values())
     assert set(found.reasons["dataset"]) == {
         f'split.{files["a"]}: "train" became "val"',
@@ -171,10 +171,10 @@ def test_mixed_or_missing_inputs_are_one_line(words: list[str], complaint: str) 
 def test_splits_by_share_and_by_file_do_not_mix_on_the_command_line() -> None:
     outcome = command("prepare", "tracking", "--input", "train=a.txt", "--set", "prepare.split_by=file")
     assert outcome.code == 2
-    assert "prepare: input puts files in splits; leave out split_by, or set to null" in outcome.err
+    assert "prepare: input assigns files to splits; leave out split_by, or set to null" in outcome.err
 
 
 def test_explain_of_something_new_is_plain(files: dict[str, str], tmp_path: Path) -> None:
     found = explain("tracking", input={"train": files["a"]}, output=str(tmp_path / "d"))
     assert isinstance(found, Explanation)
-    assert found.dataset == "not there"
+    assert found.dataset == "missing"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import clew
 from clew.data.prepare.api import Explanation, explain
+from clew.data.prepare.stage_cache import StageCache
 from clew.data.transforms import DropShort, Standard
 from clew.errors import DataError
 from clew.recipe import Recipe
@@ -164,3 +166,30 @@ def test_explain_says_up_to_date(events: Path, cache: Path, tmp_path: Path, by: 
     options: dict[str, Any] = {"input": [str(events)], "output": str(tmp_path / "d"), "split_by": by}
     clew.prepare("tracking", workers=1, **options)
     assert explain("tracking", **options).dataset == "up to date"
+
+
+class Streamed(Recipe):
+    """Its `read` is a generator, which can only be read from the beginning."""
+
+    def read(self, path: str) -> Iterator[clew.Table]:
+        lines = Path(path).read_text().split()
+        for first in range(0, len(lines), 4):
+            yield clew.Table({"value": [float(line) for line in lines[first : first + 4]]})
+
+    def model(self) -> Any:
+        raise AssertionError("only prepared here")
+
+
+@pytest.mark.parametrize("pruned", ["all", "one piece", "prepare"])
+def test_a_recipe_that_yields_tables_is_prepared_again_after_the_cache_was_pruned(
+    cache: Path, tmp_path: Path, pruned: str
+) -> None:
+    (tmp_path / "values.txt").write_text("\n".join(map(str, range(12))))
+    first = _prepare(Streamed(), tmp_path / "values.txt", tmp_path / "first")
+    stages = StageCache(cache)
+    if pruned == "all":
+        assert len(stages.prune(keep=0)) == 6
+    for entry in [each for each in stages.entries() if pruned == "one piece" or each.stage == pruned][:2]:
+        entry.path.unlink()
+    again = _prepare(Streamed(), tmp_path / "values.txt", tmp_path / "again")
+    assert fingerprint(again.path) == fingerprint(first.path)

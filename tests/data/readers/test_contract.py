@@ -21,7 +21,7 @@ import uproot
 from fsspec.implementations.memory import MemoryFileSystem
 
 from clew import readers
-from clew.data.readers import Pieces
+from clew.data.readers import FilePieces
 from clew.data.table import Ragged, Table, concat
 from clew.errors import DataError
 from tests.data.table import assert_same, sharing
@@ -141,7 +141,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return found
 
 
-def pieces(case: Case, folder: Path, events: int = EVENTS * 2, **more: Any) -> Pieces:
+def pieces(case: Case, folder: Path, events: int = EVENTS * 2, **more: Any) -> FilePieces:
     return readers.read(str(folder / case.name), **case.options, **case.size(events), **more)
 
 
@@ -166,7 +166,7 @@ def test_all_pieces_have_the_same_columns_and_share_offsets_alike(case: Case, fo
 
 def test_what_is_declared_is_given(case: Case, folder: Path) -> None:
     read = pieces(case, folder)
-    declared = read.reader.declared()
+    declared = read.reader.declared_schema()
     assert declared is None or declared == read[0].schema
 
 

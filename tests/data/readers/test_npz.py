@@ -72,7 +72,7 @@ def test_objects_are_never_unpickled(write: Any) -> None:
 
 def test_words_and_single_values_are_refused_by_name(write: Any) -> None:
     assert problem(write(x=[1, 2], word=["a", "b"])).startswith("'word' holds <U1, not numbers")
-    assert problem(write(x=[1, 2], one=3)) == "column 'one' is a single value, a column has one an event"
+    assert problem(write(x=[1, 2], one=3)) == "column 'one' is a single value; a column has one value per event"
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04 and so on", b"some text\n"])

@@ -91,7 +91,7 @@ def test_a_hostile_pickle_is_refused_in_one_line_and_nothing_is_run(tmp_path: Pa
     mark = tmp_path / "run"
     for name in ("a.pkl", "a.pkl.bz2"):
         told = problem(write(tmp_path / name, {"X": EVENTS, "more": Evil(mark)}, protocol))
-        assert "which no file of events needs: nothing of it was run" in told and "mkdir" in told
+        assert "which event files do not need; nothing of the file was executed" in told and "mkdir" in told
     assert not mark.exists()
 
 
@@ -114,7 +114,7 @@ def test_a_hostile_pickle_is_refused_in_one_line_and_nothing_is_run(tmp_path: Pa
 def test_programs_written_by_hand_are_refused(tmp_path: Path, program: bytes) -> None:
     (tmp_path / "a.pkl").write_bytes(program)
     told = problem(tmp_path / "a.pkl")
-    assert "nothing of it was run" in told or told.startswith("not a readable pickle")
+    assert "nothing of the file was executed" in told or told.startswith("not a readable pickle")
 
 
 def test_arrays_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
@@ -124,10 +124,10 @@ def test_arrays_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
         ({"X": [np.array([None, 1], dtype=object)]}, "entry 'X', event 0: not an array of numbers"),
         ({"X": [np.ones((1, 2)), np.ones((1, 3))]}, "entry 'X': items have shapes (2,), (3,), one was expected"),
         ({"X": ["text"]}, "entry 'X', event 0: not an array of numbers"),
-        ({"X": 3}, "entry 'X' is neither an array nor a list of arrays, one an event"),
-        ({3: EVENTS}, "not a dict of columns, nor a list of such dicts with the same entries, one an event"),
-        ([1, 2], "not a dict of columns, nor a list of such dicts with the same entries, one an event"),
-        ([{"a": 1}, {"b": 1}], "not a dict of columns, nor a list of such dicts with the same entries, one an event"),
+        ({"X": 3}, "entry 'X' is neither an array nor a list of arrays, one per event"),
+        ({3: EVENTS}, "not a dict of columns, nor a list of dicts with the same entries, one per event"),
+        ([1, 2], "not a dict of columns, nor a list of dicts with the same entries, one per event"),
+        ([{"a": 1}, {"b": 1}], "not a dict of columns, nor a list of dicts with the same entries, one per event"),
         ({"X": []}, "no events in it"),
         (OrderedDict(X=EVENTS), "holds 'collections.OrderedDict', which no file of events needs"),
     ]

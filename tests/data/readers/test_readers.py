@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -51,13 +52,13 @@ def test_an_entry_point_adds_a_reader_by_name_and_by_ending() -> None:
     assert whole("anywhere/a.txt", kind="words", step=3).fixed("n").tolist() == list(range(6))
     assert readers.kind_of("anywhere/A.WORDS") == "words"
     assert [len(part) for part in readers.read("a.words")] == [2, 2, 2]
-    with pytest.raises(DataError, match=r"known endings are .*\.words"):
+    with pytest.raises(DataError, match=r"the known endings are .*\.words"):
         readers.kind_of("a.letters")
 
 
 def test_a_reader_that_does_not_load_is_told(points: Path) -> None:
     points.write_text("[clew.readers]\nlost = clew_words:Lost\nodd = clew_words:Unfinished\n")
-    with pytest.raises(ConfigError, match=r"reader 'lost' \(clew_words:Lost\) does not load: .*Lost"):
+    with pytest.raises(ConfigError, match=r"reader 'lost' \(clew_words:Lost\) cannot be loaded: .*Lost"):
         readers.find("lost")
     with pytest.raises(ConfigError, match=r"reader 'odd' .* is not a subclass of clew\.readers\.Reader"):
         readers.find("odd")
@@ -66,7 +67,7 @@ def test_a_reader_that_does_not_load_is_told(points: Path) -> None:
 def test_a_third_party_cannot_replace_a_shipped_reader(points: Path) -> None:
     points.write_text("[clew.readers]\ntext = clew_words:Words\n")
     assert readers.find("text").__module__ == "clew.data.readers.text"
-    assert readers.available()["text"] == "clew.data.readers.text:Text"
+    assert readers.available()["text"] == "clew.data.readers.text:TextReader"
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,24 @@ def test_the_name_says_who_reads_a_file(location: str, kind: str) -> None:
 
 @pytest.mark.parametrize("name", ["data", "data.xls", "archive.tar.gz", ".txt/data"])
 def test_a_name_nobody_knows_is_told(name: str) -> None:
-    with pytest.raises(DataError, match=r"no reader takes files of this name; known endings are .*\.txt, .*"):
+    with pytest.raises(DataError, match=r"no reader accepts files with this name; the known endings are .*\.txt, .*"):
         readers.read(name)
+
+
+def test_an_unknown_ending_does_not_import_the_readers_of_recipes() -> None:
+    code = (
+        "import sys; from clew import readers\n"
+        "try: readers.read('data.xls')\n"
+        "except readers.DataError: print(sorted(name for name in sys.modules if name.startswith('clew.recipes')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("kind", ["delphes", "edm4hep", "pfnano"])
+def test_the_readers_of_recipes_are_found_by_name(kind: str) -> None:
+    assert kind not in readers.READERS
+    assert readers.find(kind).__module__ == f"clew.recipes.particleflow.{kind}"
 
 
 def test_an_unknown_reader_has_a_nearest() -> None:

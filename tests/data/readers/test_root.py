@@ -59,7 +59,7 @@ def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
         for number, name in enumerate(("events", "deep/runs"), start=1):
             file.mktree(name, {"n": "int32"})
             file[name].extend({"n": np.arange(number, dtype="i4")})
-    told = "several trees in it: events, deep/runs; name one behind the file, as file.root:events"
+    told = "several trees in it: events, deep/runs; name one after the file, as file.root:events"
     assert problem(path) == told
     assert (len(whole(f"{path}:events")), len(whole(f"{path}:deep/runs")), len(whole(path, tree="deep/runs"))) == (
         1,

@@ -42,7 +42,7 @@ def test_the_public_cgem_sample_agrees_with_numpy() -> None:
 
 
 def test_bes3_columns_are_declared_with_units() -> None:
-    declared = readers.find("text")(layout="bes3").declared()  # type: ignore[call-arg]
+    declared = readers.find("text")(layout="bes3").declared_schema()  # type: ignore[call-arg]
     assert declared is not None and list(declared) == ["event", "x", "y", "z", "station", "track"]
     assert {name: field.unit for name, field in declared.items() if field.unit} == {"x": "mm", "y": "mm", "z": "mm"}
 
@@ -53,7 +53,7 @@ def test_bmn_has_13_columns_and_counts_stations_through_both_detectors(write: An
     assert len(table.schema) == 13
     assert lists(table["station"]) == [[5, 5]] and lists(table["det"]) == [[0, 1]]
     assert {table.units[name] for name in ("x", "vz")} == {"cm"} and table.units["px"] == "GeV"
-    assert table.schema == readers.read(str(path), layout="bmn").reader.declared()
+    assert table.schema == readers.read(str(path), layout="bmn").reader.declared_schema()
 
 
 def test_a_header_names_the_columns(write: Any) -> None:
@@ -77,7 +77,7 @@ def test_whole_columns_become_integers(write: Any) -> None:
     table = whole(write("1.0 0.5 3e0\n1.0 2 4.\n"), columns=NAMES)
     assert table.schema["station"].dtype == table.schema["event"].dtype == "<i8"
     assert lists(table["station"]) == [[3, 4]]
-    assert whole(write("1 2 3\n"), columns=("event", "n", "m"), whole=("m",)).schema["m"].dtype == "<i8"
+    assert whole(write("1 2 3\n"), columns=("event", "n", "m"), integers=("m",)).schema["m"].dtype == "<i8"
 
 
 def test_integers_keep_all_of_64_bits(write: Any) -> None:
@@ -176,7 +176,7 @@ def test_the_first_line_must_name_the_columns_or_have_as_many(write: Any) -> Non
 
 def test_the_event_column_must_be_there(write: Any) -> None:
     told = problem(write("evt x station\n1 2 3\n"), event="evnt")
-    assert told.startswith("no column 'evnt' to tell events apart; did you mean 'evt'?")
+    assert told.startswith("no column 'evnt' with the number of the event; did you mean 'evt'?")
     assert list(whole(write("x evt\n1.5 2\n"), event="evt")) == ["evt", "x"]
 
 
@@ -199,7 +199,7 @@ def test_a_file_that_grew_is_read_to_its_new_end(write: Any) -> None:
 @pytest.mark.parametrize("size", [TINY, 1])
 def test_a_line_may_be_an_event(write: Any, size: float) -> None:
     rows = "".join(f"{number},{number / 2},{number % 2}\n" for number in range(40))
-    found = whole(write(f"# jets\nn,half,odd\n{rows}\n"), event="", chunk_mb=size, whole=["odd"])
+    found = whole(write(f"# jets\nn,half,odd\n{rows}\n"), event="", chunk_mb=size, integers=["odd"])
     assert list(found) == ["n", "half", "odd"] and found.fixed("half").tolist() == [n / 2 for n in range(40)]
     assert found.fixed("odd").dtype == np.int64 and len(found) == 40
 

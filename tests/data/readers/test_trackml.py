@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from clew import readers
-from clew.data.prepare.inputs import Beside, Hashes, find
-from clew.data.prepare.stage_cache import Cache
-from clew.data.readers.trackml import TrackML
+from clew.data.prepare.inputs import FileHashes, RelatedFiles, find_sources
+from clew.data.prepare.stage_cache import StageCache
+from clew.data.readers.trackml import TrackMLReader
 
 from . import lists, problem, whole
 
@@ -43,7 +43,7 @@ def test_noise_is_minus_one_and_other_ids_keep_all_their_digits(hits: Path) -> N
 
 def test_columns_and_units_are_declared(hits: Path) -> None:
     table = whole(hits)
-    assert table.schema == TrackML().declared()
+    assert table.schema == TrackMLReader().declared_schema()
     assert (table.units["x"], table.units["tz"], table.units["tpx"]) == ("mm", "mm", "GeV")
 
 
@@ -79,11 +79,11 @@ def test_an_event_without_hits_is_an_event(hits: Path) -> None:
 
 def test_a_change_of_the_truth_changes_the_content_hash(hits: Path, tmp_path: Path) -> None:
     def sources() -> list[tuple[str, str]]:
-        reader = TrackML()
-        found = find(
+        reader = TrackMLReader()
+        found = find_sources(
             [str(hits.parent)],
-            Hashes(Cache(tmp_path / "cache"), trust=False),
-            lambda location: Beside(reader.companions(location), reader.beside(location)),
+            FileHashes(StageCache(tmp_path / "cache"), trust=False),
+            lambda location: RelatedFiles(reader.companion_files(location), reader.ignored_files(location)),
         )
         return [(source.location, source.sha256) for source in found]
 
@@ -100,7 +100,7 @@ def test_truth_is_found_in_folders_of_any_name(hits: Path, folder: str) -> None:
     inner.mkdir()
     for path in (hits, hits.with_name("event000001000-truth.csv")):
         path.rename(inner / path.name)
-    assert TrackML().companions(str(inner / hits.name)) == [str(inner / "event000001000-truth.csv")]
+    assert TrackMLReader().companion_files(str(inner / hits.name)) == [str(inner / "event000001000-truth.csv")]
 
 
 def test_what_is_wrong_is_told_with_its_place(hits: Path) -> None:

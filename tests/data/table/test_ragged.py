@@ -56,7 +56,7 @@ def test_int64_offsets_are_taken_without_a_copy() -> None:
 def test_share_keeps_the_offsets_array() -> None:
     ragged = Ragged([1.0, 2.0], [0, 2])
     assert ragged.share([5, 6]).offsets is ragged.offsets
-    with pytest.raises(DataError, match="1 values cannot stand beside 2 items"):
+    with pytest.raises(DataError, match="1 values do not fit 2 items"):
         ragged.share([5])
 
 

@@ -61,7 +61,7 @@ def test_get_gives_its_default_for_an_unknown_column() -> None:
 def test_fixed_and_ragged_refuse_the_other_kind() -> None:
     with pytest.raises(DataError, match="column 'node' is ragged"):
         graph().fixed("node")
-    with pytest.raises(DataError, match="column 'run' has one value an event"):
+    with pytest.raises(DataError, match="column 'run' has one value per event"):
         graph().ragged("run")
 
 
@@ -169,8 +169,8 @@ def test_pick_drop_and_join_are_exact(table: Table) -> None:
 @pytest.mark.parametrize(
     ("events", "complaint"),
     [
-        ([0, 2], "event 2 asked of a table with 2 events"),
-        ([-3, 0], "event -3 asked of a table with 2 events"),
+        ([0, 2], "event 2 is not in a table with 2 events"),
+        ([-3, 0], "event -3 is not in a table with 2 events"),
         ([1.0], "take needs event numbers, got float64"),
         ([True, False], "got bool .*; filter takes a mask"),
         ([[0, 1]], "take needs .* got int64 \\(1, 2\\)"),
@@ -272,8 +272,8 @@ def test_a_pointer_is_plain_numbers_once_its_items_are_gone() -> None:
     ("index_of", "complaint"),
     [
         ({"edge": "nodes"}, "'edge' points at the items of 'nodes', which is not in the table"),
-        ({"edge": "run"}, "column 'run' has one value an event"),
-        ({"run": "node"}, "column 'run' has one value an event"),
+        ({"edge": "run"}, "column 'run' has one value per event"),
+        ({"run": "node"}, "column 'run' has one value per event"),
         ({"node": "edge"}, "'node' points at 'edge' and must be integers"),
     ],
 )

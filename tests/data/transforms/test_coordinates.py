@@ -79,7 +79,7 @@ def test_pointers_at_the_hits_survive_a_change_of_coordinates() -> None:
 def test_missing_or_fixed_coordinates_are_named() -> None:
     with pytest.raises(DataError, match="no column 'y'"):
         Cylindrical()(hits([]).drop("y"))
-    with pytest.raises(DataError, match="column 'r' has one value an event"):
+    with pytest.raises(DataError, match="column 'r' has one value per event"):
         Cartesian()(Table({"r": [1.0], "phi": [1.0]}))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clew.core.config import to_data
 from clew.data.table import Ragged, Table
-from clew.data.transforms import Cylindrical, Fitted, MinMax, Standard, Transform, fit
+from clew.data.transforms import Cylindrical, FittedTransform, MinMax, Standard, Transform, fit
 from clew.errors import DataError
 
 KINDS: list[type[MinMax] | type[Standard]] = [MinMax, Standard]
@@ -24,7 +24,7 @@ def events() -> Table:
     return Table({"x": x, "y": x.share([2, 2, 2]), "pt": np.array([1, 3, 5], dtype=np.int32)}, units={"x": "mm"})
 
 
-def fitted(transform: Fitted, *chunks: Table) -> Any:
+def fitted(transform: FittedTransform, *chunks: Table) -> Any:
     return transform.fitted([transform.measure(chunk) for chunk in chunks])
 
 
@@ -80,7 +80,7 @@ def test_the_order_of_chunks_does_not_change_a_bit(
     kind: type[MinMax] | type[Standard], chunks: list[list[float]], random: Any
 ) -> None:
     chunks.append([1.0])
-    transform: Fitted = kind(columns=("x",))
+    transform: FittedTransform = kind(columns=("x",))
     parts = [transform.measure(Table({"x": np.array(chunk)})) for chunk in chunks]
     shuffled = random.sample(parts, len(parts))
     one: Any = transform.fitted(parts)
@@ -129,9 +129,9 @@ def test_each_transform_is_fitted_on_what_those_before_it_made() -> None:
 
 
 def test_a_pass_may_be_made_elsewhere() -> None:
-    asked: list[tuple[Fitted, int]] = []
+    asked: list[tuple[FittedTransform, int]] = []
 
-    def elsewhere(transform: Fitted, before: Any) -> list[Any]:
+    def elsewhere(transform: FittedTransform, before: Any) -> list[Any]:
         asked.append((transform, len(before)))
         return [transform.measure(events())]
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from clew.core.config import to_data
 from clew.data.table import Ragged, Table
-from clew.data.transforms import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits, Transform
+from clew.data.transforms import DropFakes, DropHoles, DropShort, DropSpinning, LengthBuckets, StationLimits, Transform
 from clew.errors import DataError
 
 Hit = tuple[int, int]
@@ -171,12 +171,12 @@ def test_limits_that_do_not_rise_are_refused() -> None:
 
 def test_events_fall_into_buckets_by_their_number_of_hits() -> None:
     table = hits([], [(0, 0)] * 2, [(0, 0)] * 3, [(0, 0)] * 5, [(0, 0)] * 6)
-    result = Buckets(edges=(2, 5))(table)
+    result = LengthBuckets(edges=(2, 5))(table)
     assert result.fixed("bucket").tolist() == [0, 0, 1, 1, 1]
 
 
 def test_hits_fall_into_the_bucket_of_their_track() -> None:
-    result = Buckets(edges=(1, 3, 4), by="track")(sample())
+    result = LengthBuckets(edges=(1, 3, 4), by="track")(sample())
     assert lists(result, "bucket") == [[0, 1, 1, 1, 2, 2, 2, 2, -1], [1, 1, 1, -1], []]
     assert result.ragged("bucket").offsets is result.ragged("track").offsets
 
@@ -184,7 +184,7 @@ def test_hits_fall_into_the_bucket_of_their_track() -> None:
 @pytest.mark.parametrize("edges", [(), (3, 2), (2, 2)])
 def test_bucket_edges_must_rise(edges: tuple[int, ...]) -> None:
     with pytest.raises(ValidationError, match="bucket edges must rise"):
-        Buckets(edges=edges)
+        LengthBuckets(edges=edges)
 
 
 @pytest.mark.parametrize("column", ["station", "track"])
@@ -200,7 +200,7 @@ def test_a_missing_column_is_named(column: str) -> None:
         DropShort(stations=5, dropped="remove"),
         DropFakes(),
         StationLimits(limits=LIMITS, scale=True),
-        Buckets(edges=(1, 3), by="track"),
+        LengthBuckets(edges=(1, 3), by="track"),
     ],
 )
 def test_written_out_and_read_back_a_transform_does_the_same(transform: Transform) -> None:
@@ -212,7 +212,7 @@ def test_written_out_and_read_back_a_transform_does_the_same(transform: Transfor
 
 
 @pytest.mark.parametrize(
-    "transform", [*CUTS, DropFakes(), StationLimits(limits=LIMITS), Buckets(edges=(1,), by="track")]
+    "transform", [*CUTS, DropFakes(), StationLimits(limits=LIMITS), LengthBuckets(edges=(1,), by="track")]
 )
 @pytest.mark.parametrize("events", [[], [[]], [[(0, -1)], []]])
 def test_tables_without_tracks_pass(transform: Transform, events: list[list[Hit]]) -> None:

@@ -11,7 +11,7 @@ from clew import Ragged, Table, concat, readers
 from clew.data import writers
 from clew.errors import ConfigError, DataError
 
-ENDINGS = list(writers.SHIPPED)
+ENDINGS = list(writers.WRITERS)
 
 
 def table(events: int, seed: int = 0) -> Table:
@@ -108,13 +108,13 @@ def test_what_is_no_number_is_named(tmp_path: Path) -> None:
 
 
 def test_an_ending_nobody_writes_lists_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"out\.csv: nobody writes files of this name; choose from \.h5"):
+    with pytest.raises(ConfigError, match=r"out\.csv: no writer supports files with this name; choose from \.h5"):
         writers.find("out.csv")
 
 
 def test_what_goes_wrong_behind_is_raised(tmp_path: Path) -> None:
     def write() -> None:
-        with writers.behind(writers.find("x.h5")(tmp_path / "out.h5")) as append:
+        with writers.write_in_background(writers.find("x.h5")(tmp_path / "out.h5")) as append:
             append(Table({"a": [1]}))
             append(Table({"b": [1]}))
 

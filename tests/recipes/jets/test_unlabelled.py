@@ -15,7 +15,7 @@ import clew
 from clew import settings
 from clew.data import writers
 from clew.data.transforms import Compute, MinMax, Select, Standard
-from clew.data.transforms.missing_columns import without
+from clew.data.transforms.missing_columns import without_columns
 from clew.errors import DataError
 
 from . import jets
@@ -116,5 +116,5 @@ def test_scaling_of_what_is_there_goes_on() -> None:
         MinMax(columns=("label",)),
         Compute(column="far", expression="pt + 1"),
     ]
-    kept, gone = without(steps, ["kind"])
+    kept, gone = without_columns(steps, ["kind"])
     assert kept == [Standard(columns=("pt",)), steps[-1]] and gone == {"kind", "label"}

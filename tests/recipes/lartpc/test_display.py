@@ -53,6 +53,6 @@ def test_inspect_shows_events(tmp_path: Path) -> None:
     data = clew.prepare(
         loaded.recipe, input=[str(path)], output=str(tmp_path / "data"), split={"train": 1.0}, workers=1
     )
-    (drawn,) = inspect.events(data)
+    (drawn,) = inspect.event_figures(data)
     assert drawn["layout"]["images"]
     assert "Events" in inspect.write_page(data, tmp_path / "page.html").read_text()

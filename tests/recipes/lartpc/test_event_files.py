@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from clew import concat
-from clew.data.readers import Pieces
+from clew.data.readers import FilePieces
 from clew.errors import DataError
 from clew.recipes.lartpc import event_files, images
 from clew.recipes.lartpc.columns import CHARGE, EVENT, INDEX, LABEL, SIZE
@@ -75,7 +75,7 @@ def test_real_frames(name: str, event: int) -> None:
 @needs_data
 def test_real_deposits() -> None:
     pieces = event_files.read_events(str(DATA / "test_beedeposource.zip"), SIZE)
-    assert isinstance(pieces, Pieces) and len(pieces) == 10
+    assert isinstance(pieces, FilePieces) and len(pieces) == 10
     table, again = pieces[2], pieces[2]
     images.check_images(table, SIZE)
     assert np.array_equal(table.ragged(CHARGE).values, again.ragged(CHARGE).values)

@@ -62,14 +62,14 @@ def room_changes_nothing() -> None:
         {n: RaggedTensor(v[: offsets[-1]], offsets) for n, v in zip(recipe.columns, (elements, targets), strict=True)},
     )
     plain.weights = torch.tensor([1.0, 0.5, 2.0])
-    plain.room = recipe.graph_capacity(plain, "bf16")
-    assert plain.room == {"elements": 4 * 64, "targets": 4 * 64}
-    plain.room = {"elements": 7 * 64, "targets": 7 * 64}
-    roomy = plain.in_room()
+    plain.capacity = recipe.graph_capacity(plain, "bf16")
+    assert plain.capacity == {"elements": 4 * 64, "targets": 4 * 64}
+    plain.capacity = {"elements": 7 * 64, "targets": 7 * 64}
+    roomy = plain.empty_with_capacity()
     roomy.fill(plain)
     results = []
     for batch in (plain, roomy):
-        bins = len(batch[recipe.columns[0]]) // 64 if batch.roomy else None
+        bins = len(batch[recipe.columns[0]]) // 64 if batch.has_capacity else None
         outputs = graph_forward.forward(network, batch[recipe.columns[0]], offsets, torch.float32, bins)
         total, weight = recipe.loss(outputs, batch)
         assert float(weight) == sum(LENGTHS)

@@ -62,7 +62,7 @@ def test_delphes_files_that_do_not_fit_are_told(tmp_path: Path, generated: Table
     cases: list[tuple[dict[str, Any], str]] = [
         ({"X": [each[:, :5] for each in x]}, "entry 'X' has items of shape (5,), expected (12,)"),
         ({"ygen": [y[0][:-1], *y[1:]]}, f"event 0: {len(y[0]) - 1} rows in 'ygen', {len(y[0])} in 'X'"),
-        ({"X": os.system}, "holds 'posix.system', which no file of events needs: nothing of it was run"),
+        ({"X": os.system}, "holds 'posix.system', which event files do not need; nothing of the file was executed"),
     ]
     for changed, message in cases:
         assert problem(write_delphes(tmp_path / "a.pkl", generated, **changed), "delphes") == message
@@ -71,7 +71,7 @@ def test_delphes_files_that_do_not_fit_are_told(tmp_path: Path, generated: Table
 def test_files_without_truth_can_be_read_to_predict(tmp_path: Path, generated: Table) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"X": list(generated.ragged("elements"))}))
     assert problem(tmp_path / "a.pkl", "delphes").startswith("no entry 'ygen'")
-    table = readers.read(str(tmp_path / "a.pkl"), "delphes").lenient(["targets"])[0]
+    table = readers.read(str(tmp_path / "a.pkl"), "delphes").with_optional(["targets"])[0]
     assert "targets" not in table and len(table) == 6
 
 
@@ -90,7 +90,7 @@ def test_a_hostile_file_is_one_line_for_the_user(tmp_path: Path, generated: Tabl
     path = write_delphes(tmp_path / "evil.pkl", generated, more=os.system)
     outcome = clew("prepare", "particleflow", "--input", path, "--output", tmp_path / "out", "--workers", "1")
     assert outcome.code == 2 and outcome.err.count("\n") == 1
-    assert "evil.pkl" in outcome.err and "nothing of it was run" in outcome.err
+    assert "evil.pkl" in outcome.err and "nothing of the file was executed" in outcome.err
 
 
 def test_the_reader_can_be_named_and_is_checked(tmp_path: Path) -> None:

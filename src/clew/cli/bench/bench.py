@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from clew.cli.bench import workload
 from clew.cli.bench.strategies import strategies
-from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
+from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
 from clew.cli.text_table import Column, room, write
 from clew.errors import ConfigError
 
@@ -78,7 +78,7 @@ def scale(
         "threads": threads,
         "repeat": repeat,
         "predict": whole(predict, "--predict"),
-        "minutes": seconds_in(limit, "--limit") / 60,
+        "minutes": parse_seconds(limit, "--limit") / 60,
         "on": on,
         "settings": list(settings or ()),
     }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from clew.cli.options import Settings, What, bold, console, progress, seconds_in, table
+from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
 
 if TYPE_CHECKING:
     from clew.bench.strategies.results import StrategyStudy
@@ -63,7 +63,7 @@ def strategies(
         "target": target,
         "direction": direction,
         "repeat": repeat,
-        "minutes": seconds_in(limit, "--limit") / 60,
+        "minutes": parse_seconds(limit, "--limit") / 60,
         "settings": list(settings or ()),
     }
     config = validate(StrategyStudyConfig, Document(given, {}, "clew bench strategies"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from clew.cli.options import Settings, bold, console, seconds_in, table
+from clew.cli.options import Settings, bold, console, parse_seconds, table
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def node(
             elif text:
                 note(text)
 
-        seconds = seconds_in(time, "--time")
+        seconds = parse_seconds(time, "--time")
         found = scan_settings(config, output, seconds=seconds, price_per_hour=price_per_hour, told=told)
     if json:
         typer.echo((output / "node.json").read_text(), nl=False)

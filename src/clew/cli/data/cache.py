@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import bold, bytes_in, console, seconds_in, table
+from clew.cli.options import bold, console, parse_bytes, parse_seconds, table
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.data.prepare.stage_cache import Cache
+    from clew.data.prepare.stage_cache import StageCache
     from clew.storage import InputCache
 
 app = typer.Typer(
@@ -76,7 +76,7 @@ def limit(
       clew cache limit 100G
     """
     inputs = _inputs(cache)
-    inputs.limit = int(bytes_in(most, "limit"))
+    inputs.limit = int(parse_bytes(most, "limit"))
     console.print(f"{bold(inputs.folder)}: at most {inputs.limit / 1e9:,.1f} GB")
 
 
@@ -95,17 +95,17 @@ def prune(
     """
     if older_than is None and keep is None:
         raise ConfigError("say what may go: --older-than 30d, or --keep 20G")
-    seconds = None if older_than is None else seconds_in(older_than, "--older-than")
-    limit = None if keep is None else int(bytes_in(keep, "--keep"))
+    seconds = None if older_than is None else parse_seconds(older_than, "--older-than")
+    limit = None if keep is None else int(parse_bytes(keep, "--keep"))
     gone = _open(cache).prune(older_than=seconds, keep=limit)
     console.print(f"removed {len(gone):,} results, {sum(entry.bytes for entry in gone) / 1e6:,.1f} MB")
 
 
-def _open(folder: Path | None) -> Cache:
-    from clew.data.prepare.stage_cache import Cache
+def _open(folder: Path | None) -> StageCache:
+    from clew.data.prepare.stage_cache import StageCache
     from clew.storage import cache_folder
 
-    return Cache(folder or cache_folder())
+    return StageCache(folder or cache_folder())
 
 
 def _inputs(folder: Path | None) -> InputCache:

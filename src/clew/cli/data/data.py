@@ -73,9 +73,9 @@ def inspect(
     console.print(f"{bold(path)}  recipe {Path(manifest.recipe).stem}, key {manifest.key[:16]}")
     rows = [(name, f"{count:,}", len(manifest.splits[name])) for name, count in dataset.splits.items()]
     console.print(table(("split", "events", "shards"), rows, right=(1, 2)))
-    drawn = {histogram.name: look.spark(histogram) for histogram in look.histograms(dataset)}
-    lines = [(*row, drawn.pop(row[0], "")) for row in look.rows(dataset)]
-    console.print(table((*look.HEAD, "distribution"), lines, right=(3, 4, 5, 6)))
+    drawn = {histogram.name: look.sparkline(histogram) for histogram in look.histograms(dataset)}
+    lines = [(*row, drawn.pop(row[0], "")) for row in look.column_rows(dataset)]
+    console.print(table((*look.COLUMN_HEADER, "distribution"), lines, right=(3, 4, 5, 6)))
     for name, line in drawn.items():
         console.print(f"{name}  {line}")
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""

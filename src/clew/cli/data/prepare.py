@@ -67,7 +67,7 @@ def fill_cache(task: FillCacheTask, index: int | None) -> None:
     if index is None or not 0 <= index < task.parts:
         raise ConfigError(f"part {index} of {task.parts}: expected a number from 0 to {task.parts - 1}")
     loaded = load_settings(task.recipe, task.settings)
-    api.fill(loaded.recipe, loaded.prepare, index, task.parts)
+    api.fill_cache(loaded.recipe, loaded.prepare, index, task.parts)
 
 
 @on_site(_plan)
@@ -108,7 +108,7 @@ def prepare(
     """
     from clew.cli.runs.follow import preparing
     from clew.data.prepare import api
-    from clew.data.prepare.executors import rank
+    from clew.data.prepare.executors import mpi_rank
     from clew.settings import load_settings
 
     chosen = _prepare_settings(input=input, output=output, workers=workers, settings=settings, executor=executor)
@@ -120,10 +120,10 @@ def prepare(
         try:
             dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         except WorkerError as error:
-            if rank():  # rank 0 tells for all
+            if mpi_rank():  # rank 0 tells for all
                 raise typer.Exit(1) from error
             raise
-        if not rank():  # under mpiexec one tells for all
+        if not mpi_rank():  # under mpiexec one tells for all
             show.tell(dataset)
 
 

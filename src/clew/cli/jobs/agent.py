@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import bytes_in, console, seconds_in
+from clew.cli.options import console, parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from clew.jobs.agent.agent import Agent
@@ -52,8 +52,8 @@ def agent(
     from clew.jobs.agent.job_target import Offer
     from clew.jobs.agent.setup import PARENT_VARIABLE, AgentOptions, create_agent
 
-    offer = Offer(cpus, gpus, None if memory is None else int(bytes_in(memory, "--memory")))
-    seconds = None if idle is None else seconds_in(idle, "--idle")
+    offer = Offer(cpus, gpus, None if memory is None else int(parse_bytes(memory, "--memory")))
+    seconds = None if idle is None else parse_seconds(idle, "--idle")
     options = AgentOptions(server, folder, name, group, offer, on, seconds)
     created = create_agent(options, print_message=lambda text: console.print(text, markup=False))
     _stop_on_signals(created)

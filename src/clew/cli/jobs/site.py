@@ -29,11 +29,11 @@ def add(
       clew site add lxplus --set scheduler=condor
       clew site add panda --set scheduler=panda --set container=docker://registry.example.org/clew:0.1
     """
-    from clew.core.config import Document, override, read_document, validate
+    from clew.core.config import Document, read_document, validate, with_overrides
     from clew.jobs import sites as sites
 
     document = read_document(file) if file is not None else Document(source=f"site {name}")
-    changed = override(document, settings or ())
+    changed = with_overrides(document, settings or ())
     site = validate(sites.Site, Document({**changed.data, "name": name}, changed.places, changed.source))
     path = sites.save_site(site, replace=replace)
     console.print(f"{bold(path)} is saved. Next: clew site check {name}")

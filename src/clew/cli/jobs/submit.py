@@ -9,7 +9,7 @@ import typer
 
 from clew.cli.jobs import submit_site
 from clew.cli.jobs.agent import Server
-from clew.cli.options import Settings, bold, bytes_in, console, overrides, program, seconds_in
+from clew.cli.options import Settings, bold, console, overrides, parse_bytes, parse_seconds, program
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ def _in_units(needs: dict[str, Any]) -> dict[str, Any]:
     memory, wall_time = needs["memory"], needs["wall_time"]
     return {
         **needs,
-        "memory": None if memory is None else int(bytes_in(memory, "--memory")),
-        "wall_time": None if wall_time is None else seconds_in(wall_time, "--wall-time"),
+        "memory": None if memory is None else int(parse_bytes(memory, "--memory")),
+        "wall_time": None if wall_time is None else parse_seconds(wall_time, "--wall-time"),
     }
 
 

@@ -75,10 +75,10 @@ def installed(module: str, name: str) -> Any:
 
 def configured(file: Path | None, **options: Any) -> Any:
     """Settings of a server: a YAML, with options on top."""
-    from clew.core.config import Document, read_document, replaced, validate
+    from clew.core.config import Document, read_document, validate, with_values
     from clew.server.config import ServiceConfig
 
     document = read_document(file) if file is not None else Document(source="the options")
     given = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
     given = {name: value for name, value in given.items() if value is not None}
-    return validate(ServiceConfig, replaced(document, given, "the options"))
+    return validate(ServiceConfig, with_values(document, given, "the options"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clew.cli.options import bold, console, seconds_in, table
+from clew.cli.options import bold, console, parse_seconds, table
 from clew.cli.server.serve import DatabaseUrl, Folder, configured, installed
 from clew.errors import ConfigError
 
@@ -46,7 +46,7 @@ def create(
     wrong = [each for each in scopes if each not in _SCOPES]
     if wrong:
         raise ConfigError(f"--scope {wrong[0]}: choose from {', '.join(_SCOPES)}")
-    seconds = None if days == "never" else seconds_in(days, "--days")
+    seconds = None if days == "never" else parse_seconds(days, "--days")
     if folder is not None or database is not None:
         text = _on_database(configured(None, folder=folder, database=database), name, scopes, seconds, user)
     else:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
-from clew.cli.options import bold, console, overrides, program, seconds_in
+from clew.cli.options import bold, console, overrides, parse_seconds, program
 from clew.cli.transfer_progress import fetching
 from clew.core.config import to_data
 from clew.errors import ConfigError
@@ -43,7 +43,7 @@ def run(task: TrainTask, index: int | None = None) -> None:
     """Train, and print what comes next."""
     from clew.cli.runs.follow import following
 
-    minutes = None if task.time_limit is None else seconds_in(task.time_limit, "--time-limit") / 60
+    minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
     check_source(task)
     files = (*_columns(task).values(), task.train_files, task.val_files)
     if task.model is None and any(value is not None for value in files):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import bold, console, seconds_in
+from clew.cli.options import bold, console, parse_seconds
 from clew.errors import ConfigError
 
 
@@ -49,7 +49,7 @@ def worker(
         JoinToken.parse(token),
         recipe_from_settings,
         dataset=dataset,
-        patience=seconds_in(patience, "--patience"),
+        patience=parse_seconds(patience, "--patience"),
         report=lambda message: console.print(message),
     )
     console.print(f"the training is over; {bold(f'{done:,}')} batches were trained on here")

@@ -211,10 +211,10 @@ def ask(
     """
     import secrets
 
-    from clew.cli.options import seconds_in
+    from clew.cli.options import parse_seconds
     from clew.tuning.study import EXTERNAL, Study
 
-    seconds = None if within is None else seconds_in(within, "--within")
+    seconds = None if within is None else parse_seconds(within, "--within")
     if recipe is not None and not (Path(study) / "config.yaml").exists():
         from clew.settings import load_settings
         from clew.tuning.api import open_or_create

@@ -1,4 +1,4 @@
-"""Prepared data: an immutable folder of HDF5 shards and a manifest, and how batches come out of it."""
+"""Prepared datasets: an immutable folder of HDF5 shards with a manifest, and the batches that are made from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Batch", "Dataset", "Manifest"]
 
 
 def __getattr__(name: str) -> Any:
-    """`Batch` holds tensors: it loads torch, which `clew prepare` must never do."""
+    """Import `Batch` when it is used: it loads torch, which `clew prepare` must not do."""
     if name == "Batch":
         from clew.data.dataset.batch import Batch
 

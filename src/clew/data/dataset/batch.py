@@ -1,8 +1,8 @@
-"""Batches: a table's columns as torch tensors. Ragged columns are concatenated, never padded."""
+"""Batches: the columns of a table as torch tensors. Ragged columns are concatenated, never padded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -13,32 +13,44 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clew.data.table import WEIGHT, Ragged, Table
-from clew.data.table.ragged import gather, offsets_of
 from clew.errors import DataError, RecipeError
 
-_LINE = 64
-"""Bytes of a line of memory, which torch aligns its tensors to."""
+CACHE_LINE = 64
+"""Bytes of a cache line, to which torch aligns its tensors."""
 
 
 @dataclass(frozen=True)
 class RaggedTensor:
-    """All items of all events of a batch: `values` (total, ...), `offsets` int64 (events + 1,)."""
+    """All items of all events of a batch.
+
+    Args:
+        values: Tensor of shape (items, ...).
+        offsets: int64 of shape (events + 1,). Event i has the values from `offsets[i]` to `offsets[i + 1]`.
+    """
 
     values: Tensor
     offsets: Tensor
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Items an event."""
+        """Number of items of each event, of shape (events,)."""
         return self.offsets.diff()
 
     @cached_property
     def events(self) -> Tensor:
-        """The event of every item."""
+        """The event number of every item, of shape (items,)."""
         return torch.repeat_interleave(self.lengths, output_size=len(self.values))
 
     def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
-        """A rectangle (events, longest, ...) and a mask (events, longest) that is true where there is an item."""
+        """Return the items as a rectangle.
+
+        Args:
+            fill: Value where an event has no item.
+
+        Returns:
+            The values of shape (events, longest, ...), and a mask of shape (events, longest) that is true where there
+                is an item.
+        """
         lengths = self.lengths
         places = torch.arange(int(lengths.max()) if len(lengths) else 0, device=lengths.device)
         mask = places < lengths[:, None]
@@ -47,7 +59,7 @@ class RaggedTensor:
         return rectangle, mask
 
     def map(self, change: Callable[[Tensor], Tensor]) -> RaggedTensor:
-        """The same with `change` done to both tensors."""
+        """Return the column with a function applied to both tensors."""
         return RaggedTensor(change(self.values), change(self.offsets))
 
 
@@ -55,44 +67,68 @@ TensorColumn: TypeAlias = "Tensor | RaggedTensor"
 
 
 class Batch:
-    """Some events as tensors. Pointers (`index_of`) count through the whole batch, ready for gather and scatter."""
+    """Some events as tensors. `batch["x"]` is a tensor; `batch.ragged("x")` has the offsets too.
+
+    Columns of indices (`index_of`) count the items of the whole batch, so they can be used in gather and scatter
+    operations.
+
+    Args:
+        size: Number of events.
+        columns: Tensors of shape (events, ...), and ragged columns, by name.
+        weights: Event weights of shape (size,). None if all events have the same weight.
+
+    Example:
+        >>> table = Table({"label": [1, 0], "x": Ragged.from_lists([[0.5, 1.5], [2.5]])})
+        >>> batch = to_batch(table)
+        >>> batch["label"].tolist(), batch["x"].tolist()
+        ([1, 0], [0.5, 1.5, 2.5])
+        >>> batch.ragged("x").offsets.tolist()
+        [0, 2, 3]
+    """
 
     def __init__(self, size: int, columns: dict[str, TensorColumn], weights: Tensor | None = None) -> None:
         self.size = size
         self.columns = columns
         self.weights = weights
-        """Event weights (size,), or None where every event counts the same."""
+        """Event weights of shape (size,), or None if every event counts the same."""
         self.counts = True
-        """False for a batch that a rank borrowed to keep step with the others: its losses weigh nothing."""
-        self.room: Mapping[str, int] | None = None
-        """Items that each ragged column is given room for when a step is recorded; None: it is not. See
+        """False for a batch of a rank that has no samples in this step: it makes the same calls as the others, and its
+        losses have weight 0."""
+        self.capacity: Mapping[str, int] | None = None
+        """Number of items of each ragged column for which a recorded step has memory. None: the step is not recorded.
+        See
         `Recipe.graph_capacity`."""
-        self.roomy = False
-        """Whether ragged columns have that room: what lies behind the last offset is zero and means nothing."""
+        self.has_capacity = False
+        """Whether ragged columns have that size. The values after the last offset are zero and have no meaning."""
         self._filled: dict[str, int] = {}
 
     def __getitem__(self, name: str) -> Tensor:
-        """A fixed column, or the values of a ragged one."""
+        """Return a fixed column, or the values of a ragged one."""
         column = self._column(name)
         return column.values if isinstance(column, RaggedTensor) else column
 
     def ragged(self, name: str) -> RaggedTensor:
-        """A ragged column with its offsets."""
+        """Return a ragged column with its offsets.
+
+        Raises:
+            DataError: the column does not exist, or is not ragged.
+        """
         column = self._column(name)
         if not isinstance(column, RaggedTensor):
             raise DataError(f"column '{name}' of the batch is not ragged")
         return column
 
     def to(self, device: torch.device) -> Batch:
-        """The same on another device."""
+        """Return the batch on another device."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
-        """The same in memory that a device can fetch from while the processor goes on."""
+        """Return the batch in pinned memory, from which a GPU can copy while the CPU continues."""
         return self._map(lambda tensor: tensor.pin_memory())
 
-    def used_on(self, stream: torch.Stream) -> None:
-        """Its memory on the device is not given away before this stream is done with it."""
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Tell the memory allocator that a stream uses the tensors, so that their memory is not used again before the
+        stream has finished with it."""
         for column in self.columns.values():
             for tensor in (column.values, column.offsets) if isinstance(column, RaggedTensor) else (column,):
                 tensor.record_stream(stream)
@@ -100,10 +136,13 @@ class Batch:
             self.weights.record_stream(stream)
 
     def rows(self, events: Tensor) -> Batch:
-        """Some of the events.
+        """Return some of the events.
+
+        Args:
+            events: Numbers of the events.
 
         Raises:
-            DataError: there are ragged columns, which this cannot cut.
+            DataError: the batch has ragged columns, which cannot be divided in this way.
         """
         for name, column in self.columns.items():
             if isinstance(column, RaggedTensor):
@@ -113,13 +152,15 @@ class Batch:
         return part
 
     def describe(self) -> str:
-        """Columns, types and shapes, as an error message tells them."""
-        told = []
+        """Return the names, types and shapes of the columns, for an error message."""
+        descriptions = []
         for name, column in self.columns.items():
             values = column.values if isinstance(column, RaggedTensor) else column
             kind = str(values.dtype).removeprefix("torch.")
-            told.append(f"{name} {'ragged ' if isinstance(column, RaggedTensor) else ''}{kind} {tuple(values.shape)}")
-        return ", ".join(told)
+            descriptions.append(
+                f"{name} {'ragged ' if isinstance(column, RaggedTensor) else ''}{kind} {tuple(values.shape)}"
+            )
+        return ", ".join(descriptions)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
         columns: dict[str, TensorColumn] = {
@@ -127,51 +168,57 @@ class Batch:
             for name, column in self.columns.items()
         }
         changed = Batch(self.size, columns, None if self.weights is None else change(self.weights))
-        changed.counts, changed.room, changed.roomy = self.counts, self.room, self.roomy
+        changed.counts, changed.capacity, changed.has_capacity = self.counts, self.capacity, self.has_capacity
         return changed
 
     @staticmethod
-    def room_for(items: int, *, bits: int = 5) -> int:
-        """Room for so many items, and a few more: of all numbers those with `bits` significant bits, so that batches of
-        about the same size need the same room."""
+    def capacity_for(items: int, *, bits: int = 5) -> int:
+        """Return a capacity for a number of items: the next number with at most `bits` significant bits, so that
+        batches
+        of similar size have the same capacity.
+
+        Example:
+            >>> Batch.capacity_for(1000, bits=5), Batch.capacity_for(1025, bits=5)
+            (1024, 1088)
+        """
         unit: int = 1 << max(items.bit_length() - bits, 0)
         return -(-items // unit) * unit
 
-    def in_room(self) -> Batch:
-        """Of the same shapes, with zeros, for this batch and any other that needs the same `room`.
+    def empty_with_capacity(self) -> Batch:
+        """Return a batch of zeros with the sizes of `capacity`, for this batch and all others of the same capacity.
 
         Raises:
-            RecipeError: a ragged column has none.
+            RecipeError: `capacity` does not contain a ragged column.
         """
-        assert self.room is not None
+        assert self.capacity is not None
         columns: dict[str, TensorColumn] = {}
         for name, column in self.columns.items():
             if not isinstance(column, RaggedTensor):
                 columns[name] = torch.zeros_like(column)
-            elif name in self.room:
-                values = column.values.new_zeros((self.room[name], *column.values.shape[1:]))
+            elif name in self.capacity:
+                values = column.values.new_zeros((self.capacity[name], *column.values.shape[1:]))
                 columns[name] = RaggedTensor(values, torch.zeros_like(column.offsets))
             else:
-                raise RecipeError(f"room() names no room for the ragged column '{name}'")
-        made = Batch(self.size, columns, None if self.weights is None else torch.zeros_like(self.weights))
-        made.room, made.roomy = self.room, True
-        return made
+                raise RecipeError(f"graph_capacity() returns no capacity for the ragged column '{name}'")
+        empty = Batch(self.size, columns, None if self.weights is None else torch.zeros_like(self.weights))
+        empty.capacity, empty.has_capacity = self.capacity, True
+        return empty
 
     def fill(self, batch: Batch) -> None:
-        """Take over the events of a batch that needs this one's room."""
+        """Copy the events of a batch that has the same capacity into this one."""
         for name, column in self.columns.items():
-            given = batch.columns[name]
+            source = batch.columns[name]
             if isinstance(column, RaggedTensor):
-                assert isinstance(given, RaggedTensor)
-                items, before = len(given.values), self._filled.get(name, 0)
-                column.values[:items].copy_(given.values)
+                assert isinstance(source, RaggedTensor)
+                items, before = len(source.values), self._filled.get(name, 0)
+                column.values[:items].copy_(source.values)
                 if items < before:
                     column.values[items:before].zero_()
-                column.offsets.copy_(given.offsets)
+                column.offsets.copy_(source.offsets)
                 self._filled[name] = items
             else:
-                assert isinstance(given, Tensor)
-                column.copy_(given)
+                assert isinstance(source, Tensor)
+                column.copy_(source)
         if self.weights is not None and batch.weights is not None:
             self.weights.copy_(batch.weights)
 
@@ -179,24 +226,36 @@ class Batch:
         try:
             return self.columns[name]
         except KeyError:
-            known = ", ".join(self.columns)
-            raise DataError(f"the batch has no column '{name}', only {known}; see Recipe.columns") from None
+            names = ", ".join(self.columns)
+            raise DataError(f"the batch has no column '{name}', only {names}; see Recipe.columns") from None
 
 
 def to_batch(table: Table, columns: Sequence[str] | None = None, *, copy: bool = True) -> Batch:
-    """The events of a table as one batch; `columns` as in `Recipe.columns`. Without `copy` it looks at the table's own
-    memory, which torch must have made: that is aligned."""
+    """Return the events of a table as one batch.
+
+    Args:
+        table: The events.
+        columns: The columns to use, as in `Recipe.columns`. None uses all.
+        copy: Whether values are copied. If not, the batch uses the memory of the table, which must come from torch:
+            that memory is aligned.
+    """
     names = list(table) if columns is None else list(columns)
     tensors = {name: _tensor(table, name, copy) for name in names}
     weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
     return Batch(len(table), tensors, weights)
 
 
-def cut(table: Table, size: int, columns: Sequence[str] | None = None) -> list[Batch]:
-    """The events of a table in batches of `size`, in order: what `to_batch` gives for each slice, sooner.
+def cut_batches(table: Table, size: int, columns: Sequence[str] | None = None) -> list[Batch]:
+    """Return the events of a table in batches of `size`, in order. The result is that of `to_batch` for each slice, but
+    faster.
 
-    Columns with one value an event are copied once, and a batch is a look at them where it begins on a whole line of
-    memory: elsewhere it is a copy, because matrix products may round by where their inputs lie.
+    Columns with one value per event are copied once. A batch is a view of that copy if it begins at a cache line.
+    Otherwise it is a copy, because matrix products can round differently for another alignment of their inputs.
+
+    Args:
+        table: The events.
+        size: Events per batch.
+        columns: The columns to use, as in `Recipe.columns`. None uses all.
     """
     names = list(table) if columns is None else list(columns)
     flat = [name for name in names if not isinstance(table[name], Ragged)]
@@ -207,143 +266,55 @@ def cut(table: Table, size: int, columns: Sequence[str] | None = None) -> list[B
         return [_window(table, names, start, min(start + size, len(table))) for start in starts]
     parts = {name: _parts(_aligned(table.fixed(name)), size) for name in flat}
     weights = _parts(torch.from_numpy(table.weights.astype(np.float32)), size) if WEIGHT in table else None
-    found = []
+    batches = []
     for place, start in enumerate(starts):
-        batch = Batch(min(size, len(table) - start), {name: each[place] for name, each in parts.items()})
+        batch = Batch(
+            min(size, len(table) - start), {name: column_parts[place] for name, column_parts in parts.items()}
+        )
         batch.weights = None if weights is None else weights[place]
-        found.append(batch)
-    return found
+        batches.append(batch)
+    return batches
 
 
 def _window(table: Table, names: Sequence[str], start: int, stop: int) -> Batch:
-    """Events start to stop of columns that point at nothing, without a table in between."""
-    done: dict[int, tuple[slice, Tensor]] = {}
+    """Return the events from start to stop of columns that contain no indices, without a table in between."""
+    item_ranges: dict[int, tuple[slice, Tensor]] = {}
     columns: dict[str, TensorColumn] = {}
     for name in names:
         column = table[name]
         if not isinstance(column, Ragged):
             columns[name] = _aligned(column[start:stop])
             continue
-        if id(column.offsets) not in done:
+        if id(column.offsets) not in item_ranges:
             window = column.offsets[start : stop + 1]
-            done[id(column.offsets)] = slice(int(window[0]), int(window[-1])), torch.from_numpy(window - window[0])
-        rows, offsets = done[id(column.offsets)]
+            item_ranges[id(column.offsets)] = (
+                slice(int(window[0]), int(window[-1])),
+                torch.from_numpy(window - window[0]),
+            )
+        rows, offsets = item_ranges[id(column.offsets)]
         columns[name] = RaggedTensor(_aligned(column.values[rows]), offsets)
     weights = _aligned(table.fixed(WEIGHT)[start:stop].astype(np.float32)) if WEIGHT in table else None
     return Batch(stop - start, columns, weights)
 
 
-def _parts(whole: Tensor, size: int) -> list[Tensor]:
-    parts: tuple[Tensor, ...] = torch.split(whole, size)
-    return [part if part.data_ptr() % _LINE == 0 else part.clone() for part in parts]
-
-
-class Batches:
-    """Batches of a table's events by number: what `to_batch(table.take(numbers))` gives for each, sooner.
-
-    Columns are tensors over the table's own memory. Rows of several batches are gathered together, and a batch is a
-    look at them: the cost of a call is shared.
-    """
-
-    def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
-        names = list(table) if columns is None else list(columns)
-        self._fixed = {n: torch.from_numpy(_plain(table.fixed(n))) for n in names if not isinstance(table[n], Ragged)}
-        self._offsets = {name: table.ragged(name).offsets for name in names if name not in self._fixed}
-        self._values = {name: torch.from_numpy(_plain(table.ragged(name).values)) for name in self._offsets}
-        self._targets = {
-            name: table.ragged(table.index_of[name]).offsets for name in self._offsets if name in table.index_of
-        }
-        self._order = names
-        self._weights = torch.from_numpy(table.weights.astype(np.float32)) if WEIGHT in table else None
-        self.event_bytes = table.nbytes / max(len(table), 1)
-        """Of an event, on average."""
-
-    def take(self, numbers: NDArray[np.int64]) -> Batch:
-        """The events with these numbers, in this order."""
-        return next(self.each([numbers]))
-
-    def each(self, pieces: Sequence[NDArray[np.int64]]) -> Iterator[Batch]:
-        """A batch of each list of numbers."""
-        numbers = np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
-        index, sizes = torch.from_numpy(numbers), [len(piece) for piece in pieces]
-        columns: dict[str, Sequence[TensorColumn]] = {
-            name: _split(tensor.index_select(0, index), sizes) for name, tensor in self._fixed.items()
-        }
-        if self._offsets:
-            self._gather(numbers, sizes, columns)
-        weights = None if self._weights is None else _split(self._weights.index_select(0, index), sizes)
-        for place, size in enumerate(sizes):
-            own = {name: columns[name][place] for name in self._order}
-            yield Batch(size, own, None if weights is None else weights[place])
-
-    def _gather(self, numbers: NDArray[np.int64], sizes: list[int], columns: dict[str, Sequence[TensorColumn]]) -> None:
-        """The ragged columns; rows and offsets once for every set of items."""
-        done: dict[int, _Items] = {}
-        for name, offsets in self._offsets.items():
-            if id(offsets) not in done:
-                done[id(offsets)] = _Items(offsets, numbers, sizes)
-            items = done[id(offsets)]
-            values = self._values[name].index_select(0, items.rows)
-            target = self._targets.get(name)
-            if target is not None:
-                if id(target) not in done:
-                    done[id(target)] = _Items(target, numbers, sizes)
-                shift = torch.from_numpy(np.repeat(done[id(target)].starts, items.lengths))
-                values = values.to(torch.int64) + shift.view(-1, *[1] * (values.ndim - 1))
-            columns[name] = [
-                RaggedTensor(part, own) for part, own in zip(_split(values, items.totals), items.offsets, strict=True)
-            ]
-
-
-class _Items:
-    """The items of some events in batches of `sizes`: where they lie, and the offsets of every batch."""
-
-    def __init__(self, offsets: NDArray[np.int64], numbers: NDArray[np.int64], sizes: list[int]) -> None:
-        rows, new = gather(offsets, numbers)
-        self.rows, self.lengths = torch.from_numpy(rows), new[1:] - new[:-1]
-        if len(sizes) == 1:
-            self.starts, self.totals, self.offsets = new[:-1], [len(rows)], [torch.from_numpy(new)]
-            return
-        ends = offsets_of(sizes)
-        first = new[ends]
-        self.starts = new[:-1] - np.repeat(first[:-1], sizes)
-        """Where an event's items begin within its batch."""
-        self.totals = (first[1:] - first[:-1]).tolist()
-        places = ends.tolist()
-        self.offsets = [
-            torch.from_numpy(new[a : b + 1] - start)
-            for a, b, start in zip(places, places[1:], first.tolist(), strict=False)
-        ]
-
-
-def _split(whole: Tensor, sizes: list[int]) -> Sequence[Tensor]:
-    """Parts one after the other; those that do not begin on a whole line of memory are copies, where that matters."""
-    if len(sizes) == 1:
-        return (whole,)
-    parts: tuple[Tensor, ...] = torch.split(whole, sizes)
-    if not whole.is_floating_point():
-        return parts
-    return [part if part.data_ptr() % _LINE == 0 else part.clone() for part in parts]
-
-
-def _plain(values: NDArray[Any]) -> NDArray[Any]:
-    """An array that torch can look at: contiguous and writeable (a shard may be neither)."""
-    values = np.ascontiguousarray(values)
-    return values if values.flags.writeable else values.copy()
+def _parts(tensor: Tensor, size: int) -> list[Tensor]:
+    parts: tuple[Tensor, ...] = torch.split(tensor, size)
+    return [part if part.data_ptr() % CACHE_LINE == 0 else part.clone() for part in parts]
 
 
 def _tensor(table: Table, name: str, copy: bool = True) -> TensorColumn:
     column = table[name]
-    made = _aligned if copy else torch.from_numpy
+    to_tensor = _aligned if copy else torch.from_numpy
     if not isinstance(column, Ragged):
-        return made(column)
+        return to_tensor(column)
     values = column.values
     if name in table.index_of:
         starts = np.repeat(table.ragged(table.index_of[name]).offsets[:-1], column.lengths)
         values = values.astype(np.int64) + starts.reshape((-1,) + (1,) * (values.ndim - 1))
-    return RaggedTensor(made(values), torch.from_numpy(column.offsets))
+    return RaggedTensor(to_tensor(values), torch.from_numpy(column.offsets))
 
 
 def _aligned(values: NDArray[Any]) -> Tensor:
-    """A copy in torch's own memory, which is aligned: matrix products may round by where their inputs lie."""
+    """Return a copy in memory of torch, which is aligned: matrix products can round differently for another
+    alignment."""
     return torch.asarray(np.ascontiguousarray(values), copy=True)  # what is read may not be writeable

@@ -1,9 +1,9 @@
-"""Many small arrays at once, decompressed or copied to where they are wanted, without Python's lock.
+"""Decompress or copy many small arrays at once, without holding Python's global lock (GIL).
 
-A thread that decompresses through a Python call asks for the lock after every array; beside a training loop that wants
-it too, sixteen such threads were 15 times slower on an H200's host than alone. Here each thread makes one call for its
-share: a loop compiled by numba around blosc2's own C function. Where blosc2 came without its library, or the two do not
-agree, arrays are taken one by one.
+A thread that decompresses through Python calls needs the GIL after every array. While a training loop also used it,
+sixteen such threads were 15 times slower on the host of an H200 than alone. Here each thread makes one call for all of
+its arrays: a loop compiled by numba calls the C function of blosc2. If blosc2 was installed without its library, or the
+check `_agrees` fails, the arrays are decompressed one by one.
 """
 
 from __future__ import annotations
@@ -20,65 +20,69 @@ from numpy.typing import NDArray
 from clew.errors import DataError
 
 
-class Packed(NamedTuple):
-    """An array as it is held: its bytes, compressed or as they were."""
+class StoredArray(NamedTuple):
+    """The bytes of an array in memory, compressed or not."""
 
-    held: bytes | NDArray[Any]
+    data: bytes | NDArray[Any]
     compressed: bool
     address: int
     nbytes: int
 
     @classmethod
-    def of(cls, held: bytes | NDArray[Any], *, compressed: bool) -> Packed:
-        seen = np.frombuffer(held, np.uint8) if isinstance(held, bytes) else held
-        return cls(held, compressed, seen.ctypes.data, seen.nbytes)
+    def of(cls, data: bytes | NDArray[Any], *, compressed: bool) -> StoredArray:
+        """Return the entry for these bytes."""
+        array = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+        return cls(data, compressed, array.ctypes.data, array.nbytes)
 
 
-class Jobs(NamedTuple):
-    """Arrays to be filled: int64 columns of the same length, of addresses and bytes."""
+class DecompressionTasks(NamedTuple):
+    """Arrays to decompress or copy: int64 columns of the same length with addresses and numbers of bytes."""
 
     source: NDArray[np.int64]
     stored: NDArray[np.int64]
     target: NDArray[np.int64]
-    wanted: NDArray[np.int64]
+    target_bytes: NDArray[np.int64]
     compressed: NDArray[np.int64]
 
-    def share(self, first: int, step: int) -> Jobs:
-        return Jobs(*(np.ascontiguousarray(each[first::step]) for each in self))
+    def share(self, first: int, step: int) -> DecompressionTasks:
+        """Return every `step`-th task, beginning at `first`."""
+        return DecompressionTasks(*(np.ascontiguousarray(column[first::step]) for column in self))
 
 
-Unpack = Callable[[Jobs], None]
+Decompressor = Callable[[DecompressionTasks], None]
 
 
-def unpacker() -> Unpack:
-    """What does jobs, for one thread at a time. Raises DataError if one is damaged."""
-    found = _library()
-    if found is None:
+def make_decompressor() -> Decompressor:
+    """Return a function that executes tasks. It can be used by one thread at a time, and raises DataError if an array
+    is
+    damaged."""
+    library = _library()
+    if library is None:
         return _one_by_one
-    loop, new = found
+    loop, new = library
     context = new()
 
-    def unpack(jobs: Jobs) -> None:
+    def unpack(jobs: DecompressionTasks) -> None:
         if loop(context, *jobs):
             raise DataError("compressed samples in memory cannot be decompressed: the memory of this machine is faulty")
 
     return unpack
 
 
-def _one_by_one(jobs: Jobs) -> None:
+def _one_by_one(jobs: DecompressionTasks) -> None:
     import blosc2
 
-    for source, stored, target, wanted, compressed in zip(*(each.tolist() for each in jobs), strict=True):
-        to = np.ctypeslib.as_array((ctypes.c_ubyte * wanted).from_address(target))
-        given = (ctypes.c_ubyte * stored).from_address(source)
+    for source, stored, target, target_bytes, compressed in zip(*(column.tolist() for column in jobs), strict=True):
+        to = np.ctypeslib.as_array((ctypes.c_ubyte * target_bytes).from_address(target))
+        source_data = (ctypes.c_ubyte * stored).from_address(source)
         if compressed:
-            blosc2.decompress2(given, dst=to, nthreads=1)
+            blosc2.decompress2(source_data, dst=to, nthreads=1)
         else:
-            to[...] = given
+            to[...] = source_data
 
 
 class _Parameters(ctypes.Structure):
-    """blosc2_dparams."""
+    """The C structure blosc2_dparams."""
 
     _fields_ = (
         ("nthreads", ctypes.c_int16),
@@ -91,10 +95,11 @@ class _Parameters(ctypes.Structure):
 
 @cache
 def _library() -> tuple[Any, Callable[[], int]] | None:
-    """The loop, and what makes contexts for it; None where they do not give back what was compressed."""
+    """Return the compiled loop and a function that makes contexts for it. None if they do not return what was
+    compressed."""
     try:
         library = ctypes.CDLL(str(_path()))
-        made = _loop(library.blosc2_decompress_ctx, ctypes.CDLL(None).memcpy)
+        loop = _loop(library.blosc2_decompress_ctx, ctypes.CDLL(None).memcpy)
     except (ImportError, OSError, AttributeError):
         return None
     library.blosc2_create_dctx.restype, library.blosc2_create_dctx.argtypes = ctypes.c_ssize_t, [_Parameters]
@@ -103,7 +108,7 @@ def _library() -> tuple[Any, Callable[[], int]] | None:
     def new() -> int:
         return int(library.blosc2_create_dctx(_Parameters(1, None, None, None, 8)))
 
-    return (made, new) if _agrees(made, new()) else None
+    return (loop, new) if _agrees(loop, new()) else None
 
 
 def _path() -> Path:
@@ -120,12 +125,12 @@ def _loop(decompress: Any, copy: Any) -> Any:
     copy.restype, copy.argtypes = size, [size, size, size]
 
     @njit(nogil=True)
-    def loop(context: Any, source: Any, stored: Any, target: Any, wanted: Any, compressed: Any) -> int:
+    def loop(context: Any, source: Any, stored: Any, target: Any, target_bytes: Any, compressed: Any) -> int:
         bad = 0
         for n in range(len(source)):
             if not compressed[n]:
-                copy(target[n], source[n], wanted[n])
-            elif decompress(context, source[n], stored[n], target[n], wanted[n]) != wanted[n]:
+                copy(target[n], source[n], target_bytes[n])
+            elif decompress(context, source[n], stored[n], target[n], target_bytes[n]) != target_bytes[n]:
                 bad += 1
         return bad
 
@@ -135,16 +140,26 @@ def _loop(decompress: Any, copy: Any) -> Any:
 def _agrees(loop: Any, context: int) -> bool:
     import blosc2
 
-    values, found = np.arange(1000, dtype=np.int32), np.zeros((2, 1000), dtype=np.int32)
-    held = [
-        Packed.of(blosc2.compress2(values, typesize=4, nthreads=1), compressed=True),
-        Packed.of(values, compressed=False),
+    values, output = np.arange(1000, dtype=np.int32), np.zeros((2, 1000), dtype=np.int32)
+    arrays = [
+        StoredArray.of(blosc2.compress2(values, typesize=4, nthreads=1), compressed=True),
+        StoredArray.of(values, compressed=False),
     ]
-    jobs = jobs_of(held, found.ctypes.data + np.arange(2) * values.nbytes, np.full(2, values.nbytes))
-    return not loop(context, *jobs) and bool((found == values).all())
+    jobs = decompression_tasks(arrays, output.ctypes.data + np.arange(2) * values.nbytes, np.full(2, values.nbytes))
+    return not loop(context, *jobs) and bool((output == values).all())
 
 
-def jobs_of(held: list[Packed], target: NDArray[np.int64], wanted: NDArray[np.int64]) -> Jobs:
-    """Each array to its target (an address), which has room for `wanted` bytes."""
-    facts = np.array([(each.address, each.nbytes, each.compressed) for each in held], dtype=np.int64).reshape(-1, 3).T
-    return Jobs(facts[0], facts[1], target, wanted, facts[2])
+def decompression_tasks(
+    arrays: list[StoredArray], target: NDArray[np.int64], target_bytes: NDArray[np.int64]
+) -> DecompressionTasks:
+    """Return the tasks that write arrays to memory addresses.
+
+    Args:
+        arrays: The stored arrays.
+        target: Address of the memory for each array.
+        target_bytes: Size of that memory, in bytes.
+    """
+    facts = (
+        np.array([(array.address, array.nbytes, array.compressed) for array in arrays], dtype=np.int64).reshape(-1, 3).T
+    )
+    return DecompressionTasks(facts[0], facts[1], target, target_bytes, facts[2])

@@ -1,4 +1,4 @@
-"""Looking into a dataset: counts, columns, statistics, histograms, events."""
+"""The content of a dataset for people: counts, columns, statistics, histograms and plots of events."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from clew.figure import Figure, figure, steps
 from clew.recipe import available, find
 
 BINS = 40
-SAMPLE = 20_000
-"""Events a histogram is made from, at most."""
-LOOK = 100
-"""Events that a recipe may choose from for its plots of single ones."""
+HISTOGRAM_EVENTS = 20_000
+"""Largest number of events of a histogram."""
+PLOT_EVENTS = 100
+"""Number of events from which a recipe can choose for its plots of single events."""
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """A column's values between two quantiles that leave out a permille on each side; integers get whole bins."""
+    """The distribution of a column, without the lowest and highest 0.1% of the values. Integers get bins of whole
+    numbers."""
 
     name: str
     unit: str
@@ -37,17 +38,18 @@ class Histogram:
 
 
 def histograms(dataset: Dataset) -> list[Histogram]:
-    """One for each column of numbers, then one for the lengths of each set of items, from the first events."""
+    """Return one histogram per column of numbers, then one for the lengths of each set of items, from the first
+    events."""
     split = max(dataset.splits, key=lambda name: dataset.splits[name])
-    table = next(dataset.shards(split)).slice(0, SAMPLE)
-    found = []
+    table = next(dataset.shards(split)).slice(0, HISTOGRAM_EVENTS)
+    result = []
     for name, column in table.items():
         values = (column.values if isinstance(column, Ragged) else column).ravel()
         if values.dtype.kind in "biuf" and values.size:
-            found.append(_histogram(name, table.units.get(name, ""), values))
+            result.append(_histogram(name, table.units.get(name, ""), values))
     for name in dict.fromkeys(dataset.manifest.item_sets.values()):
-        found.append(_histogram(f"items an event of {name}", "", dataset.lengths(split, name)))
-    return found
+        result.append(_histogram(f"items per event of {name}", "", dataset.lengths(split, name)))
+    return result
 
 
 def _histogram(name: str, unit: str, values: NDArray[np.generic]) -> Histogram:
@@ -61,15 +63,15 @@ def _histogram(name: str, unit: str, values: NDArray[np.generic]) -> Histogram:
     return Histogram(name, unit, edges, np.histogram(numbers, edges)[0])
 
 
-def draw(histogram: Histogram) -> Figure:
-    """As a plot."""
+def histogram_figure(histogram: Histogram) -> Figure:
+    """Return a histogram as a plot."""
     axis = f"{histogram.name} [{histogram.unit}]" if histogram.unit else histogram.name
     trace = steps(histogram.edges, histogram.counts, histogram.name, fill="tozeroy", showlegend=False)
     return figure([trace], title=histogram.name.replace("_", " "), x=axis, y="entries")
 
 
-def spark(histogram: Histogram) -> str:
-    """As one line of a terminal."""
+def sparkline(histogram: Histogram) -> str:
+    """Return a histogram as one line of text for a terminal."""
     counts = histogram.counts
     groups = np.array_split(counts, min(len(counts), 32))
     tops = np.array([group.max(initial=0) for group in groups], dtype=float)
@@ -78,7 +80,7 @@ def spark(histogram: Histogram) -> str:
 
 
 def facts_html(dataset: Dataset) -> str:
-    """Everything the manifest says, as tables."""
+    """Return the content of the manifest as HTML tables."""
     manifest = dataset.manifest
     splits = "".join(
         f"<tr><td>{escape(name)}</td><td>{count:,}</td><td>{len(manifest.splits[name])}</td></tr>"
@@ -89,57 +91,59 @@ def facts_html(dataset: Dataset) -> str:
         f"<td><code>{i.sha256[:16]}</code></td></tr>"
         for i in manifest.inputs
     )
-    columns = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows(dataset))
+    columns = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in column_rows(dataset))
     return (
         f"<table><tr><th>split</th><th>events</th><th>shards</th></tr>{splits}</table>"
-        f"<h2>Columns</h2><table><tr>{''.join(f'<th>{name}</th>' for name in HEAD)}</tr>{columns}</table>"
+        f"<h2>Columns</h2><table><tr>{''.join(f'<th>{name}</th>' for name in COLUMN_HEADER)}</tr>{columns}</table>"
         f"<h2>Inputs</h2><table><tr><th>file</th><th>split</th><th>events</th><th>MB</th><th>sha256</th></tr>{inputs}</table>"
     )
 
 
-HEAD = ("column", "type", "unit", "min", "mean", "max", "std")
+COLUMN_HEADER = ("column", "type", "unit", "min", "mean", "max", "std")
 
 
-def rows(dataset: Dataset) -> list[tuple[str, ...]]:
-    """A line for each column, for tables."""
-    found = []
+def column_rows(dataset: Dataset) -> list[tuple[str, ...]]:
+    """Return one line per column, for tables."""
+    lines = []
     for name, field in dataset.schema.items():
         shape = "".join(f"[{size}]" for size in field.shape)
         kind = f"{'ragged ' if field.ragged else ''}{np.dtype(field.dtype)}{shape}"
         numbers = dataset.manifest.statistics.get(name, {})
-        told = [f"{numbers[key]:.4g}" if key in numbers else "" for key in ("min", "mean", "max", "std")]
-        found.append((name, kind, field.unit, *told))
-    return found
+        values = [f"{numbers[key]:.4g}" if key in numbers else "" for key in ("min", "mean", "max", "std")]
+        lines.append((name, kind, field.unit, *values))
+    return lines
 
 
-def events(dataset: Dataset) -> list[Figure]:
-    """Single events, as the recipe draws them; none where it draws none.
+def event_figures(dataset: Dataset) -> list[Figure]:
+    """Return plots of single events, as the recipe draws them. The list is empty if the recipe has no such plots.
 
-    Recipes from files draw none: looking at a dataset must not run code that its manifest names.
+    Recipes that are files are not loaded: inspecting a dataset must not run code that its manifest names.
     """
     if dataset.manifest.recipe not in available():
         return []
     try:
-        found = find(dataset.manifest.recipe)
-        recipe = found(found.Config.model_validate(_own(found.Config, dataset.manifest.settings)))
+        recipe_class = find(dataset.manifest.recipe)
+        recipe = recipe_class(
+            recipe_class.Config.model_validate(_recipe_settings(recipe_class.Config, dataset.manifest.settings))
+        )
     except (ClewError, ValidationError):
         return []
     split = max(dataset.splits, key=lambda name: dataset.splits[name])
-    return list(recipe.sample_plots(next(dataset.shards(split)).slice(0, LOOK)).values())
+    return list(recipe.sample_plots(next(dataset.shards(split)).slice(0, PLOT_EVENTS)).values())
 
 
-def _own(config: type[Section], settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a dataset's settings that are the recipe's own sections."""
+def _recipe_settings(config: type[Section], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a dataset that belong to the recipe."""
     return {name: value for name, value in settings.items() if name in config.model_fields}
 
 
 def write_page(dataset: Dataset, path: Path) -> Path:
-    """All of it as one HTML file."""
+    """Write the content of a dataset as one HTML file."""
     from clew.runs.html_page import write_page as write
 
     title = dataset.path.absolute().name
     facts = f"key {dataset.manifest.key[:16]} · recipe {Path(dataset.manifest.recipe).stem}"
-    drawn = [draw(histogram) for histogram in histograms(dataset)]
-    single = [("Events", "", shown)] if (shown := events(dataset)) else []
+    drawn = [histogram_figure(histogram) for histogram in histograms(dataset)]
+    single = [("Events", "", shown)] if (shown := event_figures(dataset)) else []
     parts = [("Contents", facts_html(dataset), []), *single, ("Distributions", "", drawn)]
     return write(path, title, facts, parts)

@@ -1,4 +1,4 @@
-"""The manifest of a dataset, and reading splits through it."""
+"""The manifest of a dataset, and the class that reads splits."""
 
 from __future__ import annotations
 
@@ -31,46 +31,48 @@ class Shard(Section):
     sha256: str
 
 
-class Input(Section):
-    """One raw file a dataset was made from. Its name is for people: identity is the hash."""
+class InputFile(Section):
+    """One raw file from which a dataset was made. The hash is its identity; the name is for people."""
 
     name: str
     bytes: int
     sha256: str
     events: int
-    """Of these how many are in the dataset."""
+    """Number of its events in the dataset."""
     split: str = ""
-    """Where all of them went, if that was said."""
+    """The split of all of its events, if the settings named one."""
 
 
 class Manifest(Section):
-    """Everything about a dataset but its data. Holds no time, host or path, so equal data has equal manifests."""
+    """The description of a dataset without its data. It contains no time, host or path, so equal data have equal
+    manifests."""
 
     format: Literal[1] = 1
     key: str
-    """Identity: the hash of the inputs' content, the settings and the code that made it."""
+    """The identity of the dataset: a hash of the content of the inputs, the settings and the code that made it."""
     recipe: str
     columns: dict[str, dict[str, Any]]
     splits: dict[str, tuple[Shard, ...]]
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputFile, ...]
     settings: dict[str, Any]
     transforms: tuple[dict[str, Any], ...]
-    """The transforms with their fitted numbers, to be applied again to new events."""
+    """The transforms with their fitted numbers, to be applied to new events."""
     item_sets: dict[str, str]
-    """For each ragged column the first that describes the same items."""
+    """For each ragged column, the first one that describes the same items."""
     lengths: Shard
-    """Items an event, by split and set of items."""
+    """The file with the number of items per event, by split and set of items."""
     statistics: dict[str, dict[str, float]]
     """Count, min, max, mean and std of every column."""
     versions: dict[str, str]
-    """What made it; no part of the key."""
+    """Versions of the software that made it. They are no part of the key."""
 
     def events(self, split: str) -> int:
-        """How many samples a split has."""
+        """Return the number of samples of a split."""
         return sum(shard.events for shard in self.splits[split])
 
     def save(self, folder: Path) -> None:
-        """Write into a dataset's folder: the last file, whose presence makes it a dataset."""
+        """Write the manifest to the folder of a dataset. It is written last: the folder is a dataset when the manifest
+        exists."""
         write_text(folder / MANIFEST, json.dumps(self.model_dump(mode="json"), indent=1) + "\n")
 
     @classmethod
@@ -78,7 +80,7 @@ class Manifest(Section):
         """Read a manifest file.
 
         Raises:
-            DataError: it is missing or not one.
+            DataError: the file is missing, or is not a manifest.
         """
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -88,23 +90,49 @@ class Manifest(Section):
             raise DataError(f"{path}: not a dataset's manifest of format 1 ({type(error).__name__})") from error
 
 
-_held: dict[tuple[Any, ...], Table] = {}
-_most = 0
+_split_cache: dict[tuple[Any, ...], Table] = {}
+_split_cache_size = 0
 
 
-def hold(splits: int) -> None:
-    """From now on keep so many of the splits that were read last in memory: this process does one training after the
-    other, and what a dataset holds never changes."""
-    global _most
+def cache_splits(splits: int) -> None:
+    """Keep the splits that were read last in memory, for a process that runs one training after the other.
+
+    Args:
+        splits: Number of splits to keep. 0 keeps none.
+    """
+    global _split_cache_size
     _most = splits
-    while len(_held) > splits:
-        del _held[next(iter(_held))]
+    while len(_split_cache) > splits:
+        del _split_cache[next(iter(_split_cache))]
 
 
 class Dataset:
-    """A prepared dataset, opened for reading. Cheap to make; shards are opened when read.
+    """A prepared dataset, opened for reading. Shards are opened when they are read.
 
-    One in a store (`s3://...`, `root://...`, `rucio:scope:name`) is copied to this machine's cache of inputs first.
+    A dataset in a store (`s3://...`, `root://...`, `rucio:scope:name`) is first copied to the cache of inputs of this
+    machine.
+
+    Args:
+        path: Folder or URL of the dataset.
+
+    Raises:
+        DataError: there is no dataset.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> import clew
+        >>> class Plain(clew.Recipe):
+        ...     def model(self):
+        ...         raise NotImplementedError
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> Table({"pt": [20.0, 30.0, 40.0]}).save(folder / "jets.h5")
+        >>> settings = {"split": {"train": 1.0}, "workers": 1}
+        >>> _ = clew.prepare(Plain, input=[str(folder / "jets.h5")], output=str(folder / "dataset"), **settings)
+        >>> dataset = Dataset(folder / "dataset")
+        >>> dataset.splits
+        {'train': 3}
+        >>> dataset.read("train")
+        Table(3 events; pt: float64)
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -113,39 +141,47 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, int]:
-        """The splits and their numbers of samples."""
+        """The number of samples of each split."""
         return {name: self.manifest.events(name) for name in self.manifest.splits}
 
     @property
     def schema(self) -> dict[str, Field]:
-        """What the columns are."""
+        """The description of each column."""
         return {
             name: Field(**{**facts, "shape": tuple(facts["shape"])}) for name, facts in self.manifest.columns.items()
         }
 
     def read(self, split: str, *, columns: Sequence[str] | None = None) -> Table:
-        """A whole split as one table.
+        """Read a whole split as one table.
+
+        Args:
+            split: Name of the split.
+            columns: The columns to read. None reads all.
 
         Raises:
-            DataError: no such split, it is empty, or a shard is missing or damaged.
+            DataError: there is no such split, it is empty, or a shard is missing or damaged.
         """
         key = (self.manifest.key, str(self.path.absolute()), split, None if columns is None else tuple(columns))
-        if key in _held:
-            _held[key] = _held.pop(key)  # now the last to go
-            return _held[key]
-        while len(_held) >= max(_most, 1):
-            del _held[next(iter(_held))]
+        if key in _split_cache:
+            _split_cache[key] = _split_cache.pop(key)  # now the last to go
+            return _split_cache[key]
+        while len(_split_cache) >= max(_split_cache_size, 1):
+            del _split_cache[next(iter(_split_cache))]
         tables = list(self.shards(split, columns=columns))
         if not tables:
-            hint = "give it a share with prepare.split, or files with prepare.input"
+            hint = "set its share with prepare.split, or its files with prepare.input"
             raise DataError(f"{self.path}: the split '{split}' is empty; {hint}")
         table = concat(tables)
-        if _most:
-            _held[key] = table
+        if _split_cache_size:
+            _split_cache[key] = table
         return table
 
     def shards(self, split: str, *, columns: Sequence[str] | None = None) -> Iterator[Table]:
-        """A split, a shard at a time."""
+        """Read a split, one shard at a time.
+
+        Raises:
+            DataError: there is no such split, or a shard is missing or damaged.
+        """
         if split not in self.manifest.splits:
             raise DataError(f"{self.path}: no split '{split}'{nearest(split, self.manifest.splits)}")
         for shard in self.manifest.splits[split]:
@@ -155,19 +191,23 @@ class Dataset:
             yield table
 
     def rows(self, split: str, shard: int, start: int, stop: int, *, columns: Sequence[str] | None = None) -> Table:
-        """Samples start to stop of one shard of a split, touching only their bytes."""
+        """Read the samples from `start` to `stop` of one shard. Only their bytes are read."""
         return hdf5.load(self.path / self.manifest.splits[split][shard].file, start=start, stop=stop, columns=columns)
 
     def same_items(self, column: str) -> set[str]:
-        """The columns that describe the same items as a ragged one."""
+        """Return the columns that describe the same items as a ragged column."""
         sets = self.manifest.item_sets
         return {name for name, items in sets.items() if items == sets.get(column)}
 
     def lengths(self, split: str, column: str) -> NDArray[np.int32]:
-        """Items an event of a ragged column, without opening a shard."""
+        """Return the number of items per event of a ragged column, without opening a shard.
+
+        Raises:
+            DataError: the column does not exist or is not ragged, or the file of lengths is damaged.
+        """
         items = self.manifest.item_sets.get(column)
         if items is None:
-            raise DataError(f"{self.path}: '{column}' is no ragged column{nearest(column, self.manifest.item_sets)}")
+            raise DataError(f"{self.path}: '{column}' is not a ragged column{nearest(column, self.manifest.item_sets)}")
         try:
             with h5py.File(self.path / LENGTHS, "r") as file:
                 return np.asarray(file[split][items], dtype=np.int32)
@@ -176,16 +216,16 @@ class Dataset:
 
     @property
     def complete(self) -> bool:
-        """Whether every shard is there at its full size; `verify` reads them too."""
-        shards = [shard for found in self.manifest.splits.values() for shard in found]
+        """Whether every shard exists with its full size. `verify` also compares the content."""
+        shards = [shard for split_shards in self.manifest.splits.values() for shard in split_shards]
         paths = [(self.path / shard.file, shard.bytes) for shard in (*shards, self.manifest.lengths)]
         return all(path.is_file() and path.stat().st_size == size for path, size in paths)
 
     def verify(self) -> None:
-        """Read every byte and compare checksums.
+        """Read all files and compare their checksums.
 
         Raises:
-            DataError: names the first shard that is missing or altered.
+            DataError: a shard is missing or was changed. The message names the first one.
         """
         for shards in (*self.manifest.splits.values(), (self.manifest.lengths,)):
             for shard in shards:
@@ -193,4 +233,4 @@ class Dataset:
                 if not path.is_file():
                     raise DataError(f"{path}: shard is missing")
                 if sha256(path) != shard.sha256:
-                    raise DataError(f"{path}: shard was altered or cut")
+                    raise DataError(f"{path}: shard was changed or is incomplete")

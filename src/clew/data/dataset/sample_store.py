@@ -1,4 +1,4 @@
-"""Where samples are while a run trains: whole in memory, compressed in memory, or on disk."""
+"""Where the samples are during training: in memory, compressed in memory, or on disk."""
 
 from __future__ import annotations
 
@@ -13,56 +13,76 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.data.dataset.decompression import Jobs, Packed, jobs_of, unpacker
+from clew.data.dataset.decompression import DecompressionTasks, StoredArray, decompression_tasks, make_decompressor
 from clew.data.dataset.manifest import Dataset
 from clew.data.table import Ragged, Table, concat
 from clew.data.table.hdf5 import item_sets
 from clew.data.table.ragged import offsets_of
 
 Numbers = NDArray[np.int64]
-Keep = Literal["memory", "compressed", "disk"]
-Empty = Callable[[tuple[int, ...], Any], NDArray[Any]]
-"""Makes an array of a shape and type to be filled."""
-_CHUNK, _LOOK = 1 << 16, 64
-"""Bytes of samples that are compressed together, and from how many it is told how large samples are."""
-_FEW = 256
-"""Bytes of values that are not worth compressing."""
-_ENOUGH = 4 << 20
-"""Bytes that a thread is woken for."""
-_WORTH = 0.8
-"""The share of their bytes that must be left for values to be kept compressed: others are copied 5 times as fast."""
+SampleStorage = Literal["memory", "compressed", "disk"]
+ArrayFactory = Callable[[tuple[int, ...], Any], NDArray[Any]]
+"""Returns an empty array of a shape and a dtype."""
+_CHUNK_BYTES, _PROBE_SAMPLES = 1 << 16, 64
+"""Bytes of samples that are compressed together, and the number of samples from which the size of a sample is
+estimated."""
+_MIN_BYTES = 256
+"""Values with fewer bytes are not compressed."""
+_BYTES_PER_THREAD = 4 << 20
+"""Bytes for which another thread is used."""
+_MAX_RATIO = 0.8
+"""Values are kept compressed only if the compressed size is below this share: others are copied 5 times as fast."""
 
 
-class Store(Protocol):
-    """Samples by number. `read` may be called from one thread at a time, which need not be the main one."""
+class SampleStore(Protocol):
+    """The samples of a split, by number. Only one thread at a time may call `read`; it need not be the main thread."""
 
     facts: dict[str, float]
-    """What is worth telling: bytes held, compression ratio, seconds and bytes of decompression so far."""
+    """Numbers for the records: bytes in memory, compression ratio, seconds and bytes of decompression so far."""
 
     def __len__(self) -> int:
-        """All samples of the split, held here or not."""
+        """Return the number of all samples of the split, also of those that are not stored here."""
 
     @property
-    def singly(self) -> bool:
-        """Whether single samples are had as fast as neighbours: batches may then be read one by one."""
+    def reads_single_samples(self) -> bool:
+        """Whether single samples are read as fast as neighbouring ones. Batches can then be read one by one."""
 
-    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
-        """These samples, in this order; where they are had singly, in arrays that `empty` makes."""
+    def read(self, numbers: Numbers, empty: ArrayFactory = np.empty) -> Table:
+        """Return samples in this order.
+
+        Args:
+            numbers: The sample numbers.
+            empty: Makes the arrays of the result, if single samples are read.
+        """
 
 
 def open_store(
-    dataset: Dataset, split: str, *, keep: Keep, columns: Sequence[str] | None, own: Numbers | None = None, block: int
-) -> Store:
-    """The samples of a split. `own` (sorted; default: all) are those that will be asked for, `block` neighbours at a
-    time; the others are not held."""
+    dataset: Dataset,
+    split: str,
+    *,
+    keep: SampleStorage,
+    columns: Sequence[str] | None,
+    numbers: Numbers | None = None,
+    block: int,
+) -> SampleStore:
+    """Open the samples of a split.
+
+    Args:
+        dataset: The dataset.
+        split: Name of the split.
+        keep: Where the samples are kept: `memory`, `compressed` or `disk`.
+        columns: The columns to read. None reads all.
+        numbers: The sample numbers that will be read, sorted. Others are not stored. None means all.
+        block: Number of neighbouring samples that are read together.
+    """
     if keep == "memory":
-        return Memory(dataset.read(split, columns=columns))
-    disk = Disk(dataset, split, columns)
-    return disk if keep == "disk" else Compressed(disk, own, block)
+        return MemorySamples(dataset.read(split, columns=columns))
+    disk = DiskSamples(dataset, split, columns)
+    return disk if keep == "disk" else CompressedSamples(disk, numbers, block)
 
 
-class Memory:
-    """A table as it is."""
+class MemorySamples:
+    """The samples as a table in memory."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -72,15 +92,15 @@ class Memory:
         return len(self.table)
 
     @property
-    def singly(self) -> bool:
+    def reads_single_samples(self) -> bool:
         return False
 
-    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
+    def read(self, numbers: Numbers, empty: ArrayFactory = np.empty) -> Table:
         return self.table.take(numbers)
 
 
-class Disk:
-    """Shards on disk; neighbouring samples are read in one go."""
+class DiskSamples:
+    """The samples in shards on disk. Neighbouring samples are read in one operation."""
 
     def __init__(self, dataset: Dataset, split: str, columns: Sequence[str] | None) -> None:
         self._dataset, self._split, self._columns = dataset, split, columns
@@ -91,133 +111,135 @@ class Disk:
         return int(self._starts[-1])
 
     @property
-    def singly(self) -> bool:
+    def reads_single_samples(self) -> bool:
         return False
 
-    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
-        begun = time.perf_counter()
+    def read(self, numbers: Numbers, empty: ArrayFactory = np.empty) -> Table:
+        start = time.perf_counter()
         order = np.unique(numbers)
-        tables = [self.run(int(first), int(last) + 1) for first, last in _runs(order)]
-        whole = concat(tables)
-        self.facts["read_bytes"] += whole.nbytes
-        self.facts["read_seconds"] += time.perf_counter() - begun
-        return whole.take(np.searchsorted(order, numbers))
+        tables = [self.read_range(int(first), int(last) + 1) for first, last in _runs(order)]
+        table = concat(tables)
+        self.facts["read_bytes"] += table.nbytes
+        self.facts["read_seconds"] += time.perf_counter() - start
+        return table.take(np.searchsorted(order, numbers))
 
-    def run(self, start: int, stop: int) -> Table:
-        """Samples start to stop, out of as many shards as they lie in."""
+    def read_range(self, start: int, stop: int) -> Table:
+        """Return the samples from `start` to `stop`, from one or several shards."""
         first = bisect.bisect_right(self._starts, start) - 1
-        found = []
+        tables = []
         for place in range(first, len(self._starts) - 1):
             begin, end = self._starts[place], self._starts[place + 1]
             if begin >= stop:
                 break
             rows = (max(start, begin) - begin, min(stop, end) - begin)
-            found.append(self._dataset.rows(self._split, place, *rows, columns=self._columns))
-        return concat(found)
+            tables.append(self._dataset.rows(self._split, place, *rows, columns=self._columns))
+        return concat(tables)
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Neighbouring samples: their number, the values of every column, and the items of each sample by set of items."""
+    """Neighbouring samples: their number, the values of every column, and the items per sample for each set of
+    items."""
 
     samples: int
-    columns: Mapping[str, Packed]
+    columns: Mapping[str, StoredArray]
     lengths: Mapping[str, NDArray[np.int64]]
 
 
-class Compressed:
-    """Samples in memory, compressed by blosc2 in threads, and decompressed side by side to where they are wanted.
+class CompressedSamples:
+    """The samples in memory, compressed with blosc2, and decompressed by several threads to the memory where they are
+    needed.
 
-    Neighbours share a chunk where samples are small; large ones have one each, so that any can be had alone.
+    Small neighbouring samples share a chunk. Large samples have one chunk each, so that each can be read alone.
     """
 
-    def __init__(self, disk: Disk, own: Numbers | None, block: int) -> None:
+    def __init__(self, disk: DiskSamples, numbers_to_hold: Numbers | None, block: int) -> None:
         import blosc2
 
         blosc2.set_releasegil(True)  # else threads take turns
         self._blosc, self._block, self._length = blosc2, block, len(disk)
-        self._how = {"codec": blosc2.Codec.LZ4, "clevel": 5, "nthreads": 1}  # 3 times as fast to read as zstd
-        self._schema = disk.run(0, min(_LOOK, len(disk)))
-        self._size = max(1, min(block, round(_CHUNK * len(self._schema) / max(self._schema.nbytes, 1))))
+        self._compression = {"codec": blosc2.Codec.LZ4, "clevel": 5, "nthreads": 1}  # 3 times as fast to read as zstd
+        self._schema = disk.read_range(0, min(_PROBE_SAMPLES, len(disk)))
+        self._size = max(1, min(block, round(_CHUNK_BYTES * len(self._schema) / max(self._schema.nbytes, 1))))
         self._schema = self._schema.slice(0, 0)
         self._sets = item_sets(self._schema)
         self._threads = max(1, blosc2.nthreads - blosc2.nthreads // 8)  # who trains and who sends want a core too
         self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="decompress")
-        self._unpackers = [unpacker() for _ in range(self._threads)]
-        numbers = np.arange(len(disk), dtype=np.int64) if own is None else own
+        self._decompressors = [make_decompressor() for _ in range(self._threads)]
+        numbers = np.arange(len(disk), dtype=np.int64) if numbers_to_hold is None else numbers_to_hold
         self.facts = dict.fromkeys(("bytes", "raw_bytes", "pack_seconds", "read_bytes", "read_seconds"), 0.0)
         self._chunks: dict[int, _Chunk] = {}
         for number in np.unique(numbers // block).tolist():
-            self._add(disk.run(number * block, min((number + 1) * block, len(disk))), number)
+            self._add(disk.read_range(number * block, min((number + 1) * block, len(disk))), number)
 
     def __len__(self) -> int:
         return self._length
 
     @property
-    def singly(self) -> bool:
+    def reads_single_samples(self) -> bool:
         return self._size == 1
 
-    def read(self, numbers: Numbers, empty: Empty = np.empty) -> Table:
-        begun = time.perf_counter()
-        numbered = self._chunk_of(numbers)
-        wanted = numbered if self.singly else np.unique(numbered)
-        chunks = [self._chunks[number] for number in wanted.tolist()]
-        whole = self._unpacked(chunks, empty if self.singly else np.empty)
-        self.facts["read_bytes"] += whole.nbytes
-        self.facts["read_seconds"] += time.perf_counter() - begun
-        if self.singly:
-            return whole
+    def read(self, numbers: Numbers, empty: ArrayFactory = np.empty) -> Table:
+        start = time.perf_counter()
+        chunk_of = self._chunk_of(numbers)
+        chunk_numbers = chunk_of if self.reads_single_samples else np.unique(chunk_of)
+        chunks = [self._chunks[number] for number in chunk_numbers.tolist()]
+        table = self._decompressed(chunks, empty if self.reads_single_samples else np.empty)
+        self.facts["read_bytes"] += table.nbytes
+        self.facts["read_seconds"] += time.perf_counter() - start
+        if self.reads_single_samples:
+            return table
         starts = offsets_of([chunk.samples for chunk in chunks])
-        return whole.take(starts[np.searchsorted(wanted, numbered)] + numbers % self._block % self._size)
+        return table.take(starts[np.searchsorted(chunk_numbers, chunk_of)] + numbers % self._block % self._size)
 
     def _chunk_of(self, numbers: Numbers) -> Numbers:
-        """In which chunk samples are; those of a block share none with another."""
+        """Return the chunk of each sample. The samples of different blocks are in different chunks."""
         return numbers // self._block * -(-self._block // self._size) + numbers % self._block // self._size
 
     def _add(self, table: Table, block: int) -> None:
-        begun = time.perf_counter()
+        start_time = time.perf_counter()
         pieces = [table.slice(start, start + self._size) for start in range(0, len(table), self._size)]
         first = block * -(-self._block // self._size)
         for number, chunk in enumerate(self._pool.map(self._pack, pieces), first):
             self._chunks[number] = chunk
-            self.facts["bytes"] += sum(each.nbytes for each in chunk.columns.values())
+            self.facts["bytes"] += sum(array.nbytes for array in chunk.columns.values())
         self.facts["raw_bytes"] += sum(_values(column).nbytes for column in table.values())
-        self.facts["pack_seconds"] += time.perf_counter() - begun
+        self.facts["pack_seconds"] += time.perf_counter() - start_time
 
     def _pack(self, table: Table) -> _Chunk:
-        columns: dict[str, Packed] = {}
+        columns: dict[str, StoredArray] = {}
         for name, column in table.items():
             values = np.ascontiguousarray(_values(column))
-            packed = values.nbytes >= _FEW and self._blosc.compress2(
-                values, typesize=values.dtype.itemsize, **self._how
+            packed = values.nbytes >= _MIN_BYTES and self._blosc.compress2(
+                values, typesize=values.dtype.itemsize, **self._compression
             )
-            if packed and len(packed) < _WORTH * values.nbytes:
-                columns[name] = Packed.of(packed, compressed=True)
+            if packed and len(packed) < _MAX_RATIO * values.nbytes:
+                columns[name] = StoredArray.of(packed, compressed=True)
             else:
-                columns[name] = Packed.of(values.copy(), compressed=False)
+                columns[name] = StoredArray.of(values.copy(), compressed=False)
         return _Chunk(len(table), columns, {items: table.ragged(items).lengths for items in set(self._sets.values())})
 
-    def _unpacked(self, chunks: Sequence[_Chunk], empty: Empty) -> Table:
-        """The samples of chunks one after the other, all columns filled by all threads."""
+    def _decompressed(self, chunks: Sequence[_Chunk], empty: ArrayFactory) -> Table:
+        """Return the samples of some chunks, one after the other. All threads fill all columns."""
         offsets = {
             items: offsets_of(np.concatenate([chunk.lengths[items] for chunk in chunks]))
             for items in set(self._sets.values())
         }
         ends = offsets_of([chunk.samples for chunk in chunks])
         columns: dict[str, Any] = {}
-        found: list[Jobs] = []
+        column_tasks: list[DecompressionTasks] = []
         for name, like in self._schema.items():
             items, kind = self._sets.get(name), _values(like)
             cuts = ends if items is None else offsets[items][ends]
             values = empty((int(cuts[-1]), *kind.shape[1:]), kind.dtype)
             places = cuts * (kind.dtype.itemsize * math.prod(kind.shape[1:]))
             target = values.ctypes.data + places[:-1]
-            found.append(jobs_of([chunk.columns[name] for chunk in chunks], target, np.diff(places)))
+            column_tasks.append(decompression_tasks([chunk.columns[name] for chunk in chunks], target, np.diff(places)))
             columns[name] = values if items is None else Ragged(values, offsets[items])
-        jobs = Jobs(*(np.concatenate(each) for each in zip(*found, strict=True)))
-        threads = min(self._threads, 1 + int(jobs.wanted.sum()) // _ENOUGH)
+        jobs = DecompressionTasks(*(np.concatenate(arrays) for arrays in zip(*column_tasks, strict=True)))
+        threads = min(self._threads, 1 + int(jobs.target_bytes.sum()) // _BYTES_PER_THREAD)
         shares = [jobs.share(place, threads) for place in range(threads)]
-        list(self._pool.map(lambda unpack, own: unpack(own), self._unpackers, shares))
+        list(self._pool.map(lambda unpack, share: unpack(share), self._decompressors, shares))
         return Table(columns, units=self._schema.units, index_of=self._schema.index_of)
 
 
@@ -226,7 +248,7 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _runs(order: Numbers) -> list[tuple[int, int]]:
-    """First and last of each run of neighbours in sorted numbers."""
+    """Return the first and last number of each run of neighbours in sorted numbers."""
     breaks = np.flatnonzero(np.diff(order) > 1)
     firsts = order[np.concatenate([[0], breaks + 1])]
     return list(zip(firsts.tolist(), order[np.concatenate([breaks, [len(order) - 1]])].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Which samples make which batch."""
+"""The sampler: which samples are in which batch."""
 
 from __future__ import annotations
 
@@ -11,24 +11,39 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.int64]
 
-LANES = 60
-"""Ranks that stream own whole lanes of the data; 60 divides evenly among 2, 3, 4, 5, 6, 10, 12, 15, 20 and 30."""
+OWNERS = 60
+"""If samples are streamed, each rank reads a fixed part of the data. There are 60 parts, which divide evenly among 2,
+3,
+4, 5, 6, 10, 12, 15, 20 and 30 ranks."""
 
 
 @dataclass(frozen=True)
 class Sampler:
-    """Seeded batches over `samples`, and this rank's share of each.
+    """Batches of sample numbers from a seed, and the share of one rank of each batch.
 
-    The batches of an epoch depend on (seed, epoch) alone, not on the number of ranks: every sample is in exactly one
-    batch, and a batch is cut into shares, some of which may be empty. So a place in the training is an epoch and one
-    integer, the number of its batches that are done, at any number of ranks.
+    The batches of an epoch depend on the seed and the epoch only, not on the number of ranks. Every sample is in
+    exactly one batch. A batch is divided into one share per rank; some shares may be empty. The state of a training is
+    therefore an epoch and one integer, the number of finished batches, for any number of ranks.
 
-    With `lengths`, samples are sorted by length within shuffled windows of `window` batches, so that a batch holds
-    samples of similar length and padding is small; the batches are then shuffled. `budget` bounds the items of a batch
-    (the longest sample times their number, as padding counts them) as well as `batch_size` bounds its samples.
+    Args:
+        samples: Number of samples.
+        batch_size: Largest number of samples per batch, over all ranks.
+        seed: Seed of the order.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+        shuffle: Whether the order is random.
+        lengths: Number of items of each sample. Samples are then sorted by length within windows, so that a batch
+            contains samples of similar length and padding is small; the batches are shuffled after that.
+        window: Number of batches of a window.
+        budget: Largest number of items per batch, counted with padding: the longest sample times the number of samples.
+        streamed: Whether the samples are read from disk or decompressed in blocks of neighbours. A window then contains
+            whole blocks in random order, and the share of a rank are the samples of its blocks, which are the same in
+            every epoch.
 
-    `streamed` is for data that is not at hand as a whole: a window then holds whole blocks of neighbouring samples, in
-    shuffled order, and a rank's share are the samples of the blocks it owns, the same in every epoch.
+    Example:
+        >>> sampler = Sampler(samples=5, batch_size=2, shuffle=False)
+        >>> [batch.tolist() for batch in sampler.batches(epoch=0)]
+        [[0, 1], [2, 3], [4]]
     """
 
     samples: int
@@ -43,28 +58,29 @@ class Sampler:
     streamed: bool = False
 
     def steps(self, epoch: int = 0) -> int:
-        """Batches of an epoch, the same on every rank; only a budget makes it differ from epoch to epoch."""
+        """Return the number of batches of an epoch. It is the same on every rank. Only with a budget does it differ
+        between epochs."""
         if self.budget is None and not self.streamed:
             return -(-self.samples // self.batch_size)
         return len(self.batches(epoch))
 
     def batches(self, epoch: int) -> list[Numbers]:
-        """The sample numbers of every batch of an epoch, over all ranks."""
+        """Return the sample numbers of every batch of an epoch, over all ranks."""
         return [batch for window in self.windows(epoch) for batch in window]
 
     def windows(self, epoch: int) -> Iterator[list[Numbers]]:
-        """The same, window by window: what is read together where data is streamed."""
+        """Yield the batches of each window: the samples of a window are read together if samples are streamed."""
         rng = np.random.default_rng([self.seed, epoch])
         for numbers in self._streamed(rng) if self.streamed else self._shuffled(rng):
             yield self._cut(numbers, rng)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Numbers]:
-        """This rank's sample numbers, batch by batch, from batch `start` on."""
+        """Yield the sample numbers of this rank for each batch, from batch `start`."""
         for batch in self.batches(epoch)[start:]:
             yield self.share(batch)
 
     def share(self, batch: Numbers) -> Numbers:
-        """This rank's part of a batch."""
+        """Return the part of a batch that belongs to this rank."""
         if self.ranks == 1:
             return batch
         if self.streamed:
@@ -72,18 +88,18 @@ class Sampler:
         return batch[len(batch) * self.rank // self.ranks : len(batch) * (self.rank + 1) // self.ranks]
 
     def owned(self, numbers: Numbers) -> NDArray[np.bool_]:
-        """Whether this rank is the one that reads a sample, where samples are streamed."""
-        return np.asarray(numbers // self.block % self.lanes * self.ranks // self.lanes == self.rank)
+        """Return whether this rank reads each sample, if samples are streamed."""
+        return np.asarray(numbers // self.block % self.owner_count * self.ranks // self.owner_count == self.rank)
 
     @property
-    def lanes(self) -> int:
-        """The smallest parts of the data that ranks own."""
-        return max(LANES, self.ranks)
+    def owner_count(self) -> int:
+        """Number of parts of the data that are assigned to ranks."""
+        return max(OWNERS, self.ranks)
 
     @cached_property
     def block(self) -> int:
-        """Neighbouring samples that are read together: a window has two blocks of every lane."""
-        return max(1, self.batch_size * self.window // (2 * self.lanes))
+        """Number of neighbouring samples that are read together. A window has two blocks of each part."""
+        return max(1, self.batch_size * self.window // (2 * self.owner_count))
 
     def _shuffled(self, rng: np.random.Generator) -> Iterator[Numbers]:
         order = np.arange(self.samples, dtype=np.int64)
@@ -92,14 +108,15 @@ class Sampler:
         yield from _pieces(order, self.samples if self.lengths is None else self.batch_size * self.window)
 
     def _streamed(self, rng: np.random.Generator) -> Iterator[Numbers]:
-        """Windows of whole blocks, an equal part of every lane in each: all ranks have work in all of them."""
+        """Yield windows of whole blocks, with an equal share of every part, so that all ranks have work in all
+        windows."""
         count = max(1, round(self.samples / (self.batch_size * self.window)))
         blocks = np.arange(-(-self.samples // self.block), dtype=np.int64)
         if self.shuffle:
             rng.shuffle(blocks)
-        lanes = [blocks[blocks % self.lanes == lane] for lane in range(self.lanes)]
+        owners = [blocks[blocks % self.owner_count == owner] for owner in range(self.owner_count)]
         for number in range(count):
-            chosen = [lane[len(lane) * number // count : len(lane) * (number + 1) // count] for lane in lanes]
+            chosen = [owner[len(owner) * number // count : len(owner) * (number + 1) // count] for owner in owners]
             starts = np.sort(np.concatenate(chosen)) * self.block
             numbers = (starts[:, None] + np.arange(self.block)).ravel()
             numbers = numbers[numbers < self.samples]
@@ -108,26 +125,29 @@ class Sampler:
             yield numbers
 
     def _cut(self, numbers: Numbers, rng: np.random.Generator) -> list[Numbers]:
-        """The batches of a window."""
+        """Return the batches of a window."""
         if self.lengths is None:
             return _pieces(numbers, self.batch_size)
         by_length = numbers[np.argsort(self.lengths[numbers], kind="stable")]
-        found = self._bounded(by_length)
-        return [found[place] for place in rng.permutation(len(found))] if self.shuffle else found
+        batches = self._bounded(by_length)
+        return [batches[place] for place in rng.permutation(len(batches))] if self.shuffle else batches
 
     def _bounded(self, by_length: Numbers) -> list[Numbers]:
-        """Batches of samples sorted by length, none larger than the size and the budget allow (but for one alone)."""
+        """Return batches of samples that are sorted by length. No batch is larger than the size and the budget allow,
+        except for a single sample."""
         if self.budget is None:
             return _pieces(by_length, self.batch_size)
         assert self.lengths is not None
         lengths = self.lengths[by_length].astype(np.int64)
-        found, first = [], 0
+        batches, first = [], 0
         while first < len(by_length):
-            near = lengths[first : first + self.batch_size]
-            fits = int((np.arange(1, len(near) + 1) * near <= self.budget).sum())  # grows with every sample
-            found.append(by_length[first : first + max(fits, 1)])
-            first += max(fits, 1)
-        return found
+            candidate_lengths = lengths[first : first + self.batch_size]
+            count = int(
+                (np.arange(1, len(candidate_lengths) + 1) * candidate_lengths <= self.budget).sum()
+            )  # grows with every sample
+            batches.append(by_length[first : first + max(count, 1)])
+            first += max(count, 1)
+        return batches
 
 
 def _pieces(numbers: Numbers, size: int) -> list[Numbers]:

@@ -1,4 +1,6 @@
-"""What the signs and names of an expression do: NumPy's functions, where C's rules surprise a physicist less."""
+"""The operators and functions of expressions. They are functions of NumPy, with the rules of C where those of NumPy
+would
+surprise a physicist."""
 
 from __future__ import annotations
 
@@ -14,13 +16,13 @@ from clew.data.table.ragged import Array
 from clew.errors import ConfigError
 
 
-def truth(values: Array) -> Array:
-    """Where numbers are neither 0 nor NaN, or conditions true."""
+def is_true(values: Array) -> Array:
+    """Return where numbers are neither 0 nor NaN, or where conditions are true."""
     return values if np.asarray(values).dtype == np.bool_ else np.asarray((values != 0) & (values == values))
 
 
 def _numeric(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that counts a condition as 0 or 1, as C does; NumPy would make `+` an `or`."""
+    """Return a function that counts a condition as 0 or 1, as C does. NumPy would treat `+` of conditions as `or`."""
 
     def run(*values: Any) -> Any:
         return function(*(np.int64(1) * v if np.asarray(v).dtype == np.bool_ else v for v in values))
@@ -29,14 +31,14 @@ def _numeric(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _power(base: Any, exponent: Any) -> Any:
-    """Integers stay integers only where a column meets a plain exponent from 0 on."""
-    whole = all(np.asarray(value).dtype.kind in "iu" for value in (base, exponent))
-    plain = np.ndim(base) and not np.ndim(exponent) and exponent >= 0
-    return np.float_power(base, exponent) if whole and not plain else np.power(base, exponent)
+    """Return integers only for an integer column with a plain exponent that is not negative."""
+    integers = all(np.asarray(value).dtype.kind in "iu" for value in (base, exponent))
+    scalar_exponent = np.ndim(base) and not np.ndim(exponent) and exponent >= 0
+    return np.float_power(base, exponent) if integers and not scalar_exponent else np.power(base, exponent)
 
 
 def _bits(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`&` and `|`: of conditions, or of the bits of integers."""
+    """Return `&` or `|`: of conditions, or of the bits of integers."""
 
     def run(*values: Any) -> Any:
         if any(np.asarray(value).dtype.kind not in "biu" for value in values):
@@ -47,7 +49,7 @@ def _bits(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def negated(value: Any) -> Any:
-    return np.logical_not(truth(value))
+    return np.logical_not(is_true(value))
 
 
 def _invert(value: Any) -> Any:
@@ -57,19 +59,19 @@ def _invert(value: Any) -> Any:
 
 
 def all_of(*values: Any) -> Any:
-    return functools.reduce(np.logical_and, map(truth, values))
+    return functools.reduce(np.logical_and, map(is_true, values))
 
 
 def any_of(*values: Any) -> Any:
-    return functools.reduce(np.logical_or, map(truth, values))
+    return functools.reduce(np.logical_or, map(is_true, values))
 
 
 def _where(condition: Any, yes: Any, no: Any) -> Any:
-    return np.where(truth(condition), yes, no)
+    return np.where(is_true(condition), yes, no)
 
 
 def _reduced(operation: np.ufunc, values: Array, column: Ragged, empty: Any) -> Array:
-    """One value an event; `empty` for those without items, over which `reduceat` would stumble."""
+    """Return one value per event. Events without items get `empty`, because `reduceat` does not handle them."""
     filled = column.lengths > 0
     result = np.full(len(column), empty, dtype=values.dtype)
     result[filled] = operation.reduceat(values, column.offsets[:-1][filled])
@@ -96,11 +98,11 @@ def _max(column: Ragged) -> Array:
 
 
 def _any(column: Ragged) -> Array:
-    return _reduced(np.logical_or, truth(column.values), column, False)
+    return _reduced(np.logical_or, is_true(column.values), column, False)
 
 
 def _all(column: Ragged) -> Array:
-    return _reduced(np.logical_and, truth(column.values), column, True)
+    return _reduced(np.logical_and, is_true(column.values), column, True)
 
 
 def _first(column: Ragged) -> Array:

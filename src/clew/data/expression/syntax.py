@@ -1,8 +1,8 @@
-"""Arithmetic and conditions over a table's columns, as text: `pt > 20 && abs(eta) < 2.5`.
+"""Parse and evaluate expressions over the columns of a table: `pt > 20 && abs(eta) < 2.5`.
 
-Spelled as in Python or as in ROOT. Comparisons bind tighter than `&` and `|`, as in C; `&&`, `||` and `!` are `and`,
-`or` and `not`. Nothing is ever passed to `eval`: a name that is not in the tables of
-`clew.data.expression.operations` is refused.
+The spelling is that of Python or of ROOT. Comparisons bind tighter than `&` and `|`, as in C. `&&`, `||` and `!` are
+`and`, `or` and `not`. Nothing is passed to `eval`: a name that is not in the tables of
+`clew.data.expression.operations` is rejected.
 """
 
 from __future__ import annotations
@@ -23,34 +23,47 @@ from clew.data.table.ragged import Array
 from clew.errors import ConfigError, nearest
 
 Step: TypeAlias = Callable[[Table], Any]
-"""A part of an expression: from a table to a number, one value an event, or one an item (`Ragged`)."""
+"""A part of an expression: a function of a table that returns a number, one value per event, or one per item
+(`Ragged`)."""
 
 _SPLIT = re.compile(r"(&&|\|\||!=|\b(?:and|or)\b|[&|!(),])")
 _SPELLED = {"&&": ") and (", "||": ") or (", "!": " +~ ", "(": "((", ")": "))", ",": "),("}
 _SPELLED |= {sign: f") {sign} (" for sign in ("&", "|", "and", "or")}
 _ORDER = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-_ROOM = 1 << 63
+_INT64_LIMIT = 1 << 63
 
 
 class Expression:
-    """An expression over columns, checked when made.
+    """An expression over columns. It is checked when it is made.
 
-    `len`, `sum`, `min`, `max`, `any`, `all` and `first` take a ragged column and give one value an event; `min`, `max`
-    and `first` of an event without items are NaN, which no `<`, `>` or `==` lets pass. Everything else works element by
-    element; a value an event meets the items of its event. A number is true unless it is 0 or NaN.
+    `len`, `sum`, `min`, `max`, `any`, `all` and `first` reduce a ragged column to one value per event. `min`, `max` and
+    `first` of an event without items are NaN, for which no `<`, `>` or `==` is true. All other functions work element
+    by element. A value per event is combined with every item of its event. A number counts as true unless it is 0 or
+    NaN.
+
+    Args:
+        text: The expression.
 
     Raises:
-        ConfigError: the text is no expression, or uses what is not allowed.
+        ConfigError: the text is not an expression, or uses something that is not allowed.
+
+    Example:
+        >>> table = Table({"met": [30.0, 10.0], "pt": Ragged.from_lists([[50.0, 20.0], [40.0]])})
+        >>> Expression("met > 20 && sum(pt > 30) >= 1").evaluate(table).tolist()
+        [True, False]
+        >>> Expression("pt / met").names
+        ('pt', 'met')
     """
 
     def __init__(self, text: str) -> None:
         self.text = text
-        with _told(text):
+        with _one_line_errors(text):
             tree = _parse(text)
             self._step = _step(tree)
         called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
-        found = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called)
-        self.names: tuple[str, ...] = tuple(dict.fromkeys(found))
+        names = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called)
+        """The columns that the expression needs."""
+        self.names: tuple[str, ...] = tuple(dict.fromkeys(names))
         """The columns it needs."""
 
     def __reduce__(self) -> tuple[type[Expression], tuple[str]]:
@@ -60,12 +73,12 @@ class Expression:
         return f"Expression({self.text!r})"
 
     def evaluate(self, table: Table) -> Column:
-        """Its value for every event, or for every item of the ragged columns in it.
+        """Return the value for every event, or for every item of the ragged columns in the expression.
 
         Raises:
             ConfigError: a column is missing, or the columns do not fit together.
         """
-        with _told(self.text), np.errstate(all="ignore"):
+        with _one_line_errors(self.text), np.errstate(all="ignore"):
             value = self._step(table)
         if isinstance(value, Ragged):
             return value
@@ -73,8 +86,8 @@ class Expression:
 
 
 @contextmanager
-def _told(text: str) -> Iterator[None]:
-    """Whatever goes wrong inside, as one line with the expression in front."""
+def _one_line_errors(text: str) -> Iterator[None]:
+    """Turn any error inside the block into one line that begins with the expression."""
     try:
         yield
     except (ConfigError, TypeError, ValueError, OverflowError) as error:
@@ -84,9 +97,10 @@ def _told(text: str) -> Iterator[None]:
 
 
 def _parse(text: str) -> ast.expr:
-    """The syntax tree. Every operand of `&`, `|`, `and`, `or` is put in brackets, so that comparisons bind tighter.
+    """Return the syntax tree. Every operand of `&`, `|`, `and` and `or` is put in brackets, so that comparisons bind
+    tighter.
 
-    `!` becomes `+~`, which nobody writes: it binds as `~` does, and is told from it.
+    `!` becomes `+~`, which users do not write: it binds as `~` does, but can be distinguished from it.
     """
     try:
         python = "".join(_SPELLED.get(part, part) for part in _SPLIT.split(text))
@@ -98,7 +112,7 @@ def _parse(text: str) -> ast.expr:
 def _step(node: ast.expr) -> Step:
     match node:
         case ast.Constant(value=bool() | int() | float() as value):
-            number = float(value) if isinstance(value, int) and not -_ROOM <= value < _ROOM else value
+            number = float(value) if isinstance(value, int) and not -_INT64_LIMIT <= value < _INT64_LIMIT else value
             return lambda table: number
         case ast.Name(id=name):
             return lambda table: _column(table, name)
@@ -139,22 +153,24 @@ def _is_not(node: ast.expr) -> bool:
 def _call(name: str, arguments: Sequence[ast.expr]) -> Step:
     if name not in FUNCTIONS and name not in REDUCTIONS:
         raise ConfigError(f"no function '{name}'{nearest(name, [*FUNCTIONS, *REDUCTIONS])}")
-    wanted, function = FUNCTIONS[name] if name in FUNCTIONS else (1, REDUCTIONS[name])
-    if len(arguments) != wanted:
+    argument_count, function = FUNCTIONS[name] if name in FUNCTIONS else (1, REDUCTIONS[name])
+    if len(arguments) != argument_count:
         hint = f"; {name}imum takes two" if name in ("min", "max") else ""
-        raise ConfigError(f"{name} takes {wanted} argument{'s' * (wanted > 1)}, not {len(arguments)}{hint}")
+        raise ConfigError(
+            f"{name} takes {argument_count} argument{'s' * (argument_count > 1)}, not {len(arguments)}{hint}"
+        )
     return _elementwise(function, arguments) if name in FUNCTIONS else _reduction(name, arguments[0])
 
 
 def _reduction(name: str, node: ast.expr) -> Step:
-    """From items to events. `len` takes a column as it is: its items need not be single numbers."""
+    """Reduce items to events. `len` accepts any column: its items need not be single numbers."""
     bare = name == "len" and isinstance(node, ast.Name)
     inner, text = (lambda table: _find(table, ast.unparse(node))) if bare else _step(node), ast.unparse(node)
 
     def run(table: Table) -> Array:
         value = inner(table)
         if not isinstance(value, Ragged):
-            raise ConfigError(f"{name} needs a ragged column, '{text}' has one value an event")
+            raise ConfigError(f"{name} needs a ragged column, '{text}' has one value per event")
         return REDUCTIONS[name](value)
 
     return run
@@ -167,19 +183,19 @@ def _find(table: Table, name: str) -> Column:
 
 
 def _column(table: Table, name: str) -> Any:
-    """A column's numbers; integers as int64, so that small ones neither wrap around nor overflow."""
+    """Return the numbers of a column. Integers become int64, so that small ones do not overflow."""
     column = _find(table, name)
     values = column.values if isinstance(column, Ragged) else column
     if values.ndim != 1:
         what = "item" if isinstance(column, Ragged) else "event"
-        raise ConfigError(f"column '{name}' holds arrays of {values.shape[1:]} an {what}, not single numbers")
+        raise ConfigError(f"column '{name}' holds arrays of {values.shape[1:]} per {what}, not single numbers")
     if values.dtype.kind in "iu" and values.dtype != np.uint64:
         values = values.astype(np.int64, copy=False)
     return column.share(values) if isinstance(column, Ragged) else values
 
 
 def _elementwise(function: Callable[..., Any], nodes: Sequence[ast.expr]) -> Step:
-    """A function of values, of events, or of the items of ragged columns that describe the same ones."""
+    """Apply a function to values, to events, or to the items of ragged columns that describe the same items."""
     steps = [_step(node) for node in nodes]
 
     def run(table: Table) -> Any:

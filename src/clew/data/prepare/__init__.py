@@ -1,1 +1,1 @@
-"""Raw events to datasets: read, transform, prepare, write. Never imports torch. `clew.prepare` is the way in."""
+"""From raw events to datasets: read, transform, prepare, write. It never imports torch. `clew.prepare` is the entry."""

@@ -1,4 +1,4 @@
-"""`clew.prepare`: raw events to a dataset."""
+"""`clew.prepare`: from raw events to a dataset."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import Any
 from clew import storage
 from clew.data.dataset import Dataset
 from clew.data.dataset.manifest import MANIFEST
-from clew.data.prepare.assembly import Assembly
+from clew.data.prepare.assembly import DatasetAssembly
 from clew.data.prepare.config import PrepareConfig
-from clew.data.prepare.executors import Queue, factory, rank
-from clew.data.prepare.inputs import Source
-from clew.data.prepare.plan import Plan
-from clew.data.prepare.stages import none_left
-from clew.data.prepare.worker import Job, Part, Unit, measure, run_unit, stage_keys
-from clew.data.transforms import Fitted, Transform
+from clew.data.prepare.executors import TaskQueue, executor_factory, mpi_rank
+from clew.data.prepare.inputs import InputSource
+from clew.data.prepare.plan import PreparePlan
+from clew.data.prepare.stages import no_events_error
+from clew.data.prepare.worker import InputPiece, PieceContext, PreparedPiece, measure, prepare_piece, stage_keys
+from clew.data.transforms import FittedTransform, Transform
 from clew.errors import DataError, RecipeError, WorkerError
 from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import TYPED_IN, Recipe
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a preparation is."""
+class PrepareProgress:
+    """The progress of a preparation: pieces, events and bytes so far."""
 
     stage: str
     done: int
@@ -41,11 +41,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a preparation would do: for each stage how many pieces are cached, and why the others are not."""
+    """What a preparation would do: how many pieces of each stage are cached, and why the others are not."""
 
     dataset: str
     stages: dict[str, tuple[int, int]]
-    """Stage to (cached, all)."""
+    """Number of cached pieces and of all pieces, by stage."""
     reasons: dict[str, list[str]]
 
 
@@ -56,65 +56,91 @@ def prepare(
     replace: bool = False,
     verify: bool = False,
     executor: Executor | str | None = None,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[PrepareProgress], None] | None = None,
     **settings: Any,
 ) -> Dataset:
-    """Make a dataset from raw events, or return the one already there if nothing it depends on has changed.
+    """Make a dataset from raw events. If the dataset already exists and nothing it depends on has changed, return it.
 
-    `settings` are those of `PrepareConfig`, laid over `config`:
-    `clew.prepare("tracking", input=["events/*.txt"], output="dataset", workers=2)`. `verify` reads every input and
-    shard again instead of trusting size and time. `executor` may also be a `concurrent.futures.Executor` of your own.
+    Args:
+        recipe: Name of a recipe, path of its file, class, or object.
+        config: The settings. By default those of the recipe.
+        replace: Whether another dataset at `output` may be replaced.
+        verify: Whether all inputs and shards are read again. Otherwise the size and the time of a file are trusted.
+        executor: An executor of your own, or the name of one (`processes`, `threads`, `mpi`, `dask`).
+        progress: Called after each piece.
+        **settings: Settings of `PrepareConfig`, such as `input`, `output`, `workers` or `split`. They replace those of
+            `config`.
+
+    Returns:
+        The dataset, opened for reading.
 
     Raises:
-        DataError: an input cannot be used, or `output` holds another dataset and `replace` is false.
-        WorkerError: a piece of data kills whoever works on it; under MPI, on the other ranks, where rank 0 failed.
+        DataError: an input cannot be used, or `output` contains another dataset and `replace` is false.
+        WorkerError: one piece of data repeatedly ends the process that works on it. Under MPI: rank 0 failed.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from clew import Table
+        >>> class Plain(Recipe):
+        ...     def model(self):
+        ...         raise NotImplementedError
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> Table({"pt": [20.0, 30.0, 40.0]}).save(folder / "jets.h5")
+        >>> settings = {"split": {"train": 1.0}, "workers": 1}
+        >>> dataset = prepare(Plain, input=[str(folder / "jets.h5")], output=str(folder / "dataset"), **settings)
+        >>> dataset.splits
+        {'train': 3}
     """
     check_not_in_worker("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
-    plan = Plan(recipe, config, settings, verify=verify)
+    plan = PreparePlan(recipe, config, settings, verify=verify)
     if storage.is_url(plan.config.output):
         return _to_store(plan, replace=replace, verify=verify, executor=executor, progress=progress)
     output = storage.local_path(plan.config.output)
-    if _usable(output, plan.key, replace=replace, verify=verify):
+    if _is_up_to_date(output, plan.key, replace=replace, verify=verify):
         return Dataset(output)
-    open_executor, width = factory(plan.config.executor, _workers(plan))
+    open_executor, width = executor_factory(plan.config.executor, _workers(plan))
     if isinstance(executor, Executor):
         open_executor = lambda: nullcontext(executor)  # noqa: E731
-    with Queue(open_executor, width) as queue:
+    with TaskQueue(open_executor, width) as queue:
         if not queue.serves:
-            _run(plan, queue, progress or (lambda _: None))
+            _prepare_dataset(plan, queue, progress or (lambda _: None))
     if queue.serves and not (output / MANIFEST).exists():
-        raise WorkerError(f"{output}: rank 0 did not make it, and says why")
+        raise WorkerError(f"{output}: rank 0 failed to make the dataset; see its message")
     return Dataset(output)
 
 
-def _to_store(plan: Plan, *, replace: bool, **options: Any) -> Dataset:
-    """Make a dataset beside the cache, and put it into a store; one that is there already is not made again.
+def _to_store(plan: PreparePlan, *, replace: bool, **options: Any) -> Dataset:
+    """Make a dataset in the cache folder and copy it to a store. A dataset that is already there is not made again.
 
     Raises:
         DataError: another dataset is there and `replace` is false, or the store cannot be written.
     """
-    place = plan.config.output
-    there = _key_at(place)
-    if there == plan.key and not options["verify"]:
-        return Dataset(place)
-    if there and there != plan.key and not replace:
-        raise DataError(f"{storage.mask_secrets(place)} holds another dataset; name another --output, or use --replace")
-    here = plan.cache.folder / "outputs" / plan.key
+    output = plan.config.output
+    existing_key = _key_at(output)
+    if existing_key == plan.key and not options["verify"]:
+        return Dataset(output)
+    if existing_key and existing_key != plan.key and not replace:
+        raise DataError(
+            f"{storage.mask_secrets(output)} holds another dataset; choose another --output, or use --replace"
+        )
+    local_output = plan.cache.folder / "outputs" / plan.key
     try:
-        made = prepare(plan.recipe, plan.config.model_copy(update={"output": str(here)}), replace=True, **options)
-        if rank():  # under mpiexec one sends it for all
-            return made
-        storage.copy(made.path, place, replace=replace)
+        dataset = prepare(
+            plan.recipe, plan.config.model_copy(update={"output": str(local_output)}), replace=True, **options
+        )
+        if mpi_rank():  # under mpiexec one sends it for all
+            return dataset
+        storage.copy(dataset.path, output, replace=replace)
     finally:
-        if not rank():
-            shutil.rmtree(here, ignore_errors=True)
-    return Dataset(place)
+        if not mpi_rank():
+            shutil.rmtree(local_output, ignore_errors=True)
+    return Dataset(output)
 
 
 def _key_at(location: str) -> str:
-    """The key of the dataset at a place; empty where there is none."""
+    """Return the key of the dataset at a location; empty if there is none."""
     try:
         return str(json.loads(storage.read(location, MANIFEST))["key"])
     except storage.StoreUnavailableError:
@@ -123,75 +149,90 @@ def _key_at(location: str) -> str:
         return ""
 
 
-def fill(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, parts: int) -> None:
-    """Do all of a preparation but its end, for the cache alone, beginning at one of several parts of the pieces.
+def fill_cache(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part: int, parts: int) -> None:
+    """Prepare all pieces for the cache, without writing a dataset.
 
-    Many may do so at once, wherever they see the same cache: a piece that one has done, or is at, the others leave to
-    it. Whoever comes late finds less to do, and one that dies leaves its share to the others.
+    Several processes can do this at once if they share the cache. A piece that one of them has finished, or is working
+    on, is not done by the others. The pieces of a process that ends early are done by the others.
+
+    Args:
+        recipe: Name of a recipe, path of its file, class, or object.
+        config: The settings.
+        part: Number of this process. It begins with the pieces of this part.
+        parts: Number of processes.
     """
     check_not_in_worker("clew.prepare")
-    plan = Plan(recipe, config, {})
-    with Queue(*factory(plan.config.executor, _workers(plan))) as queue:
+    plan = PreparePlan(recipe, config, {})
+    with TaskQueue(*executor_factory(plan.config.executor, _workers(plan))) as queue:
         if not queue.serves:
             units = plan.units()
-            _pieces(plan, queue, units, lambda _: None, first=len(units) * part // parts)
+            _prepare_pieces(plan, queue, units, lambda _: None, first=len(units) * part // parts)
 
 
-def key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
-    """The identity of the dataset that `prepare` would make; only inputs whose hash is unknown are read."""
-    return Plan(recipe, config, settings).key
+def dataset_key(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> str:
+    """Return the key of the dataset that `prepare` would make. Only inputs whose hash is not known are read."""
+    return PreparePlan(recipe, config, settings).key
 
 
-def _workers(plan: Plan) -> int | None:
-    """How many were asked for; a recipe that other processes cannot load is prepared in this one.
+def _workers(plan: PreparePlan) -> int | None:
+    """Return the number of workers. A recipe that other processes cannot load is prepared in this process.
 
     Raises:
-        RecipeError: it cannot, and several processes were asked for by name.
+        RecipeError: other processes cannot load the recipe, and the settings ask for several.
     """
-    asked = plan.config.workers
+    workers = plan.config.workers
     if plan.recipe.location or type(plan.recipe).__module__ != "__main__" or plan.config.executor == "threads":
-        return asked
-    if asked is not None and asked > 1:
+        return workers
+    if workers is not None and workers > 1:
         raise RecipeError(f"recipe {type(plan.recipe).__name__} was typed in; {TYPED_IN}")
     return 1
 
 
-def _usable(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
-    """Whether what is asked for is there already; a dataset of that key with shards missing or cut is made again.
+def _is_up_to_date(output: Path, key: str, *, replace: bool, verify: bool) -> bool:
+    """Return whether the dataset already exists. If it has the same key but missing or incomplete shards, it is made
+    again.
 
     Raises:
-        DataError: something else is in the way.
+        DataError: the output contains something else.
     """
     if not output.exists():
         return False
     if not (output / MANIFEST).exists():
-        raise DataError(f"{output} exists and is no dataset; name another --output")
+        raise DataError(f"{output} exists and is not a dataset; choose another --output")
     try:
-        there = Dataset(output)
-        if there.manifest.key == key:
+        dataset = Dataset(output)
+        if dataset.manifest.key == key:
             if not verify:
-                return there.complete
-            there.verify()
+                return dataset.complete
+            dataset.verify()
             return True
     except DataError as error:  # a damaged manifest or shard
         if replace:
             return False
         raise DataError(f"{error}; --replace makes it again") from error
     if not replace:
-        raise DataError(f"{output} holds another dataset; name another --output, or use --replace")
+        raise DataError(f"{output} holds another dataset; choose another --output, or use --replace")
     return False
 
 
 def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = None, **settings: Any) -> Explanation:
-    """What `prepare` would find cached, and why it would not; nothing is read but inputs whose hash is unknown."""
-    plan = Plan(recipe, config, settings)
+    """Report which stages `prepare` would find in the cache, and why others are not there. Only inputs whose hash is
+    not
+    known are read.
+
+    Args:
+        recipe: Name of a recipe, path of its file, class, or object.
+        config: The settings. By default those of the recipe.
+        **settings: Settings of `PrepareConfig`. They replace those of `config`.
+    """
+    plan = PreparePlan(recipe, config, settings)
     output = plan.config.output
-    state = "not there"
+    state = "missing"
     if storage.is_url(output):
-        there = _key_at(output)
-        state = "not there" if not there else "up to date" if there == plan.key else "of something else"
+        existing_key = _key_at(output)
+        state = "missing" if not existing_key else "up to date" if existing_key == plan.key else "another dataset"
     elif (storage.local_path(output) / MANIFEST).exists():
-        state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "of something else"
+        state = "up to date" if Dataset(storage.local_path(output)).manifest.key == plan.key else "another dataset"
     transforms = plan.fitted_before()
     parts = plan.parts(transforms)
     keys = [stage_keys(parts, unit.source, unit.piece or 0) for unit in plan.units()]
@@ -200,83 +241,96 @@ def explain(recipe: str | Recipe | type[Recipe], config: PrepareConfig | None = 
     return Explanation(state, counts, plan.reasons(parts))
 
 
-def _pieces(
-    plan: Plan, queue: Queue, units: Sequence[Unit], progress: Callable[[Progress], None], *, first: int = 0
-) -> tuple[list[Transform], list[list[Part]]]:
-    """All pieces through all stages, beginning at the `first`: the transforms as they were fitted, and what came of
-    each piece, in their own order (sums must not depend on where one began)."""
-    config, begun = plan.config, [*units[first:], *units[:first]]
-    reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
-    job = Job(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event")
+def _prepare_pieces(
+    plan: PreparePlan,
+    queue: TaskQueue,
+    units: Sequence[InputPiece],
+    progress: Callable[[PrepareProgress], None],
+    *,
+    first: int = 0,
+) -> tuple[list[Transform], list[list[PreparedPiece]]]:
+    """Process all pieces through all stages, beginning with piece `first`.
 
-    def measured(transform: Fitted, before: Sequence[Transform]) -> list[Any]:
-        watch = _Watch("fit", units, progress)
-        found = queue.run(_measure, (job, transform, list(before)), begun, label=_where, done=watch)
-        measures = [part for parts in _in_order(found, first) for part in parts]
+    Returns:
+        The fitted transforms, and the results of the pieces in the order of `units`: sums must not depend on `first`.
+    """
+    config, ordered = plan.config, [*units[first:], *units[:first]]
+    reading = {"read": plan.identity["read"], "transforms": {}, "prepare": {}}
+    job = PieceContext(plan.recipe, (), reading, plan.cache, frozenset(config.keep), config.split_by or "event")
+
+    def measured(transform: FittedTransform, before: Sequence[Transform]) -> list[Any]:
+        watch = _ProgressCounter("fit", units, progress)
+        parts = queue.run(_measure, (job, transform, list(before)), ordered, label=_piece_name, on_result=watch)
+        measures = [measure for piece in _in_order(parts, first) for measure in piece]
         if not measures:
-            raise none_left(before)
+            raise no_events_error(before)
         return measures
 
     transforms = plan.fitted(measured)
     job = replace_in(job, transforms=tuple(transforms), parts=plan.parts(transforms))
-    done = queue.run(run_unit, (job,), begun, label=_where, done=_Watch("prepare", units, progress))
-    results = _in_order(done, first)
-    _check_some(units, results, transforms)
+    counter = _ProgressCounter("prepare", units, progress)
+    pieces = queue.run(prepare_piece, (job,), ordered, label=_piece_name, on_result=counter)
+    results = _in_order(pieces, first)
+    _check_events_left(units, results, transforms)
     return transforms, results
 
 
-def _run(plan: Plan, queue: Queue, progress: Callable[[Progress], None]) -> None:
+def _prepare_dataset(plan: PreparePlan, queue: TaskQueue, progress: Callable[[PrepareProgress], None]) -> None:
     config, units = plan.config, plan.units()
-    transforms, results = _pieces(plan, queue, units, progress)
-    with Assembly(plan.recipe, config, plan.cache) as assembly:
+    transforms, results = _prepare_pieces(plan, queue, units, progress)
+    with DatasetAssembly(plan.recipe, config, plan.cache) as assembly:
         assembly.write(plan.sources, _by_source(plan.sources, units, results), queue)
         assembly.publish(plan.key, plan.identity, transforms)
     plan.remember(plan.parts(transforms))
     if "prepare" not in config.keep:
-        for part in (part for found in results for part in found):
-            plan.cache.path("prepare", part.key).unlink(missing_ok=True)
+        for piece in (piece for pieces in results for piece in pieces):
+            plan.cache.path("prepare", piece.key).unlink(missing_ok=True)
 
 
-def _in_order(found: list[list[Any]], first: int) -> list[list[Any]]:
-    return [*found[len(found) - first :], *found[: len(found) - first]]
+def _in_order(results: list[list[Any]], first: int) -> list[list[Any]]:
+    return [*results[len(results) - first :], *results[: len(results) - first]]
 
 
-def _where(unit: Unit) -> str:
+def _piece_name(unit: InputPiece) -> str:
     return unit.where
 
 
-def _measure(job: Job, transform: Fitted, before: list[Transform], unit: Unit) -> list[Any]:
+def _measure(job: PieceContext, transform: FittedTransform, before: list[Transform], unit: InputPiece) -> list[Any]:
     return measure(job, unit, transform, before)
 
 
 @dataclass
-class _Watch:
-    """Adds up what is done and tells about it."""
+class _ProgressCounter:
+    """Counts finished pieces and reports the progress."""
 
     stage: str
-    units: Sequence[Unit]
-    tell: Callable[[Progress], None]
+    units: Sequence[InputPiece]
+    tell: Callable[[PrepareProgress], None]
     done: int = 0
     events: int = 0
     read: int = 0
 
-    def __call__(self, unit: Unit, result: list[Any]) -> None:
+    def __call__(self, unit: InputPiece, result: list[Any]) -> None:
         self.done += 1
-        self.events += sum(part.events for part in result if isinstance(part, Part))
+        self.events += sum(part.events for part in result if isinstance(part, PreparedPiece))
         self.read += unit.bytes
-        self.tell(Progress(self.stage, self.done, len(self.units), self.events, self.read))
+        self.tell(PrepareProgress(self.stage, self.done, len(self.units), self.events, self.read))
 
 
-def _by_source(sources: Sequence[Source], units: Sequence[Unit], results: list[list[Part]]) -> list[list[Part]]:
-    place = {source: number for number, source in enumerate(sources)}
-    found: list[list[Part]] = [[] for _ in sources]
+def _by_source(
+    sources: Sequence[InputSource], units: Sequence[InputPiece], results: list[list[PreparedPiece]]
+) -> list[list[PreparedPiece]]:
+    position = {source: number for number, source in enumerate(sources)}
+    grouped: list[list[PreparedPiece]] = [[] for _ in sources]
     for unit, parts in zip(units, results, strict=True):
-        found[place[unit.source]] += parts
-    return found
+        grouped[position[unit.source]] += parts
+    return grouped
 
 
-def _check_some(units: Sequence[Unit], results: list[list[Part]], transforms: Sequence[Transform]) -> None:
-    """That every file has events, and that some of them all are left; a file may lose all of its own."""
+def _check_events_left(
+    units: Sequence[InputPiece], results: list[list[PreparedPiece]], transforms: Sequence[Transform]
+) -> None:
+    """Check that every file has events, and that some events of all files pass the transforms."""
     counts: dict[str, int] = {}
     for unit, parts in zip(units, results, strict=True):
         location = unit.source.location
@@ -285,4 +339,4 @@ def _check_some(units: Sequence[Unit], results: list[list[Part]], transforms: Se
         if not count:
             raise DataError(f"{location}: no events in it")
     if not any(part.events for parts in results for part in parts):
-        raise none_left(transforms)
+        raise no_events_error(transforms)

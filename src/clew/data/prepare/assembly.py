@@ -1,4 +1,4 @@
-"""From prepared pieces to the dataset's folder: splits, shards, manifest, and a rename."""
+"""From prepared pieces to the folder of a dataset: splits, shards, manifest, and renaming."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from clew.core.config import to_data
 from clew.core.file_lock import hold_lock
-from clew.core.files import atomic, sha256
-from clew.data.dataset.manifest import LENGTHS, Dataset, Input, Manifest, Shard
+from clew.core.files import atomic_path, sha256
+from clew.data.dataset.manifest import LENGTHS, Dataset, InputFile, Manifest, Shard
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts
-from clew.data.prepare.executors import Queue
-from clew.data.prepare.inputs import Source, split_of, split_of_files, split_of_keys
-from clew.data.prepare.stage_cache import Cache
-from clew.data.prepare.worker import Part, ShardPlan, add_statistics, write_shard
+from clew.data.prepare.executors import TaskQueue
+from clew.data.prepare.inputs import InputSource, split_of, split_of_files, split_of_keys
+from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.worker import PreparedPiece, ShardPlan, add_statistics, write_shard
 from clew.data.table import Table, hdf5
 from clew.data.transforms import Transform
 from clew.errors import DataError
@@ -33,23 +33,28 @@ from clew.storage import mask_secrets
 Rows = NDArray[np.int64]
 
 
-class Assembly:
-    """A dataset being put together in a folder of its own beside the output.
+class DatasetAssembly:
+    """A dataset that is being written to a temporary folder next to the output.
 
-    The folder is locked while we live; those whose owner is dead are swept away by the next to come.
+    The folder is locked while this process runs. The next preparation removes folders whose process has ended.
+
+    Args:
+        recipe: The recipe.
+        config: The settings.
+        cache: The cache with the prepared pieces.
     """
 
-    def __init__(self, recipe: Recipe, config: PrepareConfig, cache: Cache) -> None:
+    def __init__(self, recipe: Recipe, config: PrepareConfig, cache: StageCache) -> None:
         self.recipe, self.config, self.cache = recipe, config, cache
         self.output = Path(config.output).absolute()
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Assembly:
+    def __enter__(self) -> DatasetAssembly:
         try:
             self.output.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise DataError(f"{self.output}: cannot be made ({error.strerror})") from error
-        self._sweep()
+        self._remove_leftovers()
         self.folder = Path(tempfile.mkdtemp(prefix=f".{self.output.name}-", suffix=".partial", dir=self.output.parent))
         self._stack.enter_context(hold_lock(self.folder / ".lock", required=False))
         return self
@@ -58,25 +63,25 @@ class Assembly:
         self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def write(self, sources: Sequence[Source], parts: list[list[Part]], queue: Queue) -> None:
-        """Decide on splits and shards, and write them."""
-        places = self._places(sources, parts)
-        flat = [part for found in parts for part in found]
-        # pieces without events were never prepared: their columns tell nothing
+    def write(self, sources: Sequence[InputSource], parts: list[list[PreparedPiece]], queue: TaskQueue) -> None:
+        """Assign the events to splits and shards, and write the shards."""
+        places = self._split_numbers(sources, parts)
+        flat = [part for source_pieces in parts for part in source_pieces]
+        # pieces without events were never prepared: their columns are not known
         places = [rows for part, rows in zip(flat, places, strict=True) if part.events]
         flat = [part for part in flat if part.events]
         self.like = _table(self.cache, flat[0])
         statistics = add_statistics([part.statistics for part in flat])
         self.statistics = {name: statistics[name] for name in self.like if name in statistics}
         self.inputs = tuple(
-            Input(
+            InputFile(
                 name=mask_secrets(Path(s.location).name),
                 bytes=s.bytes,
                 sha256=s.sha256,
-                events=sum(part.events for part in found),
+                events=sum(part.events for part in source_pieces),
                 split=s.split,
             )
-            for s, found in zip(sources, parts, strict=True)
+            for s, source_pieces in zip(sources, parts, strict=True)
         )
         plans = {
             name: list(
@@ -86,13 +91,13 @@ class Assembly:
             )
             for number, name in enumerate(self.config.splits)
         }
-        everything = [plan for found in plans.values() for plan in found]
+        everything = [plan for source_pieces in plans.values() for plan in source_pieces]
         written = iter(queue.run(write_shard, (self.cache,), everything, label=lambda plan: plan.path.name))
-        self.splits = {name: tuple(next(written) for _ in found) for name, found in plans.items()}
+        self.splits = {name: tuple(next(written) for _ in source_pieces) for name, source_pieces in plans.items()}
         self.lengths = self._write_lengths(flat, places)
 
     def publish(self, key: str, identity: Parts, transforms: Sequence[Transform]) -> None:
-        """Write the manifest and put the folder in its place."""
+        """Write the manifest and move the folder to the output."""
         manifest = Manifest(
             key=key,
             recipe=self.recipe.location or type(self.recipe).__name__,
@@ -107,16 +112,18 @@ class Assembly:
             versions=versions(),
         )
         manifest.save(self.folder)
-        for left in self.folder.glob(".*"):  # the lock, and what killed workers left half-written
-            left.unlink()
+        for leftover in self.folder.glob(".*"):  # the lock, and what killed workers left half-written
+            leftover.unlink()
         self.folder.chmod(0o755)
-        self._place(manifest)
+        self._move_to_output(manifest)
 
-    def _place(self, manifest: Manifest) -> None:
-        """Rename into the output's place; an older dataset goes, an equal one that came in meanwhile stays."""
+    def _move_to_output(self, manifest: Manifest) -> None:
+        """Rename the folder to the output. An older dataset is removed; an equal one that another process has finished
+        is
+        kept."""
         with contextlib.suppress(DataError):
-            there = Dataset(self.output)
-            if there.manifest.key == manifest.key and there.complete:
+            existing = Dataset(self.output)
+            if existing.manifest.key == manifest.key and existing.complete:
                 return
         old = self.folder.with_name(f"{self.folder.name}.old")
         with contextlib.suppress(FileNotFoundError):
@@ -124,34 +131,40 @@ class Assembly:
         self.folder.rename(self.output)
         shutil.rmtree(old, ignore_errors=True)
 
-    def _sweep(self) -> None:
-        """Remove what a killed preparation left beside the output."""
-        for left in self.output.parent.glob(f".{self.output.name}-*.partial*"):
-            lock = left / ".lock"
+    def _remove_leftovers(self) -> None:
+        """Remove temporary folders of preparations that were killed."""
+        for leftover in self.output.parent.glob(f".{self.output.name}-*.partial*"):
+            lock = leftover / ".lock"
             with contextlib.suppress(OSError):
                 if lock.exists():
                     with hold_lock(lock, timeout=0):  # OSError if its process is running
-                        shutil.rmtree(left, ignore_errors=True)
-                elif left.name.endswith(".old"):
-                    shutil.rmtree(left, ignore_errors=True)
+                        shutil.rmtree(leftover, ignore_errors=True)
+                elif leftover.name.endswith(".old"):
+                    shutil.rmtree(leftover, ignore_errors=True)
 
-    def _places(self, sources: Sequence[Source], parts: list[list[Part]]) -> list[Rows]:
-        """The split of every event, part by part."""
+    def _split_numbers(self, sources: Sequence[InputSource], parts: list[list[PreparedPiece]]) -> list[Rows]:
+        """Return the number of the split of every event, for each piece."""
         if isinstance(self.config.input, dict):
             numbers = {name: number for number, name in enumerate(self.config.splits)}
             return [
                 np.full(part.events, numbers[source.split])
-                for source, found in zip(sources, parts, strict=True)
-                for part in found
+                for source, source_pieces in zip(sources, parts, strict=True)
+                for part in source_pieces
             ]
         split, seed = self.config.shares, self.config.seed
         if self.config.split_by == "file":
-            each = split_of_files(sources, [sum(part.events for part in found) for found in parts], split, seed)
-            return [np.full(part.events, place) for place, found in zip(each, parts, strict=True) for part in found]
+            file_splits = split_of_files(
+                sources, [sum(part.events for part in source_pieces) for source_pieces in parts], split, seed
+            )
+            return [
+                np.full(part.events, place)
+                for place, source_pieces in zip(file_splits, parts, strict=True)
+                for part in source_pieces
+            ]
         places = []
-        for source, found in zip(sources, parts, strict=True):
+        for source, source_pieces in zip(sources, parts, strict=True):
             first = 0
-            for part in found:
+            for part in source_pieces:
                 if part.keys is not None:
                     places.append(split_of_keys(part.keys, split, seed))
                 else:
@@ -159,11 +172,11 @@ class Assembly:
                 first += part.events
         return places
 
-    def _plan(self, name: str, chosen: list[tuple[Part, Rows]]) -> Iterator[ShardPlan]:
-        """Cut the events of a split into as few shards as the target size allows, all of about the same size."""
+    def _plan(self, name: str, chosen: list[tuple[PreparedPiece, Rows]]) -> Iterator[ShardPlan]:
+        """Divide the events of a split into as few shards as the target size allows, all of similar size."""
         sets, fixed, widths = _widths(self.like)
         costs = [
-            fixed + sum(part.lengths[each][rows].astype(np.int64) * width for each, width in widths.items())
+            fixed + sum(part.lengths[items][rows].astype(np.int64) * width for items, width in widths.items())
             for part, rows in chosen
         ]
         wide = [np.broadcast_to(cost, len(rows)) for cost, (_, rows) in zip(costs, chosen, strict=True)]
@@ -178,27 +191,28 @@ class Assembly:
             if pieces:
                 yield self._shard(f"{name}-{shard:05d}.h5", pieces, sets)
 
-    def _shard(self, file: str, pieces: list[tuple[Part, Rows]], sets: dict[str, str]) -> ShardPlan:
+    def _shard(self, file: str, pieces: list[tuple[PreparedPiece, Rows]], sets: dict[str, str]) -> ShardPlan:
         events = sum(len(rows) for _, rows in pieces)
         totals = {name: sum(int(p.lengths[name][rows].sum()) for p, rows in pieces) for name in set(sets.values())}
         items = {name: totals[sets[name]] if name in sets else events for name in self.like}
         return ShardPlan(self.folder / file, tuple((part.key, rows) for part, rows in pieces), items, events)
 
-    def _write_lengths(self, parts: list[Part], places: list[Rows]) -> Shard:
-        """Items an event, for every split and set of items, so that batches can be planned without opening shards."""
+    def _write_lengths(self, parts: list[PreparedPiece], places: list[Rows]) -> Shard:
+        """Write the number of items per event for every split and set of items, so that batches can be planned without
+        opening shards."""
         path = self.folder / LENGTHS
-        with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+        with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
             for number, name in enumerate(self.config.splits):
                 group = file.create_group(name)
-                for each in parts[0].lengths:
-                    chosen = [p.lengths[each][rows == number] for p, rows in zip(parts, places, strict=True)]
-                    group.create_dataset(each, data=np.concatenate(chosen))
+                for items in parts[0].lengths:
+                    chosen = [p.lengths[items][rows == number] for p, rows in zip(parts, places, strict=True)]
+                    group.create_dataset(items, data=np.concatenate(chosen))
         events = sum(part.events for part in parts)
         return Shard(file=LENGTHS, events=events, bytes=path.stat().st_size, sha256=sha256(path))
 
 
 def _widths(like: Table) -> tuple[dict[str, str], int, dict[str, int]]:
-    """Sets of items, bytes an event of fixed columns, bytes an item of each set."""
+    """Return the sets of items, the bytes per event of fixed columns, and the bytes per item of each set."""
     sets = hdf5.item_sets(like)
     fixed, widths = 0, dict.fromkeys(sets.values(), 0)
     for name, field in like.schema.items():
@@ -210,8 +224,10 @@ def _widths(like: Table) -> tuple[dict[str, str], int, dict[str, int]]:
     return sets, fixed + 8 * len(widths), widths
 
 
-def _table(cache: Cache, part: Part) -> Table:
+def _table(cache: StageCache, part: PreparedPiece) -> Table:
     table = cache.get("prepare", part.key)
     if table is None:
-        raise DataError(f"a prepared piece vanished from the cache {cache.folder} meanwhile; prepare again")
+        raise DataError(
+            f"a prepared piece was removed from the cache {cache.folder} during the preparation; prepare again"
+        )
     return table

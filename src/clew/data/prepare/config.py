@@ -1,4 +1,4 @@
-"""Settings of prepare."""
+"""The settings of prepare."""
 
 from __future__ import annotations
 
@@ -10,73 +10,81 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from clew.core.config import Section
 
 Stage = Literal["read", "transforms", "prepare"]
-Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
-"""A split's: it begins the names of files."""
+SplitName = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]
+"""Name of a split. It is the beginning of file names."""
 Patterns = tuple[str, ...]
 SHARES = {"train": 0.8, "val": 0.1, "test": 0.1}
 
 
-def _patterns(given: Any) -> Any:
-    """Patterns, or those of each split; one alone needs no list."""
-    if isinstance(given, Mapping):
-        if not given or not all(given.values()):
+def _patterns(value: Any) -> Any:
+    """Return patterns, or the patterns of each split. A single pattern need not be a list."""
+    if isinstance(value, Mapping):
+        if not value or not all(value.values()):
             raise ValueError("every split needs files: {train: ['a*.h5'], val: ['b*.h5']}")
-        return {name: _patterns(each) for name, each in given.items()}
-    if not isinstance(given, (str, list, tuple)) or not all(isinstance(each, str) for each in given):
-        raise ValueError("give patterns of files, or for each split its patterns: {train: ['a*.h5'], val: ['b*.h5']}")
-    return (given,) if isinstance(given, str) else tuple(given)
+        return {name: _patterns(pattern) for name, pattern in value.items()}
+    if not isinstance(value, (str, list, tuple)) or not all(isinstance(pattern, str) for pattern in value):
+        raise ValueError("expected patterns of files, or patterns for each split: {train: ['a*.h5'], val: ['b*.h5']}")
+    return (value,) if isinstance(value, str) else tuple(value)
 
 
-Inputs = Annotated[
-    Patterns | dict[Name, Patterns],
-    BeforeValidator(_patterns, json_schema_input_type=str | Patterns | dict[Name, str | Patterns]),
+InputPatterns = Annotated[
+    Patterns | dict[SplitName, Patterns],
+    BeforeValidator(_patterns, json_schema_input_type=str | Patterns | dict[SplitName, str | Patterns]),
 ]
 
 
 class PrepareConfig(Section):
-    """What is read, how it is split, where it goes, and who does the work."""
+    """Settings of `clew prepare`: what is read, how it is split, where the dataset is written, and which processes do
+    the
+    work."""
 
-    input: Inputs = ()
-    """Files, folders, globs or URLs; `file.root:tree` for a tree; `@files.txt` for a list, a pattern a line.
+    input: InputPatterns = ()
+    """Files, folders, patterns or URLs; `file.root:tree` for a tree; `@files.txt` for a list with one pattern per line.
 
-    A mapping of splits to such patterns says where every file goes, in place of `split` and `split_by`."""
+    A mapping of splits to patterns assigns every file to a split; `split` and `split_by` are not used then.
+    """
     output: str = "dataset"
+    """Folder or URL of the dataset."""
     workers: Annotated[int, Field(ge=1)] | None = None
-    """Processes or threads; default: as many as this process may use cores."""
+    """Number of processes or threads. By default the number of cores that this process may use."""
     executor: str = "auto"
-    """processes, threads, mpi, dask, or dask://HOST:PORT; auto: mpi under mpiexec, else processes."""
-    split: dict[Name, Annotated[float, Field(ge=0, le=1)]] | None = None
-    """Share of each split; default: train 0.8, val 0.1, test 0.1."""
+    """`processes`, `threads`, `mpi`, `dask`, or `dask://HOST:PORT`. `auto` is mpi under mpiexec, otherwise processes.
+    """
+    split: dict[SplitName, Annotated[float, Field(ge=0, le=1)]] | None = None
+    """Share of each split. By default train 0.8, val 0.1, test 0.1."""
     split_by: str | None = None
-    """What stays together: `event` (the default), `file`, or a column of integers whose equal values do."""
+    """What stays together in one split: `event` (the default), `file`, or a column of integers: events with equal
+    values."""
     seed: int = 0
-    """Another seed, another split."""
+    """Seed of the split."""
     shard_mb: Annotated[float, Field(gt=0)] = 256
+    """Target size of a shard, in MB."""
     cache: str | None = None
-    """Folder of the stage cache; default: `clew` in the user's cache folder, or $CLEW_CACHE."""
+    """Folder of the stage cache. By default `clew` in the user's cache folder, or $CLEW_CACHE."""
     keep: tuple[Stage, ...] = ("read", "transforms", "prepare")
-    """Stages whose results stay in the cache. Without `prepare`, finished pieces go as soon as the dataset is there."""
+    """Stages whose results stay in the cache. Without `prepare`, the prepared pieces are removed after the dataset was
+    written."""
 
     @field_validator("split")
     @classmethod
-    def _whole(cls, split: dict[str, float] | None) -> dict[str, float] | None:
+    def _check_shares(cls, split: dict[str, float] | None) -> dict[str, float] | None:
         if split is not None and abs(sum(split.values()) - 1) > 1e-9:
             raise ValueError(f"the shares must add up to 1, they add up to {sum(split.values()):g}")
         return split
 
     @model_validator(mode="after")
-    def _split_once(self) -> Self:
-        given = [name for name in ("split", "split_by") if getattr(self, name) is not None]
-        if isinstance(self.input, dict) and given:
-            raise ValueError(f"input puts files in splits; leave out {' and '.join(given)}, or set to null")
+    def _check_one_split_setting(self) -> Self:
+        set_names = [name for name in ("split", "split_by") if getattr(self, name) is not None]
+        if isinstance(self.input, dict) and set_names:
+            raise ValueError(f"input assigns files to splits; leave out {' and '.join(set_names)}, or set to null")
         return self
 
     @property
     def shares(self) -> dict[str, float]:
-        """What part of the events goes to each split, where files do not decide."""
+        """The share of each split, if files do not decide."""
         return SHARES if self.split is None else self.split
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Their names, in order."""
+        """The names of the splits, in order."""
         return tuple(self.input if isinstance(self.input, dict) else self.shares)

@@ -1,8 +1,9 @@
-"""What a stage's result depends on, written down so that two equal descriptions mean equal results.
+"""Content keys: a description of everything that the result of a stage depends on. Equal descriptions mean equal
+results.
 
-Code counts by what it does: the source of a method and of everything it uses within the recipe's own package (and
-clew's readers, transforms and expressions), without comments, docstrings and layout. Settings count by what is read:
-the sections of `self.config` that those methods mention.
+Code counts by what it does: the source of a method, and of everything it uses in the package of the recipe and in
+clew's readers, transforms and expressions, without comments, docstrings and layout. Settings count if they are used:
+the sections of `self.config` that the methods mention.
 """
 
 from __future__ import annotations
@@ -27,22 +28,28 @@ from clew.data.transforms import Transform
 from clew.recipe import Recipe
 
 Parts = dict[str, Any]
-_WITHIN_CLEW = ("clew.recipes.", "clew.readers", "clew.transforms", "clew.data.expression")
+_WITHIN_CLEW = ("clew.recipes.", "clew.data.readers", "clew.data.transforms", "clew.data.expression")
 
 
 def key_of(parts: Any) -> str:
-    """A hash of plain JSON data, the same for the same content whatever the order of keys."""
+    """Return a hash of plain JSON data. The order of keys does not matter."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
 def stage_parts(recipe: Recipe, transforms: Sequence[Transform], readers: Iterable[Reader] = ()) -> dict[str, Parts]:
-    """For each stage what it depends on, besides the stage before it. `readers` are those that `read` uses."""
+    """Return what each stage depends on, in addition to the stage before it.
+
+    Args:
+        recipe: The recipe.
+        transforms: Its transforms.
+        readers: The readers that `Recipe.read` uses.
+    """
     used = {type(reader).__qualname__: reader for reader in readers}
     return {
         "read": {
             **_method_parts(recipe, "read"),
             "readers": {name: to_data(reader) for name, reader in sorted(used.items())},
-            "readers_code": code_of([type(reader) for reader in used.values()], "clew.readers"),
+            "readers_code": code_of([type(reader) for reader in used.values()], "clew.data.readers"),
         },
         "transforms": {
             "version": recipe.version,
@@ -66,48 +73,51 @@ def _method_parts(recipe: Recipe, name: str) -> Parts:
 
 
 def _methods(kind: type[Recipe], name: str) -> list[Any]:
-    """A method as every class of the recipe defines it (they may call each other), and the methods it calls on self."""
-    found: dict[str, Any] = {}
+    """Return a method as each class of the recipe defines it, and the methods that it calls on self."""
+    methods: dict[str, Any] = {}
     waiting = [name]
     while waiting:
         current = waiting.pop()
         for owner in kind.__mro__:
             method = vars(owner).get(current)
             label = f"{owner.__qualname__}.{current}"
-            if owner in (object, Recipe) or not isinstance(method, types.FunctionType) or label in found:
+            if owner in (object, Recipe) or not isinstance(method, types.FunctionType) or label in methods:
                 continue
-            found[label] = method
+            methods[label] = method
             waiting += _called_on_self(method)
-    return list(found.values())
+    return list(methods.values())
 
 
-def code_of(things: Iterable[Any], package: str) -> dict[str, str]:
-    """Qualified name to source hash, of these functions and classes and whatever of `package` they use."""
-    found: dict[str, str] = {}
-    waiting = list(things)
+def code_of(codes: Iterable[Any], package: str) -> dict[str, str]:
+    """Return the hash of the source of functions and classes, and of everything in `package` that they use, by
+    qualified
+    name."""
+    hashes: dict[str, str] = {}
+    waiting = list(codes)
     while waiting:
-        thing = waiting.pop()
-        name = _name(thing)
-        if name in found:
+        code = waiting.pop()
+        name = _name(code)
+        if name in hashes:
             continue
-        tree = _tree(thing)
+        tree = _tree(code)
         if tree is None:  # typed into a notebook or built on the fly: the declared version must do
-            found[name] = ""
+            hashes[name] = ""
             continue
-        constants, used = _used(thing, tree, package)
-        found[name] = key_of([ast.unparse(tree), constants])
+        constants, used = _used(code, tree, package)
+        hashes[name] = key_of([ast.unparse(tree), constants])
         waiting += used
-    return dict(sorted(found.items()))
+    return dict(sorted(hashes.items()))
 
 
-def _name(thing: Any) -> str:
-    """`module:name`; a recipe's file by its own name, since its folder must not count."""
-    module = re.sub(r"^clew_recipe_(.*)_[0-9a-f]{8}$", r"\1", thing.__module__)
-    return f"{module}:{thing.__qualname__}"
+def _name(code: Any) -> str:
+    """Return `module:name`. A recipe that is a file counts by its file name only, because its folder must not
+    matter."""
+    module = re.sub(r"^clew_recipe_(.*)_[0-9a-f]{8}$", r"\1", code.__module__)
+    return f"{module}:{code.__qualname__}"
 
 
 def _package(kind: type) -> str:
-    """What counts as the recipe's own code: its package, or for a single file its folder (`''` prefix by file)."""
+    """Return the package of a recipe, or the module for a recipe that is a single file."""
     module = kind.__module__
     return module.rpartition(".")[0] or module
 
@@ -123,24 +133,24 @@ def _belongs(module: str | None, package: str) -> bool:
 
 @cache
 def _is_sibling(module: str, package: str) -> bool:
-    """Whether a top-level module lies in the folder of a recipe that is a single file."""
+    """Return whether a top-level module is in the same folder as a recipe that is a single file."""
     if not package.startswith("clew_recipe_") or "." in module:
         return False
-    here, there = (getattr(sys.modules.get(name), "__file__", None) for name in (package, module))
-    return bool(here and there and Path(here).parent == Path(there).parent)
+    package_file, module_file = (getattr(sys.modules.get(name), "__file__", None) for name in (package, module))
+    return bool(package_file and module_file and Path(package_file).parent == Path(module_file).parent)
 
 
 @cache
-def _tree(thing: Any) -> ast.AST | None:
-    """The syntax of a function or class without docstrings."""
+def _tree(code: Any) -> ast.AST | None:
+    """Return the syntax tree of a function or class without docstrings."""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(thing)))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
     except (OSError, TypeError, SyntaxError):
         return None
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-            kept = [item for item in node.body if not _is_text(item)]
-            node.body = kept or [ast.Pass()]
+            statements = [item for item in node.body if not _is_text(item)]
+            node.body = statements or [ast.Pass()]
     return tree
 
 
@@ -148,9 +158,9 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 
-def _used(thing: Any, tree: ast.AST, package: str) -> tuple[Parts, list[Any]]:
-    """The constants a piece of code names, and the functions and classes of the package it names."""
-    space = vars(inspect.getmodule(thing)) if inspect.getmodule(thing) else {}
+def _used(code: Any, tree: ast.AST, package: str) -> tuple[Parts, list[Any]]:
+    """Return the constants that a piece of code uses, and the functions and classes of the package that it uses."""
+    space = vars(inspect.getmodule(code)) if inspect.getmodule(code) else {}
     constants: Parts = {}
     used: list[Any] = []
     for name, value in _named(tree, space):
@@ -158,16 +168,16 @@ def _used(thing: Any, tree: ast.AST, package: str) -> tuple[Parts, list[Any]]:
         used += inside
         if plain is not None:
             constants[name] = plain
-    if isinstance(thing, type):
-        used += [base for base in thing.__bases__ if _belongs(base.__module__, package)]
+    if isinstance(code, type):
+        used += [base for base in code.__bases__ if _belongs(base.__module__, package)]
     return constants, used
 
 
 def _plain(value: Any, package: str) -> tuple[Any, list[Any]]:
-    """A global's value as JSON (None where it does not count), and the code of the package it holds."""
+    """Return the value of a global as JSON (None if it does not count), and the code of the package in it."""
     if isinstance(value, (types.FunctionType, type)):
-        own = _belongs(getattr(value, "__module__", None), package)
-        return _name(value), [value] if own else []
+        belongs = _belongs(getattr(value, "__module__", None), package)
+        return _name(value), [value] if belongs else []
     if isinstance(value, Section):
         return to_data(value), []
     if isinstance(value, (bool, int, float, str, bytes, complex)):
@@ -176,13 +186,13 @@ def _plain(value: Any, package: str) -> tuple[Any, list[Any]]:
         value = [item for pair in value.items() for item in pair]
     if isinstance(value, (tuple, list, set, frozenset)):
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
-        found = [_plain(item, package) for item in items]
-        return [plain for plain, _ in found], [code for _, inside in found for code in inside]
+        plain_items = [_plain(item, package) for item in items]
+        return [plain for plain, _ in plain_items], [code for _, inside in plain_items for code in inside]
     return None, []
 
 
 def _named(tree: ast.AST, space: dict[str, Any]) -> Iterable[tuple[str, Any]]:
-    """Every global that code names: `x`, or `module.x`."""
+    """Yield every global that a piece of code uses: `x`, or `module.x`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owner = space.get(node.value.id)
@@ -199,22 +209,23 @@ def _called_on_self(method: Callable[..., Any]) -> list[str]:
 
 
 def _sections(methods: Iterable[Callable[..., Any]]) -> set[str] | None:
-    """The sections of `self.config` that methods mention; None where they use it as a whole or cannot be read."""
+    """Return the sections of `self.config` that methods mention. None if they use it as a whole, or cannot be
+    parsed."""
     used: set[str] = set()
     for method in methods:
         tree = _tree(method)
         if tree is None:
             return None
-        whole = 0
+        bare_uses = 0
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and node.attr == "config" and _is_self(node.value):
-                whole += 1
+                bare_uses += 1
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
                 inner = node.value
                 if inner.attr == "config" and _is_self(inner.value):
                     used.add(node.attr)
-                    whole -= 1
-        if whole:
+                    bare_uses -= 1
+        if bare_uses:
             return None
     return used
 
@@ -224,7 +235,7 @@ def _is_self(node: ast.AST) -> bool:
 
 
 def differences(old: Any, new: Any, path: str = "") -> list[str]:
-    """What changed between two descriptions, as lines for people."""
+    """Return what changed between two descriptions, as lines for people."""
     if isinstance(old, dict) and isinstance(new, dict):
         lines = []
         for name in sorted(old.keys() | new.keys()):

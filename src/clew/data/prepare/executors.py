@@ -1,4 +1,5 @@
-"""Who does the work: any `concurrent.futures.Executor`, and a queue over it that survives losing workers."""
+"""Executors: any `concurrent.futures.Executor` can do the work. A queue on top of it continues after a worker was
+lost."""
 
 from __future__ import annotations
 
@@ -33,12 +34,12 @@ R = TypeVar("R")
 Factory = Callable[[], "contextlib.AbstractContextManager[Executor | None]"]
 
 TRIES = 3
-"""How often a task may take a worker down, running alone, before it is given up."""
+"""How often a task, running alone, may end its worker before the preparation fails."""
 _WORLD = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
-class Inline(Executor):
-    """Does the work at once, in this thread."""
+class InlineExecutor(Executor):
+    """Runs the work immediately in this thread."""
 
     def submit(self, work: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
         future: Future[R] = Future()
@@ -66,8 +67,8 @@ def _processes(workers: int, _: str) -> Iterator[Executor]:
 
 
 def _kill(pool: ProcessPoolExecutor) -> None:
-    """End the workers of a pool that broke or is given up: one that was just being started is left over otherwise,
-    and waits for work that never comes."""
+    """Kill the workers of a pool that is broken or not needed any more: a worker that is just starting would otherwise
+    wait for work without end."""
     for process in list((pool._processes or {}).values()):
         process.kill()
 
@@ -83,7 +84,7 @@ def _threads(workers: int, _: str) -> Iterator[Executor]:
 
 @contextlib.contextmanager
 def _mpi(_: int, __: str) -> Iterator[Executor | None]:
-    """Rank 0 gets the executor; the others serve it and get None when it is done."""
+    """Return the executor on rank 0. The other ranks execute its tasks, and return None when it has finished."""
     try:
         import mpi4py
 
@@ -93,7 +94,7 @@ def _mpi(_: int, __: str) -> Iterator[Executor | None]:
     except ImportError as error:
         raise ConfigError(f"executor mpi needs mpi4py and an MPI library: pip install 'clew[mpi]' ({error})") from error
     if MPI.COMM_WORLD.size == 1:
-        yield Inline()
+        yield InlineExecutor()
         return
     with MPICommExecutor(MPI.COMM_WORLD, root=0) as pool:
         yield cast("Executor | None", pool)
@@ -121,17 +122,21 @@ def _dask(workers: int, address: str) -> Iterator[Executor]:
 EXECUTORS = {"processes": _processes, "threads": _threads, "mpi": _mpi, "dask": _dask}
 
 
-def rank() -> int:
-    """This process's place in an MPI job; 0 outside of one."""
+def mpi_rank() -> int:
+    """Return the rank of this process in an MPI job; 0 outside of one."""
     names = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
     return max(int(os.environ.get(name, "0")) for name in names)
 
 
-def factory(name: str, workers: int | None) -> tuple[Factory, int]:
-    """How to open the executor called `name`, and how many tasks keep it busy.
+def executor_factory(name: str, workers: int | None) -> tuple[Factory, int]:
+    """Return a function that opens an executor, and the number of tasks that keep it busy.
+
+    Args:
+        name: `auto`, `processes`, `threads`, `mpi`, `dask` or `dask://HOST:PORT`.
+        workers: Number of processes or threads. None uses all cores.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: there is no executor with this name.
     """
     kind, _, address = name.partition("://")
     if kind == "auto":
@@ -140,7 +145,7 @@ def factory(name: str, workers: int | None) -> tuple[Factory, int]:
         raise ConfigError(f"no executor '{name}'{nearest(kind, EXECUTORS)}")
     width = workers or allowed_cores()
     if kind == "processes" and width == 1:
-        return lambda: contextlib.nullcontext(Inline()), 1
+        return lambda: contextlib.nullcontext(InlineExecutor()), 1
     if kind == "mpi":
         width = max(*(int(os.environ.get(variable, "1")) for variable in _WORLD), 2)
     url = f"tcp://{address}" if address and "://" not in address else address
@@ -154,11 +159,18 @@ class _Task:
     tries: int = 0
 
 
-class Queue:
-    """Runs work for many items on an executor: a few in flight, none lost, results in order.
+class TaskQueue:
+    """Runs a function for many items on an executor. A limited number is in flight, none is lost, and the results are
+    in
+    order.
 
-    A piece that another process is at is put back and tried later. When the executor breaks (a worker was killed), it
-    is opened anew and what was in flight is done again, one at a time: a task that kills its worker is found out.
+    A piece that another process works on is tried again later. If the executor breaks because a worker was killed, it
+    is opened again, and the tasks that were in flight are repeated one at a time, to identify a task that ends its
+    worker.
+
+    Args:
+        open_executor: Opens the executor, as a context manager.
+        width: Number of tasks that keep the executor busy.
     """
 
     def __init__(self, open_executor: Factory, width: int) -> None:
@@ -166,7 +178,7 @@ class Queue:
         self._pool: Executor | None = None
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Queue:
+    def __enter__(self) -> TaskQueue:
         self._pool = self._stack.enter_context(self.open_executor())
         return self
 
@@ -175,7 +187,7 @@ class Queue:
 
     @property
     def serves(self) -> bool:
-        """Whether this process was only a worker, and the work is done."""
+        """Whether this process was only a worker, and the work has finished."""
         return self._pool is None
 
     def run(
@@ -185,36 +197,47 @@ class Queue:
         items: Sequence[T],
         *,
         label: Callable[[T], str],
-        done: Callable[[T, R], None] = lambda item, result: None,
+        on_result: Callable[[T, R], None] = lambda item, result: None,
     ) -> list[R]:
-        """`work(*shared, item)` for all items, results in their order; `done` is told of each as it comes.
+        """Call `work(*shared, item)` for all items.
+
+        Args:
+            work: The function. It must be possible to pickle it.
+            shared: First arguments of all calls.
+            items: Last argument of each call.
+            label: Returns a name of an item, for messages.
+            on_result: Called with each item and its result, as soon as it is available.
+
+        Returns:
+            The results in the order of the items.
 
         Raises:
-            WorkerError: an item took its worker down time after time; `label` names it.
-            Exception: whatever `work` raised.
+            WorkerError: an item ended its worker several times.
+            Exception: any exception of `work`.
         """
         waiting = deque(_Task(place, item) for place, item in enumerate(items))
         results: dict[int, R] = {}
         while waiting:
-            flying: dict[Future[R], _Task] = {}
+            running: dict[Future[R], _Task] = {}
             try:
-                self._drain(self._task(work, shared), waiting, flying, results, done)
+                self._drain(self._task(work, shared), waiting, running, results, on_result)
             except Exception as error:
                 if not _lost_worker(error):
                     raise
-                self._blame(list(flying.values()), waiting, label, error)
+                self._requeue_lost(list(running.values()), waiting, label, error)
                 if isinstance(self._pool, ProcessPoolExecutor):
                     _kill(self._pool)
                 self.__exit__()
                 self.__enter__()
             finally:
-                for future in flying:
+                for future in running:
                     future.cancel()
         return [results[place] for place in range(len(items))]
 
     def _task(self, work: Callable[..., R], shared: Sequence[Any]) -> Callable[[Any], R]:
-        """`work` with what is shared, which another process unpacks once, and inside the task, so that it can fail."""
-        if isinstance(self._pool, (Inline, ThreadPoolExecutor)):
+        """Return `work` with its shared arguments. Another process unpickles them once, inside the task, so that errors
+        are reported."""
+        if isinstance(self._pool, (InlineExecutor, ThreadPoolExecutor)):
             return functools.partial(work, *shared)
         return functools.partial(_unpack_and_work, work, pickle.dumps(tuple(shared)))
 
@@ -222,34 +245,40 @@ class Queue:
         self,
         work: Callable[[Any], R],
         waiting: deque[_Task],
-        flying: dict[Future[R], _Task],
+        running: dict[Future[R], _Task],
         results: dict[int, R],
-        done: Callable[[Any, R], None],
+        on_result: Callable[[Any, R], None],
     ) -> None:
-        """Work until nothing waits. After a worker was lost, one task at a time until the suspects are cleared."""
+        """Run tasks until none is waiting. After a worker was lost, run one task at a time until the repeated tasks
+        have
+        finished."""
         assert self._pool is not None
-        while waiting or flying:
-            alone = any(task.tries for task in (*waiting, *flying.values()))
-            while waiting and len(flying) < (1 if alone else 2 * self.width):
+        while waiting or running:
+            alone = any(task.tries for task in (*waiting, *running.values()))
+            while waiting and len(running) < (1 if alone else 2 * self.width):
                 with without_main():
                     future = self._pool.submit(work, waiting[0].item)
-                flying[future] = waiting[0]  # a broken pool raises: it still waits
+                running[future] = waiting[0]  # a broken pool raises: it still waits
                 waiting.popleft()
-            ready, _ = wait(flying, return_when=FIRST_COMPLETED)
+            ready, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in ready:
-                task = flying[future]
+                task = running[future]
                 try:
                     results[task.place] = future.result()
                 except BusyError:
                     waiting.append(task)
                     time.sleep(0.05)
                 else:
-                    done(task.item, results[task.place])
-                del flying[future]
+                    on_result(task.item, results[task.place])
+                del running[future]
 
-    def _blame(self, lost: list[_Task], waiting: deque[_Task], label: Callable[[Any], str], error: Exception) -> None:
-        """A worker died. A task that was alone counts it against itself; several become suspects."""
-        for task in sorted(lost, key=lambda each: each.place, reverse=True):
+    def _requeue_lost(
+        self, lost: list[_Task], waiting: deque[_Task], label: Callable[[Any], str], error: Exception
+    ) -> None:
+        """Repeat the tasks of a lost worker. A task that ran alone is counted as its cause; several are marked for
+        running
+        alone."""
+        for task in sorted(lost, key=lambda lost_task: lost_task.place, reverse=True):
             task.tries = task.tries + 1 if len(lost) == 1 else max(task.tries, 1)
             if task.tries > TRIES:
                 raise WorkerError(f"a worker died {TRIES} times at {label(task.item)}") from error

@@ -1,4 +1,4 @@
-"""From what a user names to the files to read, their content hashes, and the split of every event."""
+"""From patterns to the files to read, the hashes of their content, and the split of every event."""
 
 from __future__ import annotations
 
@@ -16,75 +16,76 @@ from numpy.typing import NDArray
 
 from clew import storage
 from clew.data.prepare.content_keys import key_of
-from clew.data.prepare.stage_cache import Cache
+from clew.data.prepare.stage_cache import StageCache
 from clew.errors import DataError
 
 _READERS = 4
 _SETTLED = 2.0
-"""Seconds a file must have been left alone before its hash is remembered: a later write could keep size and time."""
+"""Seconds for which a file must be unchanged before its hash is remembered: a later write could keep size and time."""
 
 
 @dataclass(frozen=True)
-class Source:
+class InputSource:
     """One input file and the hash of its content."""
 
     location: str
     bytes: int
     sha256: str
     split: str = ""
-    """Where all of its events go, if that was said."""
+    """The split of all of its events, if the settings name one."""
 
 
 @dataclass
-class Hashes:
-    """Content hashes remembered against size, inode and times of change, so that a warm run reads nothing."""
+class FileHashes:
+    """Hashes of the content of files, remembered with size, inode and times of change, so that a repeated run reads no
+    data."""
 
-    cache: Cache
+    cache: StageCache
     trust: bool = True
-    """False re-reads every file."""
-    _known: dict[str, list[str]] = field(default_factory=dict)
+    """False reads every file again."""
+    _remembered: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known = self.cache.note("hashes") or {}
+        self._remembered = self.cache.note("hashes") or {}
 
     def of(self, locations: Sequence[str]) -> tuple[int, str]:
-        """Bytes and hash of files taken together."""
+        """Return the total size, in bytes, and the hash of some files."""
         stats = [storage.stat(location) for location in locations]
         token = "|".join(f"{stat.size} {stat.token}" for stat in stats)
         name = key_of(list(locations))
-        remembered = self._known.get(name)
+        remembered = self._remembered.get(name)
         size = sum(stat.size for stat in stats)
         if self.trust and remembered and remembered[0] == token:
             return size, remembered[1]
         digest = storage.checksum(locations)
         if all(stat.token and time.time() - stat.modified > _SETTLED for stat in stats):
-            self._known[name] = [token, digest]
+            self._remembered[name] = [token, digest]
         else:
-            self._known.pop(name, None)
+            self._remembered.pop(name, None)
         return size, digest
 
     def save(self) -> None:
-        """Keep what was learned; what others learned meanwhile stays."""
-        self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._known})
+        """Store the hashes in the cache. Hashes that other processes have stored meanwhile are kept."""
+        self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._remembered})
 
 
-def locations(patterns: Sequence[str]) -> list[str]:
-    """The files that names, folders, globs and lists (`@files.txt`, a pattern a line) stand for, each once.
+def expand_patterns(patterns: Sequence[str]) -> list[str]:
+    """Return the files of paths, folders, patterns and lists (`@files.txt`, one pattern per line), each file once.
 
     Raises:
-        DataError: a pattern matches nothing, or none is given.
+        DataError: a pattern matches no file, or there is no pattern.
     """
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     for pattern in patterns:
-        listed = _listed(Path(pattern[1:])) if pattern.startswith("@") else None
-        names = storage.expand(pattern) if listed is None else locations(listed)
+        listed_patterns = _listed(Path(pattern[1:])) if pattern.startswith("@") else None
+        names = storage.expand(pattern) if listed_patterns is None else expand_patterns(listed_patterns)
         if not names:
             raise DataError(f"no input file matches '{pattern}'")
         for name in names:
-            found.setdefault(_same(name), name)
-    if not found:
+            files.setdefault(_same(name), name)
+    if not files:
         raise DataError("no input given; name files with --input 'events/*.txt' or prepare.input")
-    return list(found.values())
+    return list(files.values())
 
 
 def _listed(path: Path) -> list[str]:
@@ -96,28 +97,36 @@ def _listed(path: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Files beside an input that are no inputs themselves: those that count in its hash, and those that do not."""
+class RelatedFiles:
+    """Files that belong to an input and are no inputs themselves: those that count in its hash, and those that do
+    not."""
 
     companions: Sequence[str] = ()
     ignored: Sequence[str] = ()
 
 
-def find(
-    patterns: Sequence[str] | Mapping[str, Sequence[str]], hashes: Hashes, beside: Callable[[str], Beside]
-) -> list[Source]:
-    """The files that names, folders and globs (of each split) stand for, in an order that only their content decides.
+def find_sources(
+    patterns: Sequence[str] | Mapping[str, Sequence[str]],
+    hashes: FileHashes,
+    related_files: Callable[[str], RelatedFiles],
+) -> list[InputSource]:
+    """Return the input files, in an order that depends on their content only.
+
+    Args:
+        patterns: Patterns of files, or patterns by split.
+        hashes: The known hashes.
+        related_files: Returns the files that belong to an input.
 
     Raises:
-        DataError: a pattern matches nothing, a file is in two splits, empty, or cannot be read.
+        DataError: a pattern matches no file, or a file is in two splits, is empty, or cannot be read.
     """
-    splits = _splits(patterns) if isinstance(patterns, Mapping) else dict.fromkeys(locations(patterns), "")
-    together = {name: beside(name) for name in splits}
-    others = {other for found in together.values() for other in (*found.companions, *found.ignored)}
-    wanted = [(name, found.companions) for name, found in together.items() if name not in others]
+    splits = _splits(patterns) if isinstance(patterns, Mapping) else dict.fromkeys(expand_patterns(patterns), "")
+    related = {name: related_files(name) for name in splits}
+    others = {other for files in related.values() for other in (*files.companions, *files.ignored)}
+    inputs = [(name, files.companions) for name, files in related.items() if name not in others]
     with ThreadPoolExecutor(_READERS) as pool:  # hashing and waiting for a store release Python's lock
-        found = pool.map(lambda each: _source(each[0], each[1], hashes), wanted)
-        sources = [replace(source, split=splits[source.location]) for source in found]
+        hashed = pool.map(lambda entry: _source(entry[0], entry[1], hashes), inputs)
+        sources = [replace(source, split=splits[source.location]) for source in hashed]
     hashes.save()
     ordered = sorted(sources, key=lambda source: (source.sha256, source.location))
     for one, other in pairwise(ordered):
@@ -129,33 +138,33 @@ def find(
 
 
 def _splits(patterns: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """The split of each file."""
-    found: dict[str, str] = {}
-    seen: dict[str, str] = {}
-    for split, each in patterns.items():
-        for name in locations(each):
-            if seen.setdefault(_same(name), split) != split:
-                raise DataError(f"{name}: in two splits, '{seen[_same(name)]}' and '{split}'")
-            found[name] = split
-    return found
+    """Return the split of each file."""
+    split_of_file: dict[str, str] = {}
+    split_of_path: dict[str, str] = {}
+    for split, split_patterns in patterns.items():
+        for name in expand_patterns(split_patterns):
+            if split_of_path.setdefault(_same(name), split) != split:
+                raise DataError(f"{name}: in two splits, '{split_of_path[_same(name)]}' and '{split}'")
+            split_of_file[name] = split
+    return split_of_file
 
 
-def split_of(source: Source, first: int, count: int, split: Mapping[str, float], seed: int) -> NDArray[np.int64]:
-    """The split, by its place in `split`, of events first .. first + count of a file."""
+def split_of(source: InputSource, first: int, count: int, split: Mapping[str, float], seed: int) -> NDArray[np.int64]:
+    """Return the split of the events `first` to `first + count` of a file, as its position in `split`."""
     start = hashlib.sha256(f"{source.sha256} {seed}".encode()).digest()[:8]
     return _place(np.arange(first, first + count, dtype=np.uint64) + np.frombuffer(start, dtype=np.uint64), split)
 
 
 def split_of_keys(keys: NDArray[np.int64], split: Mapping[str, float], seed: int) -> NDArray[np.int64]:
-    """The split of events by the value of a key: equal keys stay together, in every file."""
+    """Return the split of events by the value of a key. Equal keys are in the same split, in every file."""
     start = hashlib.sha256(f"key {seed}".encode()).digest()[:8]
     return _place(keys.astype(np.uint64) + np.frombuffer(start, dtype=np.uint64), split)
 
 
 def split_of_files(
-    sources: Sequence[Source], events: Sequence[int], split: Mapping[str, float], seed: int
+    sources: Sequence[InputSource], events: Sequence[int], split: Mapping[str, float], seed: int
 ) -> list[int]:
-    """One split for each file, such that the shares of events come out as near as whole files allow."""
+    """Return one split per file, such that the shares of events are as close as whole files allow."""
     order = sorted(
         range(len(sources)), key=lambda i: hashlib.sha256(f"{sources[i].sha256} {seed}".encode()).hexdigest()
     )
@@ -169,16 +178,16 @@ def split_of_files(
 
 
 def _same(location: str) -> str:
-    """What two names of one local file have in common."""
+    """Return a text that is the same for two names of one local file."""
     return location if storage.is_url(location) else os.path.realpath(location)
 
 
-def _source(location: str, companions: Sequence[str], hashes: Hashes) -> Source:
+def _source(location: str, companions: Sequence[str], hashes: FileHashes) -> InputSource:
     if storage.stat(location).size == 0:
         raise DataError(f"{location}: the file is empty")
     size, digest = hashes.of([location, *companions])
     inside = storage.split_inside(location)[1]
-    return Source(location, size, key_of([digest, inside]) if inside else digest)
+    return InputSource(location, size, key_of([digest, inside]) if inside else digest)
 
 
 def _place(state: NDArray[np.uint64], split: Mapping[str, float]) -> NDArray[np.int64]:
@@ -187,7 +196,7 @@ def _place(state: NDArray[np.uint64], split: Mapping[str, float]) -> NDArray[np.
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Splitmix64's finaliser: neighbouring integers to independent uniform numbers in [0, 1)."""
+    """Return independent uniform numbers in [0, 1) for integers: the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         state = state * np.uint64(0x9E3779B97F4A7C15)
         state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""What a preparation is about to do, known before any event is read."""
+"""The plan of a preparation: what is known before any event is read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ from clew import storage
 from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
-from clew.data.prepare.inputs import Beside, Hashes, find
-from clew.data.prepare.stage_cache import Cache
-from clew.data.prepare.worker import Unit, located
-from clew.data.readers import Pieces, Reader
-from clew.data.transforms import Fitted, Transform, fit
+from clew.data.prepare.inputs import FileHashes, RelatedFiles, find_sources
+from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.worker import InputPiece, with_location
+from clew.data.readers import FilePieces, Reader
+from clew.data.transforms import FittedTransform, Transform, fit
 from clew.errors import DataError
 from clew.recipe import Recipe, resolve
 
 
-class Plan:
-    """What is to be made from what; knows the dataset's key before any event is read."""
+class PreparePlan:
+    """The inputs, settings and keys of a preparation. The key of the dataset is known before any event is read.
+
+    Args:
+        recipe: Name of a recipe, path of its file, class, or object.
+        config: The settings. None uses those of the recipe.
+        settings: Settings that replace those of `config`.
+        verify: Whether all inputs are read again to compute their hashes.
+    """
 
     def __init__(
         self,
@@ -34,15 +41,15 @@ class Plan:
         self.recipe = resolve(recipe)
         below = to_data(config) if config else self.recipe.defaults.get("prepare", {})
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
-        self.cache = Cache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
-        hashes = Hashes(self.cache, trust=not verify)
-        self.sources = find(self.config.input, hashes, self._beside)
+        self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
+        hashes = FileHashes(self.cache, trust=not verify)
+        self.sources = find_sources(self.config.input, hashes, self._related_files)
         self.readers = self._readers()
         self.identity = self._identity()
         self.key = key_of(self.identity)
 
     def _identity(self) -> Parts:
-        """Everything the dataset depends on."""
+        """Return everything the dataset depends on."""
         config, inputs = self.config, [source.sha256 for source in self.sources]
         if isinstance(config.input, dict):
             chosen: Parts = {"split": {source.sha256: source.split for source in self.sources}}
@@ -52,70 +59,73 @@ class Plan:
         return {"inputs": inputs, "dataset": chosen, **self.parts(self.recipe.transforms())}
 
     def parts(self, transforms: Sequence[Transform]) -> dict[str, Parts]:
-        """What each stage depends on."""
+        """Return what each stage depends on."""
         return stage_parts(self.recipe, transforms, self.readers)
 
-    def units(self) -> list[Unit]:
-        """The pieces of all files."""
-        found = []
+    def units(self) -> list[InputPiece]:
+        """Return the pieces of all files."""
+        pieces_of_all = []
         for source in self.sources:
             try:
                 pieces = self.recipe.read(source.location)
-                if isinstance(pieces, Pieces):
+                if isinstance(pieces, FilePieces):
                     names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
                 elif isinstance(pieces, Sequence):
                     names = [f"piece {number}" for number in range(len(pieces))]
                 else:
-                    found.append(Unit(source, None, source.location, source.bytes))
+                    pieces_of_all.append(InputPiece(source, None, source.location, source.bytes))
                     continue
                 share = source.bytes // max(len(names), 1)
                 if len(names) == 1:
-                    found.append(Unit(source, 0, source.location, share))
+                    pieces_of_all.append(InputPiece(source, 0, source.location, share))
                 else:
-                    found += [Unit(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)]
+                    pieces_of_all += [
+                        InputPiece(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)
+                    ]
             except DataError as error:
-                raise DataError(located(error, source.location)) from error
-        return found
+                raise DataError(with_location(error, source.location)) from error
+        return pieces_of_all
 
     def fitted_before(self) -> list[Transform]:
-        """The transforms, with the numbers they were last fitted to where nothing has changed since."""
+        """Return the transforms, with their last fitted numbers if nothing has changed since."""
         saved = self.cache.note(f"fit-{self._fit_key()}")
-        asked = list(self.recipe.transforms())
-        return [type(t).model_validate(s) for t, s in zip(asked, saved, strict=True)] if saved else asked
+        transforms = list(self.recipe.transforms())
+        return [type(t).model_validate(s) for t, s in zip(transforms, saved, strict=True)] if saved else transforms
 
-    def fitted(self, measured: Callable[[Fitted, Sequence[Transform]], list[Any]]) -> list[Transform]:
-        """The transforms with their numbers filled in, from the cache or from a pass over the events."""
-        done = self.fitted_before()
-        if any(isinstance(t, Fitted) and t.needs_fit for t in done):
-            done = fit(done, lambda: (), measured)
-            self.cache.take_note(f"fit-{self._fit_key()}", [to_data(transform) for transform in done])
-        return done
+    def fitted(self, measured: Callable[[FittedTransform, Sequence[Transform]], list[Any]]) -> list[Transform]:
+        """Return the transforms with their numbers set, from the cache or from a pass over the events."""
+        transforms = self.fitted_before()
+        if any(isinstance(t, FittedTransform) and t.needs_fit for t in transforms):
+            transforms = fit(transforms, lambda: (), measured)
+            self.cache.take_note(f"fit-{self._fit_key()}", [to_data(transform) for transform in transforms])
+        return transforms
 
     def reasons(self, parts: dict[str, Parts]) -> dict[str, list[str]]:
-        """Against the last preparation into the same place: what changed, stage by stage."""
+        """Return what changed since the last preparation to the same output, by stage."""
         before = self.cache.note(self._note())
         if before is None:
-            return {stage: ["nothing was prepared into this place before"] for stage in ("inputs", *parts)}
+            return {stage: ["nothing was prepared to this output before"] for stage in ("inputs", *parts)}
         old, new = set(before["inputs"]), {source.sha256: source.location for source in self.sources}
-        gone = len(old - new.keys())
+        missing = len(old - new.keys())
         changed = [
             f"{storage.mask_secrets(location)} is new or changed"
             for digest, location in new.items()
             if digest not in old
         ]
-        changed += [f"{gone} inputs of last time are gone or changed"] if gone else []
+        changed += [f"{missing} inputs of the last preparation are missing or changed"] if missing else []
         split = self._changes(before["dataset"])
         return {"inputs": changed, "dataset": split, **{s: differences(before[s], parts[s]) for s in parts}}
 
     def _changes(self, before: Parts) -> list[str]:
-        """Of how events are split and stored; files by their names, those that are gone were told of already."""
+        """Return changes of how events are split and stored. Files are named; files that are missing are already
+        reported."""
         lines = differences(before, self.identity["dataset"])
         for source in self.sources:
             lines = [line.replace(source.sha256, source.location) for line in lines]
         return [line for line in lines if not re.match(r"split\.[0-9a-f]{64}:", line)]
 
     def remember(self, parts: dict[str, Parts]) -> None:
-        """For the next `explain`."""
+        """Store the keys for the next `explain`."""
         self.cache.take_note(self._note(), {**self.identity, **parts})
 
     def _fit_key(self) -> str:
@@ -124,14 +134,14 @@ class Plan:
     def _note(self) -> str:
         return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
 
-    def _beside(self, location: str) -> Beside:
+    def _related_files(self, location: str) -> RelatedFiles:
         pieces = self.recipe.read(location)
-        if not isinstance(pieces, Pieces):
-            return Beside()
-        return Beside(pieces.reader.companions(location), pieces.reader.beside(location))
+        if not isinstance(pieces, FilePieces):
+            return RelatedFiles()
+        return RelatedFiles(pieces.reader.companion_files(location), pieces.reader.ignored_files(location))
 
     def _readers(self) -> list[Reader]:
-        """The readers in use, each once."""
-        found = [self.recipe.read(source.location) for source in self.sources]
-        used = {pieces.reader.model_dump_json(): pieces.reader for pieces in found if isinstance(pieces, Pieces)}
+        """Return the readers in use, each once."""
+        reads = [self.recipe.read(source.location) for source in self.sources]
+        used = {pieces.reader.model_dump_json(): pieces.reader for pieces in reads if isinstance(pieces, FilePieces)}
         return list(used.values())

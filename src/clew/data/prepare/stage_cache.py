@@ -1,7 +1,7 @@
-"""Results of stages on disk, by content. Any number of processes and hosts may share one cache.
+"""The stage cache: results of stages on disk, by content. Several processes and hosts can share one cache.
 
-A result is written under a temporary name and renamed, so it is there whole or not at all. Who works on a piece holds a
-lock that the kernel drops when the process ends, however it ends: no dead process can keep one.
+A result is written to a temporary path and renamed, so it exists completely or not at all. A process that works on a
+piece holds a lock of the operating system, which ends with the process.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from typing import Any
 import h5py
 
 from clew.core.file_lock import hold_lock
-from clew.core.files import atomic, write_text
+from clew.core.files import atomic_path, write_text
 from clew.data.table import Table, hdf5
-from clew.data.table_cache import KIND
+from clew.data.table_cache import FOLDER
 from clew.errors import ClewError, DataError
 from clew.storage import InputCache
 
-STAGES = ("read", "transforms", "prepare", KIND)
+STAGES = ("read", "transforms", "prepare", FOLDER)
 INPUTS = "inputs"
-"""What the copies of inputs are called among them."""
+"""The name of the copies of inputs among the stages."""
 
 
 class BusyError(ClewError):
-    """Somebody else is working on this piece right now."""
+    """Another process is working on this piece."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """One cached result."""
 
     stage: str
@@ -42,25 +42,25 @@ class Entry:
     path: Path
     bytes: int
     used: float
-    """When it was made or last used, seconds since 1970."""
+    """When it was made or last used, in seconds since 1970."""
 
 
 @dataclass(frozen=True)
-class Cache:
+class StageCache:
     """A folder of results: `STAGE/ab/abcdef....h5`."""
 
     folder: Path
 
     def path(self, stage: str, key: str) -> Path:
-        """Where a result is, or would be."""
+        """Return the path of a result, which may not exist."""
         return self.folder / stage / key[:2] / f"{key}.h5"
 
     def has(self, stage: str, key: str) -> bool:
-        """Whether a result is there."""
+        """Return whether a result exists."""
         return self.path(stage, key).exists()
 
     def get(self, stage: str, key: str) -> Table | None:
-        """A result, or None. A damaged file counts as none and is removed."""
+        """Return a result, or None. A damaged file counts as none and is removed."""
         path = self.path(stage, key)
         try:
             table = hdf5.load(path)
@@ -72,7 +72,7 @@ class Cache:
         return table
 
     def facts(self, stage: str, key: str) -> dict[str, Any]:
-        """What was stored beside a result."""
+        """Return the facts that were stored with a result."""
         with h5py.File(self.path(stage, key), "r") as file:
             return dict(json.loads(file.attrs["facts"]))
 
@@ -84,27 +84,27 @@ class Cache:
         """
         path = self.path(stage, key)
         try:
-            with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+            with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
                 hdf5.write(table, file)
                 file.attrs["facts"] = json.dumps(facts or {}, sort_keys=True)
         except OSError as error:
             raise DataError(f"cannot write to the cache {self.folder}: {error}; see `clew cache prune`") from error
 
     def note(self, name: str) -> Any:
-        """A small JSON note, or None."""
+        """Return a small JSON note, or None."""
         try:
             return json.loads((self.folder / "notes" / f"{name}.json").read_text())
         except (OSError, ValueError):
             return None
 
     def take_note(self, name: str, value: Any) -> None:
-        """Keep a small JSON note. A cache that cannot be written loses it."""
+        """Store a small JSON note. If the cache cannot be written, the note is lost."""
         with contextlib.suppress(OSError):
             write_text(self.folder / "notes" / f"{name}.json", json.dumps(value, sort_keys=True))
 
     @contextlib.contextmanager
     def claim(self, key: str) -> Iterator[None]:
-        """Hold a piece while working on it.
+        """Hold the lock of a piece while working on it.
 
         Raises:
             BusyError: another process holds it.
@@ -118,29 +118,37 @@ class Cache:
             stack.callback(path.unlink, missing_ok=True)
             yield
 
-    def entries(self) -> list[Entry]:
-        """Everything cached, copies of inputs included, least recently used first."""
-        found = [
-            Entry(INPUTS, each.key, each.path, each.bytes, each.used) for each in InputCache(self.folder).entries()
+    def entries(self) -> list[CacheEntry]:
+        """Return all cached results, copies of inputs included, the least recently used first."""
+        entries = [
+            CacheEntry(INPUTS, copy.key, copy.path, copy.bytes, copy.used) for copy in InputCache(self.folder).entries()
         ]
         for stage in STAGES:
             for path in (self.folder / stage).glob("*/*.h5"):
-                with contextlib.suppress(FileNotFoundError):  # pruned by somebody else meanwhile
-                    seen = path.stat()
-                    found.append(Entry(stage, path.stem, path, seen.st_size, seen.st_mtime))
-        return sorted(found, key=lambda entry: entry.used)
+                with contextlib.suppress(FileNotFoundError):  # removed by another process meanwhile
+                    status = path.stat()
+                    entries.append(CacheEntry(stage, path.stem, path, status.st_size, status.st_mtime))
+        return sorted(entries, key=lambda entry: entry.used)
 
-    def prune(self, *, older_than: float | None = None, keep: int | None = None) -> list[Entry]:
-        """Remove what was not used for `older_than` seconds, then the least recently used down to `keep` bytes."""
-        left, gone = self.entries(), []
+    def prune(self, *, older_than: float | None = None, keep: int | None = None) -> list[CacheEntry]:
+        """Remove results.
+
+        Args:
+            older_than: Remove results that were not used for this many seconds.
+            keep: Then remove the least recently used results until this many bytes are left.
+
+        Returns:
+            The removed entries.
+        """
+        entries, removed = self.entries(), []
         limit = time.time() - older_than if older_than is not None else float("-inf")
-        total = sum(entry.bytes for entry in left)
-        for entry in left:
+        total = sum(entry.bytes for entry in entries)
+        for entry in entries:
             if entry.used < limit or (keep is not None and total > keep):
                 if entry.stage != INPUTS:
                     entry.path.unlink(missing_ok=True)
-                elif not InputCache(self.folder).remove(entry.key):  # somebody reads it
+                elif not InputCache(self.folder).remove(entry.key):  # another process reads it
                     continue
                 total -= entry.bytes
-                gone.append(entry)
-        return gone
+                removed.append(entry)
+        return removed

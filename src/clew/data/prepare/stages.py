@@ -1,4 +1,4 @@
-"""The stages every event goes through, as plain functions of tables. No cache, no processes."""
+"""The stages of events as plain functions of tables, without cache and processes."""
 
 from __future__ import annotations
 
@@ -7,77 +7,89 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from clew.data.readers import Pieces
+from clew.data.readers import FilePieces
 from clew.data.table import WEIGHT, Table
 from clew.data.transforms import Select, Transform
 from clew.data.transforms.base import apply
-from clew.data.transforms.missing_columns import without
+from clew.data.transforms.missing_columns import without_columns
 from clew.errors import DataError, RecipeError, nearest
 from clew.recipe import Recipe
 
 
-def units(
+def file_pieces(
     recipe: Recipe, transforms: Sequence[Transform], location: str, *, unlabelled: bool = False
 ) -> Iterator[Callable[[], Table]]:
-    """The pieces of a file, each as what reads and prepares it when called; it may give no samples.
+    """Yield a function for each piece of a file. The function reads and prepares the piece; it may return no samples.
 
-    A piece that nobody calls is not read, where the recipe's reader can be asked for pieces by number. Calls are
-    independent of each other, and the pieces the same every time. Those of a file that is `unlabelled` may lack the
-    columns of `Recipe.label_columns`; what is made of them is then left out.
+    A piece is only read when its function is called, if the reader supports that. The calls are independent of each
+    other, and the pieces are always the same.
+
+    Args:
+        recipe: The recipe.
+        transforms: The fitted transforms.
+        location: Path or URL of the file.
+        unlabelled: Whether the file may lack the columns of `Recipe.label_columns`. Columns computed from them are then
+            left out.
 
     Raises:
-        DataError, RecipeError: naming the file.
+        DataError: the file cannot be used.
+        RecipeError: the recipe returned something else than tables.
     """
-    made = partial(_made, recipe, transforms, location, unlabelled)
-    with _named(location):
+    prepare_from = partial(_prepare_from, recipe, transforms, location, unlabelled)
+    with _with_file_name(location):
         pieces: Any = recipe.read(location)
-        if unlabelled and isinstance(pieces, Pieces):
-            pieces = pieces.lenient(recipe.label_columns())
+        if unlabelled and isinstance(pieces, FilePieces):
+            pieces = pieces.with_optional(recipe.label_columns())
         if isinstance(pieces, Sequence):
-            yield from (partial(_piece, made, pieces, place) for place in range(len(pieces)))
+            yield from (partial(_piece, prepare_from, pieces, place) for place in range(len(pieces)))
             return
         empty = True
         for events in pieces:
             empty = empty and not len(events)
-            yield partial(made, lambda events=events: events)
+            yield partial(prepare_from, lambda events=events: events)
     if empty:
         raise DataError(f"{location}: no events in it")
 
 
-def _piece(made: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], place: int) -> Table:
-    return made(lambda: pieces[place])
+def _piece(prepare_from: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], place: int) -> Table:
+    return prepare_from(lambda: pieces[place])
 
 
-def _made(
+def _prepare_from(
     recipe: Recipe, transforms: Sequence[Transform], location: str, unlabelled: bool, read: Callable[[], Any]
 ) -> Table:
-    truth = recipe.label_columns()
-    with _named(location):
+    labels = recipe.label_columns()
+    with _with_file_name(location):
         events = read()
-    events = checked(events, location, () if unlabelled else truth)
-    absent = [name for name in truth if name not in events]
+    events = check_events(events, location, () if unlabelled else labels)
+    absent = [name for name in labels if name not in events]
     if absent:
-        transforms, gone = without(transforms, absent)
-        events = events.pick(*(name for name in events if name not in gone))
-    with _named(location):
+        transforms, removed = without_columns(transforms, absent)
+        events = events.pick(*(name for name in events if name not in removed))
+    with _with_file_name(location):
         events = apply(transforms, events)
-    return prepared(recipe, events, location)
+    return prepare_events(recipe, events, location)
 
 
 @contextlib.contextmanager
-def _named(location: str) -> Iterator[None]:
-    """Within, what is wrong with the data is told with the file's name in front."""
+def _with_file_name(location: str) -> Iterator[None]:
+    """Add the name of the file to errors about the data."""
     try:
         yield
     except DataError as error:
         raise DataError(f"{location}: {error}") from error
 
 
-def checked(events: Any, location: str, truth: Iterable[str] = ()) -> Table:
-    """Raw events as read: a table without NaN, and with these columns."""
+def check_events(events: Any, location: str, labels: Iterable[str] = ()) -> Table:
+    """Return raw events after checking that they are a table without NaN that has the label columns.
+
+    Raises:
+        RecipeError: they are not a table.
+        DataError: a column is missing, or holds NaN.
+    """
     if not isinstance(events, Table):
-        raise RecipeError(f"{location}: read() must give tables, it gave a {type(events).__name__}")
-    for name in truth:
+        raise RecipeError(f"{location}: read() must yield tables, it yielded a {type(events).__name__}")
+    for name in labels:
         if name not in events:
             raise DataError(f"{location}: no column '{name}'{nearest(name, events)}")
     try:
@@ -86,11 +98,12 @@ def checked(events: Any, location: str, truth: Iterable[str] = ()) -> Table:
         raise DataError(f"{location}: {error}") from error
 
 
-def prepared(recipe: Recipe, events: Table, location: str) -> Table:
-    """Transformed events as samples, one an event; event weights are carried along. No events stay as they are.
+def prepare_events(recipe: Recipe, events: Table, location: str) -> Table:
+    """Return transformed events as samples, one per event. Event weights are kept. An empty table is returned
+    unchanged.
 
     Raises:
-        RecipeError: `prepare` did not give one sample an event.
+        RecipeError: `Recipe.prepare` did not return one sample per event.
     """
     if not len(events):
         return events
@@ -100,17 +113,17 @@ def prepared(recipe: Recipe, events: Table, location: str) -> Table:
         raise DataError(f"{location}: {error}") from error
     if not isinstance(table, Table) or len(table) != len(events):
         got = f"{len(table)} samples" if isinstance(table, Table) else type(table).__name__
-        raise RecipeError(f"{type(recipe).__name__}.prepare gave {got} for {len(events)} events")
+        raise RecipeError(f"{type(recipe).__name__}.prepare returned {got} for {len(events)} events")
     carried = WEIGHT in events and WEIGHT not in table
     return table.join({WEIGHT: events.fixed(WEIGHT)}) if carried else table
 
 
-def none_left(transforms: Iterable[Transform]) -> DataError:
-    """What to say where the transforms left no event of any file."""
+def no_events_error(transforms: Iterable[Transform]) -> DataError:
+    """Return the error for transforms that no event of any file passes."""
     cuts = [f"select '{transform.where}'" for transform in transforms if isinstance(transform, Select)]
     return DataError(f"no event passes {' and '.join(cuts) or 'the transforms'}")
 
 
-def total(tables: Iterable[Table]) -> int:
-    """Events in all of them."""
+def total_events(tables: Iterable[Table]) -> int:
+    """Return the number of events of all tables."""
     return sum(len(table) for table in tables)

@@ -1,90 +1,109 @@
-"""Reading raw events: text, HDF5, Parquet, npz and ROOT to tables, in pieces of bounded size.
+"""Readers: raw events from text, HDF5, Parquet, npz, pickle and ROOT files to tables, in pieces of bounded size.
 
-`read(location)` picks a reader by the file's name; third parties add one by an entry point in the group
-`clew.readers`. What a reader returns is a lazy sequence of tables: pieces can be read in any order, in any process.
+`read(location)` chooses the reader by the name of the file. It returns a lazy sequence of tables, whose pieces can be
+read in any order and in any process. Other packages add a reader with an entry point in the group `clew.readers`. The
+readers of the shipped recipes are registered in the same way; they are chosen by their name only (`kind`).
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from typing import Any
 
 from clew.core.config import Document, validate
-from clew.data.readers.base import Piece, Pieces, Reader
+from clew.core.entry_points import installed_entry_points, shipped_entry_points
+from clew.data.readers.base import FilePiece, FilePieces, Reader
 from clew.errors import ConfigError, DataError, nearest
 from clew.storage import split_inside
 
-SHIPPED = {
-    "trackml": "clew.data.readers.trackml:TrackML",
-    "text": "clew.data.readers.text:Text",
-    "hdf5": "clew.data.readers.hdf5:Hdf5",
-    "parquet": "clew.data.readers.parquet:Parquet",
-    "npz": "clew.data.readers.npz:Npz",
-    "root": "clew.data.readers.root:Root",
-    "pickle": "clew.data.readers.pickle_file:Pickle",
-    "delphes": "clew.recipes.particleflow.delphes:DelphesReader",
-    "edm4hep": "clew.recipes.particleflow.edm4hep:Edm4hepReader",
-    "pfnano": "clew.recipes.particleflow.pfnano:PfNanoReader",
+READERS = {
+    "trackml": "clew.data.readers.trackml:TrackMLReader",
+    "text": "clew.data.readers.text:TextReader",
+    "hdf5": "clew.data.readers.hdf5:Hdf5Reader",
+    "parquet": "clew.data.readers.parquet:ParquetReader",
+    "npz": "clew.data.readers.npz:NpzReader",
+    "root": "clew.data.readers.root:RootReader",
+    "pickle": "clew.data.readers.pickle_file:PickleReader",
 }
+"""The readers of general file formats: `module:Class` by name, in the order in which file names are compared."""
 ENTRY_POINTS = "clew.readers"
 
-__all__ = ["Piece", "Pieces", "Reader", "available", "find", "kind_of", "read"]
+__all__ = ["FilePiece", "FilePieces", "Reader", "available", "find", "kind_of", "read"]
 
 
-def read(location: str, kind: str | None = None, **options: Any) -> Pieces:
-    """The events of a file as a lazy sequence of tables.
+def read(location: str, kind: str | None = None, **options: Any) -> FilePieces:
+    """Return the events of a file as a lazy sequence of tables.
 
-    `kind` names the reader (default: by the file's ending), `options` are its settings:
-    `read("jets.root:tree", columns=["jet_pt"])`.
+    Args:
+        location: Path or URL of the file; `file.root:tree` names a tree in a ROOT file.
+        kind: Name of the reader. By default the name of the file decides.
+        **options: Settings of the reader, such as `columns`, `units` or `chunk`.
+
+    Returns:
+        The pieces of the file. A piece is read when it is asked for.
 
     Raises:
-        DataError: nobody reads such files.
-        ConfigError: a setting the reader does not have, or a value it does not take.
+        DataError: no reader accepts files with this name.
+        ConfigError: there is no reader `kind`, or a setting is unknown or out of range.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "hits.csv"
+        >>> _ = path.write_text("event,x\\n1,0.5\\n1,1.5\\n2,2.5\\n")
+        >>> read(str(path))[0]
+        Table(2 events; event: int64, x: ragged float64)
     """
     reader = find(kind or kind_of(location))
-    return Pieces(validate(reader, Document(options, source=f"the {reader.kind_name()} reader")), location)
+    return FilePieces(validate(reader, Document(options, source=f"the {reader.kind_name()} reader")), location)
 
 
 def available() -> dict[str, str]:
-    """Names of readers and where they lead."""
-    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return {**{point.name: point.value for point in points}, **SHIPPED}
+    """Return the `module:Class` of every installed reader by name. Other packages cannot replace clew's readers."""
+    return {**installed_entry_points(ENTRY_POINTS), **READERS}
 
 
 def find(kind: str) -> type[Reader]:
-    """The reader of that name.
+    """Return the class of a reader.
+
+    Args:
+        kind: Name of the reader, such as `parquet`.
 
     Raises:
-        ConfigError: there is none, or it does not load.
+        ConfigError: there is no such reader, or it cannot be imported.
     """
-    table = SHIPPED if kind in SHIPPED else available()  # entry points are slow to list
+    table = READERS if kind in READERS else shipped_entry_points(ENTRY_POINTS)
+    if kind not in table:
+        table = available()  # reads the metadata of every installed package, which is slow
     if kind not in table:
         raise ConfigError(f"no reader '{kind}'{nearest(kind, table)}")
     module, _, name = table[kind].partition(":")
     try:
-        found: Any = getattr(importlib.import_module(module), name)
+        reader: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"reader '{kind}' ({table[kind]}) does not load: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, Reader)):
+        raise ConfigError(f"reader '{kind}' ({table[kind]}) cannot be loaded: {error}") from error
+    if not (isinstance(reader, type) and issubclass(reader, Reader)):
         raise ConfigError(f"reader '{kind}' ({table[kind]}) is not a subclass of clew.readers.Reader")
-    return found
+    return reader
 
 
 def kind_of(location: str) -> str:
-    """The name of the reader for a file, by its name: those of clew are asked first, then third parties'.
+    """Return the name of the reader that accepts a file, by the name of the file.
+
+    The readers of clew are asked first, then those of other packages. The readers of the shipped recipes are not
+    asked: they read formats of general readers in a special way, so a recipe or a user names them.
 
     Raises:
-        DataError: nobody reads such files.
+        DataError: no reader accepts files with this name.
     """
     inner = next((part for part in location.split("::") if "/" in part), location)  # of `zip://a.csv::file.zip`
     name = split_inside(inner)[0].rpartition("/")[2].lower()
-    for kind in SHIPPED:
-        if find(kind).takes(name):
+    for kind in READERS:
+        if find(kind).accepts(name):
             return kind
-    known = {kind: find(kind) for kind in sorted(available())}
-    for kind, reader in known.items():
-        if reader.takes(name):
+    shipped = shipped_entry_points(ENTRY_POINTS)
+    readers = {kind: find(kind) for kind in sorted(available()) if kind not in shipped}
+    for kind, reader in readers.items():
+        if reader.accepts(name):
             return kind
-    told = ", ".join(dict.fromkeys(ending for reader in known.values() for ending in reader.endings))
-    raise DataError(f"{location}: no reader takes files of this name; known endings are {told}")
+    endings = ", ".join(dict.fromkeys(ending for reader in readers.values() for ending in reader.endings))
+    raise DataError(f"{location}: no reader accepts files with this name; the known endings are {endings}")

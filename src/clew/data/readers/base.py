@@ -1,4 +1,4 @@
-"""The contract of a reader, and what readers share."""
+"""The base class of readers, and the functions that readers share."""
 
 from __future__ import annotations
 
@@ -17,114 +17,150 @@ from clew.errors import DataError, nearest
 from clew.storage import Stat, mask_secrets, open_binary, split_inside, stat
 
 
-class Piece(NamedTuple):
-    """A part of a file: bytes or entries, as the reader counts them."""
+class FilePiece(NamedTuple):
+    """A part of a file: a range of bytes or of entries, as the reader counts them."""
 
     start: int
     stop: int
 
 
 class Reader(Section):
-    """Reads one kind of file. Its settings are its fields; it holds nothing else, so it travels between processes.
+    """Base class of readers. A reader reads one kind of file.
 
-    All tables of a file have the same columns, dtypes, units and shared offsets, whatever the events of a piece are:
-    which columns describe the same items is decided by how the file is built, never by lengths that happen to agree
-    in a piece.
+    The fields of the class are the settings of the reader. A reader has no other state, so it can be sent to other
+    processes. All tables of one file have the same columns, dtypes, units and shared offsets. Which columns describe
+    the same items depends on the structure of the file only, never on lengths that agree by chance in one piece.
+
+    Example:
+        >>> import numpy as np
+        >>> class Countdown(Reader):
+        ...     endings = (".countdown",)
+        ...     size: int = 2
+        ...
+        ...     def pieces(self, location):
+        ...         return [FilePiece(first, first + self.size) for first in range(0, 6, self.size)]
+        ...
+        ...     def load(self, location, piece):
+        ...         return Table({"number": np.arange(piece.start, piece.stop)})
+        >>> tables = FilePieces(Countdown(), "events.countdown")
+        >>> len(tables), tables[1]["number"].tolist()
+        (3, [2, 3])
     """
 
     endings: ClassVar[tuple[str, ...]] = ()
-    """Endings of the files it takes, in lower case."""
+    """Endings of the file names that the reader accepts, in lower case."""
 
     @classmethod
     def kind_name(cls) -> str:
-        """What people call it."""
-        return cls.__name__.lower()
+        """Return the name of the reader for messages, such as `text`."""
+        return cls.__name__.lower().removesuffix("reader")
 
     @classmethod
-    def takes(cls, name: str) -> bool:
-        """Whether files of this name, given in lower case and without folders, are for it."""
+    def accepts(cls, name: str) -> bool:
+        """Return whether the reader reads files with this name.
+
+        Args:
+            name: Name of a file in lower case, without folders.
+        """
         return name.endswith(tuple(cls.endings))
 
-    def companions(self, location: str) -> list[str]:
-        """Other files that the events of this one come from; they count in its checksum."""
+    def companion_files(self, location: str) -> list[str]:
+        """Return other files that contain parts of the events of this file. They count in its checksum."""
         return []
 
-    def beside(self, location: str) -> list[str]:
-        """Files that come with this one and are neither read nor inputs themselves."""
+    def ignored_files(self, location: str) -> list[str]:
+        """Return files that belong to this file, but are neither read nor inputs themselves."""
         return []
 
-    def declared(self) -> dict[str, Field] | None:
-        """The columns and units it always gives, or None where the file decides."""
+    def declared_schema(self) -> dict[str, Field] | None:
+        """Return the columns that every file has, or None if the file decides."""
         return None
 
-    def lenient(self, names: Collection[str]) -> Self:
-        """This reader, for files that may lack some of these columns."""
+    def with_optional(self, names: Collection[str]) -> Self:
+        """Return this reader for files in which some columns may be missing.
+
+        Args:
+            names: Columns that are read only if the file has them.
+        """
         return self
 
     @abstractmethod
-    def pieces(self, location: str) -> list[Piece]:
-        """How the file is cut; cheap, and the same every time for the same content and settings.
+    def pieces(self, location: str) -> list[FilePiece]:
+        """Divide a file into pieces. This must be fast, and give the same pieces for the same content and settings.
 
         Raises:
             DataError: the file cannot be read, or has no events.
         """
 
     @abstractmethod
-    def load(self, location: str, piece: Piece) -> Table:
-        """The events of one piece; there may be none.
+    def load(self, location: str, piece: FilePiece) -> Table:
+        """Read the events of one piece. A piece may have no events.
 
         Raises:
-            DataError: they cannot be read; one line that says where in the file, without the file's name.
+            DataError: the events cannot be read. The message is one line; it says where in the file, but does not
+                contain the name of the file, which the caller adds.
         """
 
 
-class Choosing(Reader):
-    """A reader that can be told which columns to read."""
+class ColumnReader(Reader):
+    """Base class of readers of files with named columns, of which some can be chosen."""
 
     columns: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
-    """Columns to read besides `columns`, where the file has them."""
+    """Columns to read in addition to `columns`, if the file has them."""
 
-    def lenient(self, names: Collection[str]) -> Self:
+    def with_optional(self, names: Collection[str]) -> Self:
         optional = tuple(name for name in self.columns if name in names)
-        kept = tuple(name for name in self.columns if name not in names)
-        return self.model_copy(update={"columns": kept, "optional": (*self.optional, *optional)})
+        required = tuple(name for name in self.columns if name not in names)
+        return self.model_copy(update={"columns": required, "optional": (*self.optional, *optional)})
 
-    def chosen(self, there: Iterable[str], what: str) -> list[str]:
-        """What to read of a file with these columns; nothing stands for all of them.
+    def columns_to_read(self, file_columns: Iterable[str], what: str) -> list[str]:
+        """Return the columns to read from a file.
+
+        Args:
+            file_columns: The columns that the file has.
+            what: What the file calls a column, for the message of an error.
+
+        Returns:
+            The names in the order of the settings. An empty list means all columns.
 
         Raises:
-            DataError: one that must be there is not.
+            DataError: the file does not have one of `columns`.
         """
-        known = list(there)
-        check_known(self.columns, known, what)
-        return [*self.columns, *(name for name in self.optional if name in known)]
+        names = list(file_columns)
+        check_names(self.columns, names, what)
+        return [*self.columns, *(name for name in self.optional if name in names)]
 
 
 @dataclass(frozen=True)
-class Pieces(Sequence[Table]):
-    """A file's events as a lazy sequence of tables; each is read when asked for, and not kept."""
+class FilePieces(Sequence[Table]):
+    """The events of a file as a lazy sequence of tables. A table is read when it is asked for, and is not stored.
+
+    Args:
+        reader: The reader with its settings.
+        location: Path or URL of the file.
+    """
 
     reader: Reader
     location: str
 
-    _plans: dict[Stat, list[Piece]] = field(default_factory=dict, compare=False, repr=False)
+    _plans: dict[Stat, list[FilePiece]] = field(default_factory=dict, compare=False, repr=False)
 
-    def lenient(self, names: Collection[str]) -> Pieces:
-        """The same of a file that may lack some of these columns."""
-        return Pieces(self.reader.lenient(names), self.location)
+    def with_optional(self, names: Collection[str]) -> FilePieces:
+        """Return the same sequence for a file in which some of these columns may be missing."""
+        return FilePieces(self.reader.with_optional(names), self.location)
 
     @property
-    def plan(self) -> list[Piece]:
-        """Where the pieces lie; found once, and anew when the file has changed since."""
+    def plan(self) -> list[FilePiece]:
+        """The pieces of the file. They are determined once, and again if the file has changed."""
         try:
-            now = stat(self.location)
-        except DataError:  # not a file at all, or a missing one: the reader knows
+            status = stat(self.location)
+        except DataError:  # not a file, or a missing one: the reader reports it
             return self.reader.pieces(self.location)
-        if now not in self._plans:
+        if status not in self._plans:
             self._plans.clear()
-            self._plans[now] = self.reader.pieces(self.location)
-        return self._plans[now]
+            self._plans[status] = self.reader.pieces(self.location)
+        return self._plans[status]
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -139,20 +175,20 @@ class Pieces(Sequence[Table]):
         return self.reader.load(self.location, self.plan[index])
 
 
-def even(total: int, size: int) -> list[Piece]:
-    """0 .. total cut into pieces of at most `size`.
+def cut_evenly(total: int, size: int) -> list[FilePiece]:
+    """Divide the range 0 to `total` into pieces of at most `size`.
 
     Raises:
         DataError: the total is 0.
     """
     if total <= 0:
         raise DataError("no events in it")
-    return [Piece(first, min(first + size, total)) for first in range(0, total, size)]
+    return [FilePiece(first, min(first + size, total)) for first in range(0, total, size)]
 
 
 @contextmanager
-def unnamed(location: str) -> Iterator[None]:
-    """Within, the storage's errors lose the file's name, which whoever calls a reader puts in front."""
+def without_file_name(location: str) -> Iterator[None]:
+    """Remove the name of the file from the errors of the storage: the caller of a reader adds it."""
     try:
         yield
     except DataError as error:
@@ -160,61 +196,72 @@ def unnamed(location: str) -> Iterator[None]:
 
 
 @contextmanager
-def opened(location: str) -> Iterator[BinaryIO]:
-    """A file open for reading.
+def open_file(location: str) -> Iterator[BinaryIO]:
+    """Open a file for reading.
 
     Raises:
-        DataError: it cannot be opened.
+        DataError: the file cannot be opened.
     """
     with ExitStack() as stack:
-        with unnamed(location):
+        with without_file_name(location):
             stream = stack.enter_context(open_binary(location))
         yield stream
 
 
-def numbers(values: NDArray[Any], name: str) -> NDArray[Any]:
-    """An array of numbers in this machine's byte order.
+def as_numbers(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Return an array of numbers in the byte order of this machine.
+
+    Args:
+        values: The array.
+        name: Name of its column, for the message of an error.
 
     Raises:
-        DataError: it holds anything else.
+        DataError: the array does not hold numbers.
     """
     if values.dtype.kind not in "biufc":
-        raise DataError(f"'{name}' holds {values.dtype}, not numbers; choose others with the reader's columns")
+        raise DataError(f"'{name}' holds {values.dtype}, not numbers; choose other columns with the reader's columns")
     return values.astype(values.dtype.newbyteorder("="), copy=False)
 
 
-def declare(columns: Mapping[str, Column], units: Mapping[str, str]) -> Table:
-    """A table of these columns with these units.
+def make_table(columns: Mapping[str, Column], units: Mapping[str, str]) -> Table:
+    """Return a table of these columns with these units.
 
     Raises:
-        DataError: there is a unit for a column that is not there.
+        DataError: a unit is set for a column that does not exist.
     """
-    check_known(units, columns, "column")
+    check_names(units, columns, "column")
     return Table(columns, units=units)
 
 
-def check_known(asked: Iterable[str], there: Iterable[str], what: str) -> None:
-    """That all names asked for exist.
+def check_names(names: Iterable[str], existing: Iterable[str], what: str) -> None:
+    """Check that all names exist.
+
+    Args:
+        names: The names to check.
+        existing: The names that exist.
+        what: What is named, for the message of an error: `column`, `array`...
 
     Raises:
-        DataError: one does not; the message has the nearest that does.
+        DataError: a name does not exist. The message contains the nearest one that does.
     """
-    known = list(there)
-    for name in asked:
-        if name not in known:
-            raise DataError(f"no {what} '{name}'{nearest(name, known)}")
+    known_names = list(existing)
+    for name in names:
+        if name not in known_names:
+            raise DataError(f"no {what} '{name}'{nearest(name, known_names)}")
 
 
 def column_names(paths: Sequence[str]) -> list[str]:
-    """What columns are called: the last part of their paths or, where two share it, the whole with _ for /.
+    """Return the names of columns from their paths in a file.
+
+    A name is the last part of the path. If two paths have the same last part, it is the whole path with `_` for `/`.
 
     Raises:
-        DataError: two are still called the same.
+        DataError: two columns would still have the same name.
     """
-    last = [path.rpartition("/")[2] for path in paths]
-    alike = Counter(last)
-    names = [path.replace("/", "_") if alike[name] > 1 else name for path, name in zip(paths, last, strict=True)]
-    twice, times = Counter(names).most_common(1)[0] if names else ("", 0)
-    if times > 1:
-        raise DataError(f"two columns would be called '{twice}'; choose one of them with the reader's columns")
+    last_parts = [path.rpartition("/")[2] for path in paths]
+    counts = Counter(last_parts)
+    names = [path.replace("/", "_") if counts[name] > 1 else name for path, name in zip(paths, last_parts, strict=True)]
+    most_common, count = Counter(names).most_common(1)[0] if names else ("", 0)
+    if count > 1:
+        raise DataError(f"two columns would be called '{most_common}'; choose one of them with the reader's columns")
     return names

@@ -1,4 +1,4 @@
-"""HDF5: clew's own tables, or any file whose datasets have one row an event."""
+"""The HDF5 reader: tables of clew, or any file whose datasets have one row per event."""
 
 from __future__ import annotations
 
@@ -11,63 +11,73 @@ import h5py
 import numpy as np
 from pydantic import Field as Setting
 
-from clew.data.readers.base import Choosing, Piece, check_known, column_names, declare, even, numbers, opened
+from clew.data.readers.base import (
+    ColumnReader,
+    FilePiece,
+    as_numbers,
+    check_names,
+    column_names,
+    cut_evenly,
+    make_table,
+    open_file,
+)
 from clew.data.table import Column, Ragged, Table, hdf5
 from clew.errors import DataError
 from clew.storage import is_url, local_path
 
 
-class Hdf5(Choosing):
+class Hdf5Reader(ColumnReader):
     """Settings of the HDF5 reader."""
 
     endings: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
 
     columns: tuple[str, ...] = ()
-    """Datasets to read, by path (default: all of numbers, or of lists of numbers). A column is named by the last part
-    of its path; where two would be called the same, by the whole path with _ for /."""
+    """Datasets to read, by path. By default all datasets of numbers, or of lists of numbers. A column has the name of
+    the
+    last part of its path. If two would have the same name, it is the whole path with _ for /."""
     units: dict[str, str] = {}
-    """Units of columns, over those a clew table says."""
+    """Units of columns. They replace those of a clew table."""
     chunk: Annotated[int, Setting(ge=1)] = 5000
-    """Events in a piece."""
+    """Events per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _opened(location) as file:
             if "clew_table" in file.attrs:
-                return even(int(file.attrs["events"]), self.chunk)
+                return cut_evenly(int(file.attrs["events"]), self.chunk)
             lengths = {name: len(dataset) for name, dataset in self._datasets(file).items()}
             if len(set(lengths.values())) > 1:
-                told = ", ".join(f"{name} {length}" for name, length in lengths.items())
-                raise DataError(f"datasets differ in length: {told}; choose some with the reader's columns")
-            return even(next(iter(lengths.values()), 0), self.chunk)
+                lengths_text = ", ".join(f"{name} {length}" for name, length in lengths.items())
+                raise DataError(f"datasets differ in length: {lengths_text}; choose some with the reader's columns")
+            return cut_evenly(next(iter(lengths.values()), 0), self.chunk)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _opened(location) as file:
             if "clew_table" in file.attrs:
-                names = self.chosen(json.loads(file.attrs["columns"]), "column")
+                names = self.columns_to_read(json.loads(file.attrs["columns"]), "column")
                 table = hdf5.read(file, start=piece.start, stop=piece.stop, columns=names or None)
-                check_known(self.units, table, "column")
+                check_names(self.units, table, "column")
                 return table.join({}, units=self.units)
-            return declare({name: _column(d, name, piece) for name, d in self._datasets(file).items()}, self.units)
+            return make_table({name: _column(d, name, piece) for name, d in self._datasets(file).items()}, self.units)
 
     def _datasets(self, file: h5py.File) -> dict[str, Any]:
-        """The datasets to read by the name of their column."""
-        there = _all(file)
-        asked = {"columns": self.columns, "optional": self.optional}
-        plain = self.model_copy(update={name: tuple(path.strip("/") for path in each) for name, each in asked.items()})
-        chosen = plain.chosen(there, "dataset")
+        """Return the datasets to read by the name of their column."""
+        datasets = _all_datasets(file)
+        columns, optional = (tuple(path.strip("/") for path in paths) for paths in (self.columns, self.optional))
+        stripped = self.model_copy(update={"columns": columns, "optional": optional})
+        chosen = stripped.columns_to_read(datasets, "dataset")
         for path in chosen:
-            if not _usable(there[path]):
-                raise DataError(f"dataset '{path}' holds {_kind(there[path])}, not a column of numbers")
-        paths = chosen or [path for path, dataset in there.items() if _usable(dataset)]
+            if not _usable(datasets[path]):
+                raise DataError(f"dataset '{path}' holds {_kind(datasets[path])}, not a column of numbers")
+        paths = chosen or [path for path, dataset in datasets.items() if _usable(dataset)]
         if not paths:
             raise DataError("no dataset of numbers in it")
-        return {name: there[path] for name, path in zip(column_names(paths), paths, strict=True)}
+        return {name: datasets[path] for name, path in zip(column_names(paths), paths, strict=True)}
 
 
 @contextlib.contextmanager
 def _opened(location: str) -> Iterator[h5py.File]:
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(opened(location))
+        stream = stack.enter_context(open_file(location))
         try:
             file = stack.enter_context(h5py.File(stream if is_url(location) else local_path(location), "r"))
             yield file
@@ -75,11 +85,11 @@ def _opened(location: str) -> Iterator[h5py.File]:
             raise DataError(f"not a readable HDF5 file ({error})") from error
 
 
-def _all(file: h5py.File) -> dict[str, Any]:
-    """All datasets by path, in the order of their paths."""
-    found: dict[str, Any] = {}
-    file.visititems(lambda path, item: found.update({path: item}) if isinstance(item, h5py.Dataset) else None)
-    return found
+def _all_datasets(file: h5py.File) -> dict[str, Any]:
+    """Return all datasets by path, in the order of their paths."""
+    datasets: dict[str, Any] = {}
+    file.visititems(lambda path, item: datasets.update({path: item}) if isinstance(item, h5py.Dataset) else None)
+    return datasets
 
 
 def _usable(dataset: Any) -> bool:
@@ -95,10 +105,10 @@ def _kind(dataset: Any) -> str:
     return f"{dataset.dtype}" if dataset.ndim else "a single value"
 
 
-def _column(dataset: Any, name: str, piece: Piece) -> Column:
+def _column(dataset: Any, name: str, piece: FilePiece) -> Column:
     values = dataset[piece.start : piece.stop]
     inner = h5py.check_vlen_dtype(dataset.dtype)
     if inner is not None:
         ragged = Ragged.from_lists(list(values), dtype=inner)
-        return ragged.share(numbers(ragged.values, name))
-    return numbers(np.asarray(values), name)
+        return ragged.share(as_numbers(ragged.values, name))
+    return as_numbers(np.asarray(values), name)

@@ -1,4 +1,4 @@
-"""NumPy archives: one array a column."""
+"""The npz reader: NumPy archives with one array per column."""
 
 from __future__ import annotations
 
@@ -12,47 +12,50 @@ import numpy as np
 from numpy.lib.npyio import NpzFile
 from pydantic import Field as Setting
 
-from clew.data.readers.base import Choosing, Piece, check_known, declare, even, numbers, opened
+from clew.data.readers.base import ColumnReader, FilePiece, as_numbers, check_names, cut_evenly, make_table, open_file
 from clew.data.table import Column, Table
 from clew.data.table.ragged import Ragged
 from clew.errors import DataError
 
 
-class Npz(Choosing):
-    """Settings of the npz reader. The columns asked for are read whole for every piece: npz cannot be read in part."""
+class NpzReader(ColumnReader):
+    """Settings of the npz reader. The chosen columns are read completely for every piece, because npz has no partial
+    reads."""
 
     endings: ClassVar[tuple[str, ...]] = (".npz",)
 
     columns: tuple[str, ...] = ()
-    """Arrays to read (default: all, offsets left out)."""
+    """Arrays to read. By default all, without offsets."""
     offsets: dict[str, str] = {}
-    """Which array holds the offsets of a ragged one: `{"train_x": "train_node_off"}`. `NAME` with `NAME_offsets` in
-    the archive is found without being told."""
+    """The array with the offsets of a ragged one: `{"train_x": "train_node_off"}`. `NAME` with `NAME_offsets` in the
+    archive is recognised without this setting."""
     units: dict[str, str] = {}
-    """Units of columns; the file does not say."""
+    """Units of columns. The file does not contain them."""
     chunk: Annotated[int, Setting(ge=1)] = 100_000
-    """Events in a piece."""
+    """Events per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
-        return even(len(self._table(location)), self.chunk)
+    def pieces(self, location: str) -> list[FilePiece]:
+        return cut_evenly(len(self._table(location)), self.chunk)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         return self._table(location).slice(piece.start, piece.stop)
 
     def _table(self, location: str) -> Table:
         with _opened(location) as archive:
-            there = archive.files
-            chosen = self.chosen(there, "array")
-            check_known((*self.offsets, *self.offsets.values()), there, "array")
-            told = {name: f"{name}_offsets" for name in there if f"{name}_offsets" in there} | self.offsets
-            names = chosen or [name for name in there if name not in told.values()]
-            offsets = {key: _array(archive, key) for key in dict.fromkeys(told[n] for n in names if n in told)}
-            return declare({name: _column(archive, name, offsets, told.get(name)) for name in names}, self.units)
+            array_names = archive.files
+            chosen = self.columns_to_read(array_names, "array")
+            check_names((*self.offsets, *self.offsets.values()), array_names, "array")
+            pairs = {name: f"{name}_offsets" for name in array_names if f"{name}_offsets" in array_names}
+            pairs |= self.offsets
+            names = chosen or [name for name in array_names if name not in pairs.values()]
+            offsets = {key: _array(archive, key) for key in dict.fromkeys(pairs[n] for n in names if n in pairs)}
+            columns = {name: _column(archive, name, offsets, pairs.get(name)) for name in names}
+            return make_table(columns, self.units)
 
 
 @contextlib.contextmanager
 def _opened(location: str) -> Iterator[Any]:
-    with opened(location) as stream:
+    with open_file(location) as stream:
         try:
             with NpzFile(stream, allow_pickle=False) as archive:
                 yield archive
@@ -65,7 +68,7 @@ def _array(archive: Any, name: str) -> Any:
         array = np.asarray(archive[name])
     except ValueError as error:  # objects need pickle, which may run code
         raise DataError(f"array '{name}' cannot be read ({error})") from error
-    return numbers(array, name)
+    return as_numbers(array, name)
 
 
 def _column(archive: Any, name: str, offsets: dict[str, Any], key: str | None) -> Column:

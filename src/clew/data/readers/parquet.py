@@ -1,4 +1,4 @@
-"""Parquet: one row an event, lists become ragged columns, lists of fixed size dimensions."""
+"""The Parquet reader: one row per event. Lists become ragged columns; lists of fixed size become dimensions."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from clew.data.readers.base import Choosing, Piece, declare, even, opened
+from clew.data.readers.base import ColumnReader, FilePiece, cut_evenly, make_table, open_file
 from clew.data.table import Column, Ragged, Table
 from clew.data.table.ragged import Offsets
 from clew.errors import DataError
 
 _ROWS = 4096
-"""Rows decoded at a time: what is held of a row group besides its compressed bytes."""
+"""Rows that are decoded at a time. Besides them, only compressed bytes of a row group are in memory."""
 
 
-class Parquet(Choosing):
+class ParquetReader(ColumnReader):
     """Settings of the Parquet reader.
 
-    A piece decodes the row groups it touches from their beginning up to its end: files with row groups much larger
-    than `chunk` are read faster with a larger one.
+    A piece decodes the row groups that it touches from their beginning to its end. Files with row groups much larger
+    than `chunk` are read faster with a larger value.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".parquet",)
 
     columns: tuple[str, ...] = ()
-    """Columns to read (default: all that are numbers, arrays of fixed size, or lists of either)."""
+    """Columns to read. By default all columns of numbers, of arrays of fixed size, or of lists of either."""
     units: dict[str, str] = {}
-    """Units of columns; the file does not say."""
+    """Units of columns. The file does not contain them."""
     chunk: Annotated[int, Setting(ge=1)] = 20_000
-    """Events in a piece."""
+    """Events per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _opened(location) as file:
-            return even(file.metadata.num_rows, self.chunk)
+            return cut_evenly(file.metadata.num_rows, self.chunk)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _opened(location) as file:
             names = self._names(file.schema_arrow)
             rows = _rows(file, piece, names)
             sets = _item_sets(file)
         shared: dict[str, Offsets] = {}
         columns = {name: _column(rows[name], name, sets.get(name, name), shared, piece.start) for name in names}
-        return declare(columns, self.units)
+        return make_table(columns, self.units)
 
     def _names(self, schema: Any) -> list[str]:
-        chosen = self.chosen(schema.names, "column")
+        chosen = self.columns_to_read(schema.names, "column")
         for name in chosen:
             kind = schema.field(name).type
             if not _usable(kind):
@@ -64,21 +64,21 @@ class Parquet(Choosing):
 def _opened(location: str) -> Iterator[Any]:
     from pyarrow import ArrowException, parquet
 
-    with opened(location) as stream:
+    with open_file(location) as stream:
         try:
             yield parquet.ParquetFile(stream)
         except (ArrowException, OSError, UnicodeDecodeError) as error:
             raise DataError(f"not a readable Parquet file ({error})") from error
 
 
-def _rows(file: Any, piece: Piece, names: list[str]) -> Any:
-    """Rows of a piece, from the row groups it touches and no others."""
+def _rows(file: Any, piece: FilePiece, names: list[str]) -> Any:
+    """Return the rows of a piece. Only the row groups that it touches are read."""
     from pyarrow import Table as ArrowTable
 
     ends = np.cumsum([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)])
     first, last = np.searchsorted(ends, [piece.start, piece.stop - 1], side="right")
     place = int(ends[first - 1]) if first else 0
-    taken = []
+    batches = []
     groups = list(range(int(first), int(last) + 1))
     if piece == (place, ends[last]):  # whole row groups need not be cut
         return file.read_row_groups(groups, columns=names, use_threads=False).combine_chunks()
@@ -86,17 +86,18 @@ def _rows(file: Any, piece: Piece, names: list[str]) -> Any:
         begin, place = place, place + batch.num_rows
         if place > piece.start:
             start = max(piece.start - begin, 0)
-            taken.append(batch.slice(start, piece.stop - begin - start))
+            batches.append(batch.slice(start, piece.stop - begin - start))
         if place >= piece.stop:
             break
-    return ArrowTable.from_batches(taken).combine_chunks()
+    return ArrowTable.from_batches(batches).combine_chunks()
 
 
 def _item_sets(file: Any) -> dict[str, str]:
-    """For each list the first with as many items, and as many empty lists, in every row group: lists of the same items.
+    """Return for each list the first one with as many items, and as many empty lists, in every row group: lists of the
+    same items.
 
-    The file says so little about lists that this must do; that different items agree in every row group is a chance
-    only in files of a few events.
+    The file contains no other information about lists. Different items agree in every row group by chance only in files
+    with few events.
     """
     groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
     counts: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -109,9 +110,9 @@ def _item_sets(file: Any) -> dict[str, str]:
 
 
 def _counts(chunk: Any) -> tuple[int, int]:
-    """Items and empty lists together, and where the file says so the empty lists alone."""
-    known = chunk.is_stats_set and chunk.statistics.has_null_count
-    return chunk.num_values, chunk.statistics.null_count if known else 0
+    """Return the number of items and empty lists together, and the number of empty lists if the file contains it."""
+    has_null_count = chunk.is_stats_set and chunk.statistics.has_null_count
+    return chunk.num_values, chunk.statistics.null_count if has_null_count else 0
 
 
 def _is_list(kind: Any) -> bool:
@@ -146,7 +147,7 @@ def _column(column: Any, name: str, items: str, shared: dict[str, Offsets], firs
 
 
 def _values(lists: Any, name: str, first: int) -> NDArray[Any]:
-    """All items of all lists; those of fixed size are dimensions."""
+    """Return all items of all lists. Lists of fixed size become dimensions."""
     from pyarrow import types
 
     inner, shape = lists, list[int]()

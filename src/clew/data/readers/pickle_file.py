@@ -1,6 +1,8 @@
-"""Pickles of arrays, plain or compressed by bz2 or gzip: `{"X": [array, ...], "y": [array, ...]}`, one array an event.
+"""The pickle reader: arrays, plain or compressed with bz2 or gzip: `{"X": [array, ...], "y": [array, ...]}`, one array
+per
+event.
 
-No code of the file is run: see `unpickled`.
+No code of the file is executed. See `clew.data.readers.safe_pickle`.
 """
 
 from __future__ import annotations
@@ -17,42 +19,46 @@ import numpy as np
 from pydantic import Field as Setting
 
 from clew.data.readers import safe_pickle
-from clew.data.readers.base import Choosing, Piece, declare, even, opened, unnamed
+from clew.data.readers.base import ColumnReader, FilePiece, cut_evenly, make_table, open_file, without_file_name
 from clew.data.table import Column, Ragged, Table
 from clew.errors import DataError
 from clew.storage import Stat, stat
 
 
-class Pickle(Choosing):
-    """Settings of the pickle reader. A file is read whole, and kept until the next: pickles cannot be read in part."""
+class PickleReader(ColumnReader):
+    """Settings of the pickle reader. A file is read completely, and kept until the next one, because pickle has no
+    partial
+    reads."""
 
     endings: ClassVar[tuple[str, ...]] = (".pkl", ".pickle", ".pkl.bz2", ".pkl.gz")
 
     columns: tuple[str, ...] = ()
-    """Entries to read (default: all). Each is one array for all events, or a list with one for each; a list of dicts,
-    one an event, is taken too. Lists never share offsets: the file does not say which describe the same items."""
+    """Entries to read. By default all. Each is one array for all events, or a list with one array per event. A list
+    with
+    one dict per event is accepted too. Lists never share offsets: the file does not say which of them describe the same
+    items."""
     units: dict[str, str] = {}
-    """Units of columns; the file does not say."""
+    """Units of columns. The file does not contain them."""
     chunk: Annotated[int, Setting(ge=1)] = 10_000
-    """Events in a piece."""
+    """Events per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
-        return even(len(self._table(location)), self.chunk)
+    def pieces(self, location: str) -> list[FilePiece]:
+        return cut_evenly(len(self._table(location)), self.chunk)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         return self._table(location).slice(piece.start, piece.stop)
 
     def _table(self, location: str) -> Table:
-        with unnamed(location):
+        with without_file_name(location):
             entries = _read(location, stat(location))
-        chosen = self.chosen(entries, "entry") or list(entries)
-        return declare({name: _column(name, entries[name]) for name in chosen}, self.units)
+        chosen = self.columns_to_read(entries, "entry") or list(entries)
+        return make_table({name: _column(name, entries[name]) for name in chosen}, self.units)
 
 
 @lru_cache(maxsize=1)
 def _read(location: str, now: Stat) -> dict[str, Any]:
-    """What a file holds as it is `now`."""
-    with opened(location) as stream:
+    """Return the content of a file. `now` identifies the version of the file for the cache."""
+    with open_file(location) as stream:
         return _entries(safe_pickle.load(io.BytesIO(_unpacked(stream.read()))))
 
 
@@ -65,38 +71,40 @@ def _unpacked(data: bytes) -> bytes:
         raise DataError(f"damaged, or cut short ({error})") from error
 
 
-def _entries(found: Any) -> dict[str, Any]:
-    """Columns by name."""
+def _entries(content: Any) -> dict[str, Any]:
+    """Return columns by name."""
     if (
-        isinstance(found, list)
-        and found
-        and all(isinstance(each, dict) and each.keys() == found[0].keys() for each in found)
+        isinstance(content, list)
+        and content
+        and all(isinstance(event, dict) and event.keys() == content[0].keys() for event in content)
     ):
-        found = {name: [event[name] for event in found] for name in found[0]}
-    if not isinstance(found, dict) or not found or not all(isinstance(name, str) for name in found):
-        raise DataError("not a dict of columns, nor a list of such dicts with the same entries, one an event")
-    return found
+        content = {name: [event[name] for event in content] for name in content[0]}
+    if not isinstance(content, dict) or not content or not all(isinstance(name, str) for name in content):
+        raise DataError("not a dict of columns, nor a list of dicts with the same entries, one per event")
+    return content
 
 
-def _column(name: str, found: Any) -> Column:
-    if isinstance(found, safe_pickle.Array) and found.items is None:
-        return found.value
-    items = found.items if isinstance(found, safe_pickle.Array) else found
+def _column(name: str, entry: Any) -> Column:
+    if isinstance(entry, safe_pickle.PickledArray) and entry.items is None:
+        return entry.value
+    items = entry.items if isinstance(entry, safe_pickle.PickledArray) else entry
     if not isinstance(items, Sequence) or isinstance(items, str | bytes):
-        raise DataError(f"entry '{name}' is neither an array nor a list of arrays, one an event")
-    if all(isinstance(each, bool | int | float) for each in items):
+        raise DataError(f"entry '{name}' is neither an array nor a list of arrays, one per event")
+    if all(isinstance(item, bool | int | float) for item in items):
         return np.asarray(items)
     return _ragged(name, items)
 
 
 def _ragged(name: str, items: Sequence[Any]) -> Ragged:
-    arrays = [each.value if isinstance(each, safe_pickle.Array) and each.items is None else None for each in items]
-    wrong = next((place for place, each in enumerate(arrays) if each is None or not each.ndim), None)
+    arrays = [
+        array.value if isinstance(array, safe_pickle.PickledArray) and array.items is None else None for array in items
+    ]
+    wrong = next((place for place, array in enumerate(arrays) if array is None or not array.ndim), None)
     if wrong is not None:
         raise DataError(f"entry '{name}', event {wrong}: not an array of numbers")
-    known = [each for each in arrays if each is not None]
-    shapes = {each.shape[1:] for each in known if len(each)} or {known[0].shape[1:]}
+    valid = [array for array in arrays if array is not None]
+    shapes = {array.shape[1:] for array in valid if len(array)} or {valid[0].shape[1:]}
     if len(shapes) > 1:
         raise DataError(f"entry '{name}': items have shapes {', '.join(map(str, sorted(shapes)))}, one was expected")
-    filled = [each for each in known if len(each)] or known[:1]
-    return Ragged.from_lengths(np.concatenate(filled), [len(each) for each in known])
+    filled = [array for array in valid if len(array)] or valid[:1]
+    return Ragged.from_lengths(np.concatenate(filled), [len(array) for array in valid])

@@ -1,4 +1,5 @@
-"""ROOT trees (TTree, TNtuple, RNTuple), by uproot: numbers, and vectors of numbers. `file.root:tree` names the tree."""
+"""The ROOT reader: trees (TTree, TNtuple, RNTuple) of numbers and vectors of numbers, read by uproot. `file.root:tree`
+names the tree."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field as Setting
 
-from clew.data.readers.base import Choosing, Piece, column_names, declare, even, opened
+from clew.data.readers.base import ColumnReader, FilePiece, column_names, cut_evenly, make_table, open_file
 from clew.data.table import Column, Ragged, Table
 from clew.data.table.ragged import Offsets
 from clew.errors import ClewError, DataError, nearest
@@ -18,40 +19,41 @@ from clew.storage import split_inside
 _TREES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple")
 
 
-class Root(Choosing):
+class RootReader(ColumnReader):
     """Settings of the ROOT reader."""
 
     endings: ClassVar[tuple[str, ...]] = (".root",)
 
     tree: str = ""
-    """The tree, where the location does not name it and the file has more than one."""
+    """The tree, if the location does not name it and the file has more than one."""
     columns: tuple[str, ...] = ()
-    """Branches to read, by name or path (default: all of numbers, of arrays or of vectors of numbers; strings, objects
-    and what is nested deeper are left out). A column is named by the last part of its branch's path; where two would be
-    called the same, by the whole path with _ for /."""
+    """Branches to read, by name or path. By default all branches of numbers, of arrays or of vectors of numbers;
+    strings,
+    objects and deeper nesting are left out. A column has the name of the last part of the path of its branch. If two
+    would have the same name, it is the whole path with _ for /."""
     units: dict[str, str] = {}
-    """Units of columns; the file does not say."""
+    """Units of columns. The file does not contain them."""
     chunk: Annotated[int, Setting(ge=1)] = 20_000
-    """Events in a piece."""
+    """Events per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with self._tree(location) as tree:
-            return even(int(tree.num_entries), self.chunk)
+            return cut_evenly(int(tree.num_entries), self.chunk)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with self._tree(location) as tree:
             shared: dict[str, Offsets] = {}
             columns = {name: _column(branch, piece, shared) for name, branch in self._branches(tree).items()}
-        return declare(columns, self.units)
+        return make_table(columns, self.units)
 
     @contextlib.contextmanager
     def _tree(self, location: str) -> Iterator[Any]:
-        """The tree, in a file open without threads: uproot's own way leaves two behind in every process."""
+        """Open the tree without threads: by default uproot leaves two threads in every process."""
         import uproot
 
         with (
-            opened(location) as stream,
-            _explained("not a readable ROOT file"),
+            open_file(location) as stream,
+            _one_line_errors("not a readable ROOT file"),
             uproot.open(stream, use_threads=False, num_workers=1) as file,
         ):
             size, end = stream.seek(0, 2), int(file.file.fEND)
@@ -67,22 +69,22 @@ class Root(Choosing):
         if name and name.partition(";")[0] not in trees:
             raise DataError(f"no tree '{name}' in it{nearest(name, trees)}")
         if not name and len(trees) > 1:
-            told = ", ".join(trees)
-            raise DataError(f"several trees in it: {told}; name one behind the file, as file.root:{trees[0]}")
+            names = ", ".join(trees)
+            raise DataError(f"several trees in it: {names}; name one after the file, as file.root:{trees[0]}")
         return name or trees[0]
 
     def _branches(self, tree: Any) -> dict[str, _Branch]:
-        """The branches to read by the name of their column."""
+        """Return the branches to read by the name of their column."""
         for name in self.columns:
             if name not in tree:
-                known = [path.rpartition("/")[2] for path in tree.keys()]  # noqa: SIM118 - iteration gives branches
-                raise DataError(f"no branch '{name}'{nearest(name, known)}")
+                branch_names = [path.rpartition("/")[2] for path in tree.keys()]  # noqa: SIM118 - iteration gives branches
+                raise DataError(f"no branch '{name}'{nearest(name, branch_names)}")
             branch = _branch(tree[name])
             if not branch.usable:
                 raise DataError(f"branch '{name}' holds {branch.kind}; only numbers and lists of numbers can be read")
         names = [*self.columns, *(name for name in self.optional if name in tree)]
-        everything = [_branch(tree[name]) for name in names] or map(_branch, tree.itervalues())
-        chosen = [branch for branch in everything if branch.usable]
+        candidates = [_branch(tree[name]) for name in names] or map(_branch, tree.itervalues())
+        chosen = [branch for branch in candidates if branch.usable]
         if not chosen:
             raise DataError("no branch of numbers in the tree")
         return dict(zip(column_names([branch.path for branch in chosen]), chosen, strict=True))
@@ -110,7 +112,7 @@ class _Branch:
 
     @property
     def items(self) -> str:
-        """Which items it describes: those that another branch counts, or its own."""
+        """The set of items that it describes: those that another branch counts, or its own."""
         counter = self.inner.count_branch
         return str((self.inner if counter is None else counter).object_path)
 
@@ -145,10 +147,10 @@ def _branch(inner: Any) -> _Branch:
     return _Branch(inner) if isinstance(inner, uproot.TBranch) else _Field(inner)
 
 
-def _column(branch: _Branch, piece: Piece, shared: dict[str, Offsets]) -> Column:
+def _column(branch: _Branch, piece: FilePiece, shared: dict[str, Offsets]) -> Column:
     import awkward as ak
 
-    with _explained(f"branch '{branch.path}' cannot be read"):
+    with _one_line_errors(f"branch '{branch.path}' cannot be read"):
         array = branch.inner.array(entry_start=piece.start, entry_stop=piece.stop, library="ak")
         layout = ak.to_packed(array, highlevel=False)
         if not layout.is_list or layout.is_regular:
@@ -161,13 +163,13 @@ def _column(branch: _Branch, piece: Piece, shared: dict[str, Offsets]) -> Column
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """A damaged file makes uproot and its decoders raise anything at all."""
+def _one_line_errors(what: str) -> Iterator[None]:
+    """Turn any exception into one line: for a damaged file, uproot and its decoders can raise any exception."""
     try:
         yield
     except ClewError:
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        kept = [line for line in lines if not line.startswith(("in file", "for file path", "in object"))]
-        raise DataError(f"{what} ({' '.join(kept[:2]) or type(error).__name__})") from error
+        relevant = [line for line in lines if not line.startswith(("in file", "for file path", "in object"))]
+        raise DataError(f"{what} ({' '.join(relevant[:2]) or type(error).__name__})") from error

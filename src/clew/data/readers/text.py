@@ -1,7 +1,9 @@
-"""Columns of numbers in text: one item (a hit) a line, an event's lines together; or one event a line.
+"""The text reader: columns of numbers, with one item (a hit) per line and the lines of an event together, or with one
+event per line.
 
-White space, commas or semicolons between; # begins a comment; names from a header line, from `columns`, or from a
-`layout` that people use. Parsed by Arrow, at a few dozen microseconds an event.
+Columns are separated by white space, commas or semicolons. `#` begins a comment. The names of the columns come from a
+header line, from `columns`, or from a known `layout`. Arrow parses the numbers, in a few tens of microseconds per
+event.
 """
 
 from __future__ import annotations
@@ -13,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field as Setting
 
-from clew.data.readers.base import Piece, Reader, declare, even, opened, unnamed
+from clew.data.readers.base import FilePiece, Reader, cut_evenly, make_table, open_file, without_file_name
 from clew.data.readers.text_lines import (
     Columns,
-    Format,
     LineError,
+    TextFormat,
     count_lines,
-    cut,
+    cut_events,
     first_line,
     is_header,
     parse,
@@ -32,18 +34,18 @@ from clew.storage import stat
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Columns that people agreed on, in order, and their units; `whole` ones are integers."""
+class TextLayout:
+    """The columns of a known file layout, in order, with units. `integers` are columns of integers."""
 
     columns: tuple[str, ...]
     units: dict[str, str]
-    whole: tuple[str, ...]
+    integers: tuple[str, ...]
 
 
 _MM = dict.fromkeys(("x", "y", "z"), "mm")
-LAYOUTS: dict[str, Layout] = {
-    "bes3": Layout(("event", "x", "y", "z", "station", "track"), _MM, ("station", "track")),
-    "bmn": Layout(
+LAYOUTS: dict[str, TextLayout] = {
+    "bes3": TextLayout(("event", "x", "y", "z", "station", "track"), _MM, ("station", "track")),
+    "bmn": TextLayout(
         ("event", "x", "y", "z", "det", "station", "track", "px", "py", "pz", "vx", "vy", "vz"),
         {**dict.fromkeys(("x", "y", "z", "vx", "vy", "vz"), "cm"), **dict.fromkeys(("px", "py", "pz"), "GeV")},
         ("det", "station", "track"),
@@ -51,35 +53,38 @@ LAYOUTS: dict[str, Layout] = {
 }
 
 
-class Text(Reader):
+class TextReader(Reader):
     """Settings of the text reader.
 
-    Numbers are float64; NaN is a number. Integers may have 64 bits, or 53 where they are written as 1.0 or 1e3.
+    Numbers are float64; NaN is accepted. Integers may have 64 bits, or 53 bits if they are written as 1.0 or 1e3.
     """
 
     endings: ClassVar[tuple[str, ...]] = (".txt", ".csv", ".tsv", ".dat")
 
     layout: Literal["bes3", "bmn"] | None = None
+    """A known layout of columns."""
     columns: tuple[str, ...] = ()
-    """Names in the order of the file, where there is neither a layout nor a header. A header with just the names of the
-    layout or of `columns` says in which order they are."""
+    """Names in the order of the file, if there is neither a layout nor a header. If a header has exactly the names of
+    the
+    layout or of `columns`, it sets their order."""
     event: str = "event"
-    """The column that numbers the events; lines with the same number, one after the other, are an event. A file that
-    fits into one piece may have them in any order. Empty: every line is an event, and no column is ragged."""
-    whole: tuple[str, ...] = ("station", "track")
-    """Columns of integers (those of a layout are known)."""
+    """The column with the number of the event. Consecutive lines with the same number are one event. In a file that
+    fits
+    into one piece the lines may have any order. If empty, every line is an event, and no column is ragged."""
+    integers: tuple[str, ...] = ("station", "track")
+    """Columns of integers. For a layout they are known."""
     units: dict[str, str] = {}
-    """Units of columns, over those of the layout."""
+    """Units of columns. They replace those of the layout."""
     chunk_mb: Annotated[float, Setting(gt=0)] = 4.0
-    """Size of a piece."""
+    """Size of a piece, in MB."""
 
-    def declared(self) -> dict[str, Field] | None:
+    def declared_schema(self) -> dict[str, Field] | None:
         names = self._names()
         if not names:
             return None
-        units, whole, ragged = self._units(), self._whole(), bool(self.event)
+        units, integers, ragged = self._units(), self._integers(), bool(self.event)
         inside = {
-            name: Field("<i8" if name in whole else "<f8", ragged=ragged, unit=units.get(name, ""))
+            name: Field("<i8" if name in integers else "<f8", ragged=ragged, unit=units.get(name, ""))
             for name in names
             if name != self.event
         }
@@ -87,27 +92,27 @@ class Text(Reader):
             return inside
         return {self.event: Field("<i8", unit=units.get(self.event, "")), **inside}
 
-    def pieces(self, location: str) -> list[Piece]:
-        with unnamed(location):
+    def pieces(self, location: str) -> list[FilePiece]:
+        with without_file_name(location):
             size = stat(location).size
-        return even(size, max(1, int(self.chunk_mb * 1e6)))
+        return cut_evenly(size, max(1, int(self.chunk_mb * 1e6)))
 
-    def load(self, location: str, piece: Piece) -> Table:
-        """The events that begin in a range of bytes. One whose lines run on past its end is read to its end."""
-        with opened(location) as stream:
+    def load(self, location: str, piece: FilePiece) -> Table:
+        """Read the events that begin in a range of bytes. The last event is read to its end."""
+        with open_file(location) as stream:
             form, begin = self._format(stream)
-            found = cut(stream, piece, form, begin)
+            lines = cut_events(stream, piece, form, begin)
             try:
-                columns = parse(found.data, form)
+                columns = parse(lines.data, form)
                 if self.event and (piece.start > 0 or piece.stop < stream.seek(0, 2)):
-                    _check_order(columns[self.event], found.before, found.data, form)
+                    _check_order(columns[self.event], lines.before, lines.data, form)
             except LineError as error:
-                line = count_lines(stream, found.start) + error.line + 1
+                line = count_lines(stream, lines.start) + error.line + 1
                 raise DataError(f"line {line}: {error}") from error
         return self._table(columns, self._names() or form.names)
 
-    def _format(self, stream: BinaryIO) -> tuple[Format, int]:
-        """What the columns are, and where the first line behind a header begins."""
+    def _format(self, stream: BinaryIO) -> tuple[TextFormat, int]:
+        """Return the columns of a file, and the position of the first line after a header."""
         place, line = first_line(stream)
         delimiter = next((sign for sign in (b";", b",") if sign in line.partition(b"#")[0]), b"")
         fields = split(line, delimiter)
@@ -125,10 +130,10 @@ class Text(Reader):
         if len(set(names)) < len(names):
             raise DataError(f"{where}: two columns have the same name: {' '.join(names)}")
         if self.event and self.event not in names:
-            told = nearest(self.event, names)
-            raise DataError(f"no column '{self.event}' to tell events apart{told} (the reader's setting event)")
+            hint = nearest(self.event, names)
+            raise DataError(f"no column '{self.event}' with the number of the event{hint} (the reader's setting event)")
         counted = (self.event,) if self.event else ()
-        return Format(names, self.event, (*counted, *self._whole()), delimiter), place
+        return TextFormat(names, self.event, (*counted, *self._integers()), delimiter), place
 
     def _names(self) -> tuple[str, ...]:
         return LAYOUTS[self.layout].columns if self.layout else self.columns
@@ -136,12 +141,12 @@ class Text(Reader):
     def _units(self) -> dict[str, str]:
         return {**(LAYOUTS[self.layout].units if self.layout else {}), **self.units}
 
-    def _whole(self) -> tuple[str, ...]:
-        return LAYOUTS[self.layout].whole if self.layout else self.whole
+    def _integers(self) -> tuple[str, ...]:
+        return LAYOUTS[self.layout].integers if self.layout else self.integers
 
     def _table(self, columns: Columns, names: tuple[str, ...]) -> Table:
         if not self.event:
-            return declare({name: columns[name] for name in names}, self._units())
+            return make_table({name: columns[name] for name in names}, self._units())
         numbers = columns[self.event]
         if (numbers[1:] < numbers[:-1]).any():
             order = np.argsort(numbers, kind="stable")
@@ -152,11 +157,11 @@ class Text(Reader):
         inside: dict[str, Any] = {name: share.share(columns[name]) for name in names if name != self.event}
         if self.layout == "bmn":  # the silicon stations come before the GEM ones, which count from 0 again
             inside["station"] = share.share(columns["station"] + 3 * (columns["det"] == 1))
-        return declare({self.event: numbers[begins], **inside}, self._units())
+        return make_table({self.event: numbers[begins], **inside}, self._units())
 
 
-def _check_order(numbers: NDArray[Any], before: float | None, data: bytes, form: Format) -> None:
-    """In a file read in pieces an event cannot be put together from lines that lie apart."""
+def _check_order(numbers: NDArray[Any], before: float | None, data: bytes, form: TextFormat) -> None:
+    """Check the order of events: in a file that is read in pieces, the lines of an event must be together."""
     last = numbers[:1] if before is None else np.array([before])
     fall = np.flatnonzero(numbers < np.concatenate([last, numbers])[: len(numbers)])
     if len(fall):

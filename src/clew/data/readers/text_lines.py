@@ -1,7 +1,7 @@
-"""Events cut out of a text file by bytes, and the numbers on their lines.
+"""Cut events out of a text file by bytes, and parse the numbers on their lines.
 
-A line of data has a number in the event column. Blank lines, comments and lines that are wrong belong to the event
-before them, so that every line of a file falls into exactly one piece and every wrong one is seen.
+A line of data has a number in the event column. Blank lines, comments and wrong lines belong to the event before them,
+so that every line of a file is in exactly one piece and every wrong line is reported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.data.readers.base import Piece
+from clew.data.readers.base import FilePiece
 
 Columns = dict[str, NDArray[Any]]
 _BLOCK = 1 << 20
@@ -28,7 +28,7 @@ _BLANK, _END = b" \n"
 
 
 class LineError(Exception):
-    """A line cannot be used. `line` counts from 0 within the cut."""
+    """A line cannot be used. `line` counts from 0 within the lines of the piece."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -36,39 +36,39 @@ class LineError(Exception):
 
 
 @dataclass(frozen=True)
-class Format:
-    """What the columns of a file are called, in its order, and how they are set apart (empty: by white space)."""
+class TextFormat:
+    """The names of the columns of a file, in order, and the delimiter (empty for white space)."""
 
     names: tuple[str, ...]
     event: str
-    """The column that numbers events; empty where every line is one."""
-    whole: tuple[str, ...]
-    """Columns of integers; the event is always one."""
+    """The column with the number of the event; empty if every line is an event."""
+    integers: tuple[str, ...]
+    """Columns of integers. They include the event column."""
     delimiter: bytes
 
     def fields(self, line: bytes) -> list[bytes]:
-        """The fields of a line; none on a blank line or a comment."""
+        """Return the fields of a line; none for a blank line or a comment."""
         return split(line, self.delimiter)
 
     def event_of(self, line: bytes) -> float | None:
-        """The number of a line's event; None where the line does not begin or continue one."""
+        """Return the event number of a line; None if the line has none."""
         fields, column = self.fields(line), self.names.index(self.event)
         return _number(fields[column]) if len(fields) > column else None
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Lines of whole events."""
+class EventLines:
+    """Lines of complete events."""
 
     data: bytes
     start: int
-    """Where they begin in the file."""
+    """Position of the first line in the file."""
     before: float | None
-    """The event before them."""
+    """Number of the event before them."""
 
 
 def split(line: bytes, delimiter: bytes) -> list[bytes]:
-    """The fields of a line without its comment."""
+    """Return the fields of a line without its comment."""
     text = line.partition(b"#")[0].strip()
     if not delimiter or not text:
         return text.split()
@@ -76,12 +76,13 @@ def split(line: bytes, delimiter: bytes) -> list[bytes]:
 
 
 def is_header(fields: Sequence[bytes]) -> bool:
-    """Whether a line holds names: not one of its fields is a number."""
+    """Return whether a line contains names: none of its fields is a number."""
     return bool(fields) and not any(map(_NUMBER.fullmatch, fields))
 
 
 def first_line(stream: BinaryIO) -> tuple[int, bytes]:
-    """The first line that is neither blank nor a comment, and where it begins; empty where there is none."""
+    """Return the first line that is neither blank nor a comment, with its position. The line is empty if there is
+    none."""
     stream.seek(0)
     place = len(_MARK) if stream.read(len(_MARK)) == _MARK else 0
     stream.seek(place)
@@ -92,10 +93,14 @@ def first_line(stream: BinaryIO) -> tuple[int, bytes]:
     return place, b""
 
 
-def cut(stream: BinaryIO, piece: Piece, form: Format, begin: int) -> Cut:
-    """The events that begin in a range of bytes; one that runs on past the range is read to its end.
+def cut_events(stream: BinaryIO, piece: FilePiece, form: TextFormat, begin: int) -> EventLines:
+    """Return the lines of the events that begin in a range of bytes. The last event is read to its end.
 
-    `begin` is where the first line behind a header begins.
+    Args:
+        stream: The file.
+        piece: The range of bytes.
+        form: The columns of the file.
+        begin: Position of the first line after a header.
     """
     place, before = begin, None
     if piece.start > begin:
@@ -106,13 +111,13 @@ def cut(stream: BinaryIO, piece: Piece, form: Format, begin: int) -> Cut:
     stream.seek(place)
     data = stream.read(max(piece.stop - place, 0))
     if not data:
-        return Cut(b"", place, before)
+        return EventLines(b"", place, before)
     data += b"" if data.endswith(b"\n") else stream.readline()
-    return Cut(data + _rest_of_event(stream, data, form) if form.event else data, place, before)
+    return EventLines(data + _rest_of_event(stream, data, form) if form.event else data, place, before)
 
 
 def count_lines(stream: BinaryIO, stop: int) -> int:
-    """Lines that end before a place."""
+    """Return the number of lines that end before a position."""
     stream.seek(0)
     count = 0
     while stop > 0 and (block := stream.read(min(_BLOCK, stop))):
@@ -121,17 +126,17 @@ def count_lines(stream: BinaryIO, stop: int) -> int:
     return count
 
 
-def parse(data: bytes, form: Format) -> Columns:
-    """The numbers of all lines, by column; integers where a column is whole.
+def parse(data: bytes, form: TextFormat) -> Columns:
+    """Return the numbers of all lines by column, with int64 for columns of integers and float64 for others.
 
     Raises:
-        LineError: a line has too few or too many fields, or one that is not a number, or not a whole one.
+        LineError: a line has too few or too many fields, or a field is not a number, or not an integer.
     """
     from pyarrow import ArrowInvalid
 
     first = next((fields for _, fields in _rows(data, form)), None)
     if first is None:
-        return {name: np.empty(0, np.int64 if name in form.whole else np.float64) for name in form.names}
+        return {name: np.empty(0, np.int64 if name in form.integers else np.float64) for name in form.names}
     for text, delimiter, integers in _attempts(data, first, form):
         try:
             columns = _read(text, form.names, delimiter, integers)
@@ -142,23 +147,24 @@ def parse(data: bytes, form: Format) -> Columns:
         _explain(data, form)
         raise LineError(0, f"this or a later line cannot be read ({failure})") from failure
     return {
-        name: _whole(values, name, data, form) if name in form.whole else values for name, values in columns.items()
+        name: _as_integers(values, name, data, form) if name in form.integers else values
+        for name, values in columns.items()
     }
 
 
-def row_line(data: bytes, form: Format, row: int) -> int:
-    """The line, counted from 0, of a row of data."""
+def row_line(data: bytes, form: TextFormat, row: int) -> int:
+    """Return the line, counted from 0, of a row of data."""
     return next(line for number, (line, _) in enumerate(_rows(data, form)) if number == row)
 
 
 def _line_at(stream: BinaryIO, place: int) -> int:
-    """Where the first line that begins at or behind a place begins."""
+    """Return the position of the first line that begins at or after a position."""
     stream.seek(place - 1)
     return place - 1 + len(stream.readline())
 
 
-def _next_event(stream: BinaryIO, place: int, stop: int, before: float | None, form: Format) -> int:
-    """Where the first event behind `before` begins, or `stop` (or past it) where none does up to there."""
+def _next_event(stream: BinaryIO, place: int, stop: int, before: float | None, form: TextFormat) -> int:
+    """Return the position of the first event after `before`; `stop` or more if none begins before `stop`."""
     stream.seek(place)
     while place < stop:
         line = stream.readline()
@@ -169,21 +175,21 @@ def _next_event(stream: BinaryIO, place: int, stop: int, before: float | None, f
     return place
 
 
-def _event_before(stream: BinaryIO, place: int, begin: int, form: Format) -> float | None:
-    """The event of the last line of data before a place where a line begins."""
+def _event_before(stream: BinaryIO, place: int, begin: int, form: TextFormat) -> float | None:
+    """Return the event of the last line of data before a position at which a line begins."""
     back = _BACK
     while True:
         first = max(place - back, begin)
         stream.seek(first)
         lines = stream.read(place - first)
-        whole = lines if first == begin else lines.partition(b"\n")[2]
-        number = _last_event(whole, form)
+        complete_lines = lines if first == begin else lines.partition(b"\n")[2]
+        number = _last_event(complete_lines, form)
         if number is not None or first == begin:
             return number
         back *= 4
 
 
-def _last_event(lines: bytes, form: Format) -> float | None:
+def _last_event(lines: bytes, form: TextFormat) -> float | None:
     stop = len(lines)
     while stop > 0:
         start = lines.rfind(b"\n", 0, stop - 1) + 1
@@ -194,8 +200,8 @@ def _last_event(lines: bytes, form: Format) -> float | None:
     return None
 
 
-def _rest_of_event(stream: BinaryIO, lines: bytes, form: Format) -> bytes:
-    """The lines behind others that still belong to their last event."""
+def _rest_of_event(stream: BinaryIO, lines: bytes, form: TextFormat) -> bytes:
+    """Return the following lines that belong to the last event of `lines`."""
     last = _last_event(lines, form)
     rest = []
     for line in stream:
@@ -212,8 +218,8 @@ def _number(field: bytes) -> float | None:
     return float(field) if _NUMBER.fullmatch(field) else None
 
 
-def _rows(data: bytes, form: Format) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines that hold anything: their number from 0, and their fields."""
+def _rows(data: bytes, form: TextFormat) -> Iterator[tuple[int, list[bytes]]]:
+    """Yield the lines that are not empty: their number from 0, and their fields."""
     place = number = 0
     while place < len(data):
         stop = data.find(b"\n", place) + 1 or len(data)
@@ -223,10 +229,11 @@ def _rows(data: bytes, form: Format) -> Iterator[tuple[int, list[bytes]]]:
         place, number = stop, number + 1
 
 
-def _attempts(data: bytes, first: Sequence[bytes], form: Format) -> Iterator[tuple[bytes, bytes, tuple[str, ...]]]:
-    """What to try in turn: lines as they are, with layout and comments taken out, with whole numbers as 1.0."""
+def _attempts(data: bytes, first: Sequence[bytes], form: TextFormat) -> Iterator[tuple[bytes, bytes, tuple[str, ...]]]:
+    """Yield what to parse, in this order: the lines unchanged; without layout and comments; with integers written as
+    1.0."""
     looks = dict(zip(form.names, first, strict=False))
-    integers = tuple(name for name in form.whole if _INTEGER.fullmatch(looks.get(name, b"")))
+    integers = tuple(name for name in form.integers if _INTEGER.fullmatch(looks.get(name, b"")))
     if b"#" not in data and b"\r" not in data:
         delimiter = form.delimiter or _single_blank(data)
         if delimiter:
@@ -237,7 +244,7 @@ def _attempts(data: bytes, first: Sequence[bytes], form: Format) -> Iterator[tup
 
 
 def _single_blank(data: bytes) -> bytes:
-    """The one blank between the fields of the first line, if it looks as if all lines were like that."""
+    """Return the one separator of the first line, if all lines seem to have the same layout."""
     line = data[: data.find(b"\n") + 1] or data
     if b" " not in line:
         return b"\t"
@@ -245,14 +252,14 @@ def _single_blank(data: bytes) -> bytes:
 
 
 def _plain(data: bytes) -> bytes:
-    """Lines without comments, carriage returns and blanks at either end; several blanks as one."""
+    """Return lines without comments, carriage returns and blanks at both ends. Several blanks become one."""
     if b"#" in data:
         data = re.sub(rb"#[^\n]*", b"", data)
     characters = np.frombuffer(data.translate(_BLANKS), dtype=np.uint8)
     blank = characters == _BLANK
     behind = np.concatenate([[True], (blank | (characters == _END))[:-1]])
-    kept = bytes(characters[~(blank & behind)])
-    return kept.replace(b" \n", b"\n").rstrip(b" ")
+    result = bytes(characters[~(blank & behind)])
+    return result.replace(b" \n", b"\n").rstrip(b" ")
 
 
 def _read(data: bytes, names: Sequence[str], delimiter: bytes, integers: Sequence[str]) -> Columns:
@@ -268,26 +275,26 @@ def _read(data: bytes, names: Sequence[str], delimiter: bytes, integers: Sequenc
     return {name: table[name].to_numpy() for name in names}
 
 
-def _whole(values: NDArray[Any], name: str, data: bytes, form: Format) -> NDArray[np.int64]:
+def _as_integers(values: NDArray[Any], name: str, data: bytes, form: TextFormat) -> NDArray[np.int64]:
     if values.dtype.kind == "i":
         return values
-    whole = np.isfinite(values) & (values == np.round(values))
-    bad = ~whole | (np.abs(values) > _EXACT)
+    is_integer = np.isfinite(values) & (values == np.round(values))
+    bad = ~is_integer | (np.abs(values) > _EXACT)
     if bad.any():
         row = int(np.argmax(bad))
         rule = "it must be a whole number"
-        if whole[row]:
+        if is_integer[row]:
             rule = "beyond 2^53 whole numbers must be below 2^63 and written without point and exponent"
         raise LineError(row_line(data, form, row), f"{name} is {values[row]:.17g}, {rule}")
     return values.astype(np.int64)
 
 
-def _explain(data: bytes, form: Format) -> None:
-    """Raise for the first line that is wrong."""
+def _explain(data: bytes, form: TextFormat) -> None:
+    """Raise an error for the first line that is wrong."""
     for line, fields in _rows(data, form):
         if len(fields) != len(form.names):
-            told = " ".join(form.names)
-            raise LineError(line, f"{len(fields)} columns, expected {len(form.names)}: {told}")
+            names = " ".join(form.names)
+            raise LineError(line, f"{len(fields)} columns, expected {len(form.names)}: {names}")
         for name, field in zip(form.names, fields, strict=True):
             if not _NUMBER.fullmatch(field):
                 text = field[:40].decode(errors="replace")

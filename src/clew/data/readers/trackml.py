@@ -1,4 +1,4 @@
-"""TrackML events: `eventN-hits.csv` with `eventN-truth.csv` beside it, one event a pair of files."""
+"""The TrackML reader: `eventN-hits.csv` with `eventN-truth.csv`, one event per pair of files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from clew.data.readers.base import Piece, Reader, opened
+from clew.data.readers.base import FilePiece, Reader, open_file
 from clew.data.table import Field, Ragged, Table
 from clew.errors import DataError
 from clew.storage import expand
@@ -30,39 +30,39 @@ _RENAMED = {"particle_id": "track", "weight": "hit_weight"}
 _UNITS = {**dict.fromkeys(("x", "y", "z", "tx", "ty", "tz"), "mm"), **dict.fromkeys(("tpx", "tpy", "tpz"), "GeV")}
 
 
-class TrackML(Reader):
+class TrackMLReader(Reader):
     """Settings of the TrackML reader.
 
-    `track` is the particle's id, -1 for noise (0 in the files) and for all hits where there is no truth. Other columns
-    of the files are left out.
+    `track` is the id of the particle. It is -1 for noise (0 in the files), and for all hits if there is no truth file.
+    Other columns of the files are ignored.
     """
 
     endings: ClassVar[tuple[str, ...]] = ("-hits.csv", "-hits.csv.gz")
 
     @classmethod
-    def takes(cls, name: str) -> bool:
+    def accepts(cls, name: str) -> bool:
         return _NAME.fullmatch(name) is not None
 
-    def companions(self, location: str) -> list[str]:
+    def companion_files(self, location: str) -> list[str]:
         stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
         files = [file for name in ("truth.csv", "truth.csv.gz") for file in expand(f"{stem}-{name}")]
         return files[:1]
 
-    def beside(self, location: str) -> list[str]:
+    def ignored_files(self, location: str) -> list[str]:
         stem = re.sub(r"-hits\.csv(\.gz)?$", "", location, flags=re.IGNORECASE)
         return [file for name in ("cells.csv*", "particles.csv*") for file in expand(f"{stem}-{name}")]
 
-    def declared(self) -> dict[str, Field]:
+    def declared_schema(self) -> dict[str, Field]:
         inside = {
             _RENAMED.get(name, name): Field(dtype, ragged=True, unit=_UNITS.get(name, ""))
             for name, dtype in {**_HITS, **_TRUTH}.items()
         }
         return {"event": Field("<i8"), **inside}
 
-    def pieces(self, location: str) -> list[Piece]:
-        return [Piece(0, 1)]
+    def pieces(self, location: str) -> list[FilePiece]:
+        return [FilePiece(0, 1)]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         match = _NAME.fullmatch(PurePosixPath(location).name)
         if not match:
             raise DataError("a TrackML event is named eventNNN-hits.csv")
@@ -73,8 +73,8 @@ class TrackML(Reader):
         return Table({"event": np.array([int(match[1])], dtype=np.int64), **inside}, units=_UNITS)
 
     def _truth(self, location: str, hit_id: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Truth in the order of the hits; noise where there is none."""
-        files = self.companions(location)
+        """Return the truth in the order of the hits; noise if there is none."""
+        files = self.companion_files(location)
         if not files:
             nothing = {_RENAMED.get(n, n): np.zeros(len(hit_id), dtype) for n, dtype in _TRUTH.items()}
             return {**nothing, "track": np.full(len(hit_id), -1, dtype=np.int64)}
@@ -92,15 +92,15 @@ class TrackML(Reader):
         return {**truth, "track": np.where(truth["track"] == 0, -1, truth["track"])}
 
 
-def _columns(location: str, wanted: dict[str, str]) -> dict[str, NDArray[Any]]:
+def _columns(location: str, dtypes: dict[str, str]) -> dict[str, NDArray[Any]]:
     from pyarrow import ArrowException, csv, from_numpy_dtype, input_stream
 
-    types = {name: from_numpy_dtype(np.dtype(dtype)) for name, dtype in wanted.items()}
-    choice = csv.ConvertOptions(include_columns=list(wanted), column_types=types, null_values=[])
-    with opened(location) as stream:
+    types = {name: from_numpy_dtype(np.dtype(dtype)) for name, dtype in dtypes.items()}
+    choice = csv.ConvertOptions(include_columns=list(dtypes), column_types=types, null_values=[])
+    with open_file(location) as stream:
         try:
             lines = input_stream(stream, compression="gzip" if location.lower().endswith(".gz") else None)
             table = csv.read_csv(lines, csv.ReadOptions(use_threads=False), convert_options=choice)
         except (ArrowException, KeyError, OSError) as error:
             raise DataError(str(error.args[0] if error.args else error)) from error
-    return {name: table[name].to_numpy() for name in wanted}
+    return {name: table[name].to_numpy() for name in dtypes}

@@ -1,4 +1,6 @@
-"""Tables in HDF5: values in `columns/`, offsets once per set of items in `offsets/`, facts in attributes."""
+"""Tables in HDF5 files. Values are in the group `columns`, offsets (once per set of items) in `offsets`, and the rest
+in
+attributes."""
 
 from __future__ import annotations
 
@@ -10,9 +12,10 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
+from clew.data.table.column import Column
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted
-from clew.data.table.table import Column, Table
+from clew.data.table.table import Table
 from clew.errors import DataError, nearest
 
 FORMAT = 1
@@ -21,16 +24,22 @@ _BLOCK = 1 << 16
 
 
 def save(table: Table, path: Path) -> None:
-    """Write a table as an HDF5 file, under a temporary name first."""
-    with atomic(path) as temporary, h5py.File(temporary, "w") as file:
+    """Write a table to an HDF5 file, completely or not at all."""
+    with atomic_path(path) as temporary, h5py.File(temporary, "w") as file:
         write(table, file)
 
 
 def load(path: Path, *, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Table:
-    """Read (part of) a table file.
+    """Read a table, or a part of it, from an HDF5 file.
+
+    Args:
+        path: The file.
+        start: The first event to read.
+        stop: The end of the range of events. None reads to the last event.
+        columns: The columns to read. None reads all.
 
     Raises:
-        DataError: the file is missing, not HDF5, cut short, or holds no table.
+        DataError: the file is missing, damaged, not HDF5, or does not contain a table.
     """
     try:
         with h5py.File(path, "r") as file:
@@ -42,17 +51,20 @@ def load(path: Path, *, start: int = 0, stop: int | None = None, columns: Sequen
 
 
 def write(table: Table, group: h5py.Group) -> None:
-    """Write a table into an empty HDF5 group. The bytes depend on the table alone."""
+    """Write a table to an empty HDF5 group. The bytes depend on the table only."""
     totals = {name: len(_values(table, name)) for name in table}
     appender = Appender(group, table, events=len(table), items=totals)
     appender.append(table)
 
 
 class Appender:
-    """Writes a table piece by piece, so that memory holds one piece at a time.
+    """Writes a table to an HDF5 group part by part, so that only one part is in memory.
 
-    `like` gives the columns, `events` and `items` how many events, and rows of each column, there will be in the end;
-    where they are not known the table grows with every piece, in blocks on disk.
+    Args:
+        group: An empty HDF5 group.
+        like: A table with the same columns.
+        events: Number of events at the end. None if it is not known; the table then grows on disk with every part.
+        items: Number of rows of each column at the end. None if it is not known.
     """
 
     def __init__(
@@ -78,7 +90,7 @@ class Appender:
         """Write the next events.
 
         Raises:
-            DataError: the columns are not those announced.
+            DataError: the columns differ from those of the first table.
         """
         if list(table) != list(self._filled) or item_sets(table) != self._sets:
             raise DataError(f"pieces of one table differ in their columns: {', '.join(table)}")
@@ -105,12 +117,12 @@ class Appender:
 
 
 def _facts(table: Table, sets: Mapping[str, str], name: str) -> dict[str, str]:
-    found = {"offsets": sets.get(name), "unit": table.units.get(name), "index_of": table.index_of.get(name)}
-    return {key: value for key, value in found.items() if value}
+    facts = {"offsets": sets.get(name), "unit": table.units.get(name), "index_of": table.index_of.get(name)}
+    return {key: value for key, value in facts.items() if value}
 
 
 def item_sets(table: Table) -> dict[str, str]:
-    """For every ragged column the first one that shares its offsets array: the name of that set of items."""
+    """Return for every ragged column the first one that shares its offsets array: the name of that set of items."""
     first: dict[int, str] = {}
     return {n: first.setdefault(id(c.offsets), n) for n, c in table.items() if isinstance(c, Ragged)}
 
@@ -121,10 +133,16 @@ def _values(table: Table, name: str) -> Array:
 
 
 def read(group: h5py.Group, *, start: int = 0, stop: int | None = None, columns: Sequence[str] | None = None) -> Table:
-    """Read events start to stop of a table, only these columns, touching only those bytes.
+    """Read a range of events and some columns of a table from an HDF5 group. Only the necessary bytes are read.
+
+    Args:
+        group: A group that `write` or an `Appender` filled.
+        start: The first event to read.
+        stop: The end of the range of events. None reads to the last event.
+        columns: The columns to read. None reads all.
 
     Raises:
-        DataError: the group holds no table, or not that column.
+        DataError: the group does not contain a table, or a column does not exist.
     """
     if group.attrs.get("clew_table") != FORMAT:
         raise DataError(f"{group.file.filename}: no clew table in it (format {FORMAT})")
@@ -143,7 +161,7 @@ def read(group: h5py.Group, *, start: int = 0, stop: int | None = None, columns:
 
 
 def _stand_in(facts: Mapping[str, Mapping[str, str]], of: str, data: Mapping[str, Column]) -> str:
-    """`of`, or where it was not read a column of the same items that was, or nothing."""
+    """Return `of` or, if it was not read, another column of the same items, or an empty text."""
     items = facts[of]["offsets"]
     return of if of in data else next((name for name in data if facts[name].get("offsets") == items), "")
 

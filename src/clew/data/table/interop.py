@@ -1,4 +1,4 @@
-"""Tables to and from awkward arrays."""
+"""Conversion of tables to and from awkward arrays."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
+from clew.data.table.column import Column
 from clew.data.table.ragged import Array, Ragged
-from clew.data.table.table import Column, Table
+from clew.data.table.table import Table
 from clew.errors import DataError
 
 
 def to_awkward(table: Table) -> ak.Array:
-    """A record array with one field a column; values are shared, not copied. Units do not travel."""
+    """Return a table as a record array with one field per column. Values are shared, not copied. Units are lost."""
     fields = {}
     for name, column in table.items():
         if isinstance(column, Ragged):
@@ -25,10 +26,13 @@ def to_awkward(table: Table) -> ak.Array:
 
 
 def from_awkward(array: Any) -> Table:
-    """A table from a record array whose fields are flat, regular, or lists one level deep.
+    """Return a record array as a table.
+
+    Args:
+        array: Its fields are flat, regular, or lists of one level.
 
     Raises:
-        DataError: a field is nested deeper, holds options, strings or records.
+        DataError: a field is nested deeper, or holds options, strings or records.
     """
     if not ak.fields(array):
         raise DataError("an awkward array becomes a table only when it has named fields")
@@ -53,7 +57,7 @@ def _column(field: Any, shared: dict[bytes, Any]) -> Column:
 
 
 def _numbers(layout: Any) -> Array:
-    """An array of numbers; strings, records and lists that happen to be of one length are none."""
+    """Return an array of numbers. Strings, records and lists that have one length by chance are not accepted."""
     inner = layout
     while not inner.is_numpy and (inner.is_regular or inner.is_option or inner.is_indexed):
         inner = inner.content

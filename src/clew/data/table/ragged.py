@@ -1,4 +1,4 @@
-"""A ragged column: all values of all events in one array, and where each event's begin."""
+"""Ragged columns: the values of all events in one array, and the offsets at which the events begin."""
 
 from __future__ import annotations
 
@@ -15,10 +15,27 @@ Offsets = NDArray[np.int64]
 
 
 class Ragged:
-    """`values` of shape (total, ...) cut into events by int64 `offsets` of shape (events + 1,).
+    """A column with a variable number of items per event.
 
-    Columns that share one `offsets` array describe the same items (the x and y of the same hits);
-    everything in `clew.data.table` keeps them sharing it.
+    Columns that share one `offsets` array describe the same items, such as the x and y of the same hits. All functions
+    of `clew.data.table` keep the array shared.
+
+    Args:
+        values: The values of all events, one after the other, of shape (items, ...).
+        offsets: int64 of shape (events + 1,). Event i has the values from `offsets[i]` to `offsets[i + 1]`.
+
+    Raises:
+        DataError: the offsets do not begin at 0, decrease, or do not end at the number of items.
+
+    Example:
+        >>> x = Ragged([0.1, 0.2, 0.3], [0, 2, 2, 3])
+        >>> x
+        Ragged(3 events, 3 items, float64)
+        >>> x.lengths.tolist(), x[0].tolist()
+        ([2, 0, 1], [0.1, 0.2])
+        >>> y = x.share([1, 2, 3])
+        >>> y.offsets is x.offsets
+        True
     """
 
     __slots__ = ("offsets", "values")
@@ -29,27 +46,44 @@ class Ragged:
 
     @classmethod
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> Ragged:
-        """Cut `values` into consecutive events of these lengths."""
+        """Return a column of consecutive events.
+
+        Args:
+            values: The values of all events, one after the other.
+            lengths: Number of items of each event.
+        """
         return cls(values, offsets_of(lengths))
 
     @classmethod
     def from_lists(cls, lists: Sequence[ArrayLike], dtype: Any = None) -> Ragged:
-        """Join one array per event; meant for tests and small tables."""
+        """Return a column from one array per event. It is meant for tests and small tables.
+
+        Example:
+            >>> Ragged.from_lists([[1, 2], [], [3]]).lengths.tolist()
+            [2, 0, 1]
+        """
         arrays = [np.asarray(item, dtype=dtype) for item in lists]
         filled = [array for array in arrays if len(array)] or arrays[:1]  # an empty list has no type of its own
         values = np.concatenate(filled) if filled else np.empty(0, dtype=dtype)
         return cls.from_lengths(values, [len(array) for array in arrays])
 
     def share(self, values: ArrayLike) -> Ragged:
-        """Another column of the same items: these values, the same offsets array."""
+        """Return another column of the same items, which shares the offsets array.
+
+        Args:
+            values: One value per item.
+
+        Raises:
+            DataError: the number of values differs from the number of items.
+        """
         array = np.asarray(values)
         if len(array) != len(self.values):
-            raise DataError(f"{len(array)} values cannot stand beside {len(self.values)} items")
+            raise DataError(f"{len(array)} values do not fit {len(self.values)} items")
         return _trusted(array, self.offsets)
 
     @property
     def lengths(self) -> Offsets:
-        """Number of items in each event."""
+        """The number of items of each event."""
         return np.diff(self.offsets)
 
     @property
@@ -74,10 +108,10 @@ class Ragged:
 
 
 def check_offsets(offsets: ArrayLike, total: int) -> Offsets:
-    """Offsets as int64, proven to begin at 0, never to fall, and to end at `total`.
+    """Return offsets as int64, after checking them.
 
     Raises:
-        DataError: they do not.
+        DataError: the offsets do not begin at 0, decrease, or do not end at `total`.
     """
     array = np.asarray(offsets)
     if array.ndim != 1 or len(array) == 0 or (array.dtype.kind not in "iu"):
@@ -92,7 +126,7 @@ def check_offsets(offsets: ArrayLike, total: int) -> Offsets:
 
 
 def offsets_of(lengths: ArrayLike) -> Offsets:
-    """Offsets from the number of items in each event."""
+    """Return the offsets for the number of items of each event."""
     counts = np.asarray(lengths, dtype=np.int64)
     offsets = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=offsets[1:])
@@ -100,7 +134,7 @@ def offsets_of(lengths: ArrayLike) -> Offsets:
 
 
 def gather(offsets: Offsets, events: Offsets) -> tuple[Offsets, Offsets]:
-    """Where the items of `events` lie, and the offsets of the result: the ragged `take`."""
+    """Return the rows of the items of some events, and the offsets of the result. This is `take` for ragged columns."""
     lengths = offsets[events + 1] - offsets[events]
     new = offsets_of(lengths)
     rows = np.arange(new[-1], dtype=np.int64)
@@ -109,7 +143,7 @@ def gather(offsets: Offsets, events: Offsets) -> tuple[Offsets, Offsets]:
 
 
 def _trusted(values: Array, offsets: Offsets) -> Ragged:
-    """A Ragged from parts already known to fit, without checking them again."""
+    """Return a Ragged from arrays that are known to be correct, without checking them again."""
     ragged = Ragged.__new__(Ragged)
     ragged.values, ragged.offsets = values, offsets
     return ragged

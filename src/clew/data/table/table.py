@@ -1,28 +1,41 @@
-"""Tables: named columns over the same events."""
+"""Tables: named columns of the same events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from clew.data.table.column import (
+    Column,
+    as_column,
+    common_length,
+    count_true,
+    describe_column,
+    events_not_finite,
+    renumber,
+)
 from clew.data.table.ragged import Array, Offsets, Ragged, _trusted, gather, offsets_of
 from clew.errors import DataError, nearest
 
-Column: TypeAlias = "Array | Ragged"
 WEIGHT = "weight"
 
 
 @dataclass(frozen=True)
 class Field:
-    """What a column is, without its data.
+    """The description of a column without its data.
 
-    `shape` is that of one item (or of one event, for a fixed column). `index_of` names a ragged column
-    whose items, counted from 0 within the event, the values point at: edges point at nodes.
+    Args:
+        dtype: The NumPy dtype as text, such as `<f4`.
+        shape: The shape of one item, or of one event for a fixed column.
+        ragged: Whether the number of items varies from event to event.
+        unit: The unit of the values; empty if there is none.
+        index_of: The values are indices of items of this ragged column, counted from 0 within each event. For example,
+            edges contain indices of nodes.
     """
 
     dtype: str
@@ -33,10 +46,29 @@ class Field:
 
 
 class Table(Mapping[str, "Column"]):
-    """Events in columns; immutable by convention: every method returns a new table that shares what it can.
+    """Events in columns. A column is a NumPy array with one entry per event (fixed), or a `Ragged`.
 
-    A fixed column named `weight` holds the event weights (negative ones are allowed).
-    Threads may read one table at a time without locks.
+    A table is not changed after it was made: every method returns a new table that shares the arrays. Several threads
+    can read one table at the same time. A fixed column with the name `weight` holds the event weights; they may be
+    negative.
+
+    Args:
+        columns: Arrays of shape (events, ...) or `Ragged` columns by name.
+        units: Units by column. Units of other columns are ignored.
+        index_of: For a column of indices, the ragged column whose items they count. See `Field.index_of`.
+
+    Raises:
+        DataError: the columns have different numbers of events, or `index_of` does not fit.
+
+    Example:
+        >>> x = Ragged.from_lists([[1.0, 2.0], [], [3.0]])
+        >>> table = Table({"event": [7, 8, 9], "x": x, "y": x.share([4.0, 5.0, 6.0])}, units={"x": "mm"})
+        >>> table
+        Table(3 events; event: int64, x: ragged float64, y: ragged float64)
+        >>> table.filter(table.fixed("event") > 7).ragged("x").values.tolist()
+        [3.0]
+        >>> table.select("x", x.values > 1).ragged("y").values.tolist()
+        [5.0, 6.0]
     """
 
     def __init__(
@@ -47,11 +79,11 @@ class Table(Mapping[str, "Column"]):
         index_of: Mapping[str, str] | None = None,
     ) -> None:
         self._columns: dict[str, Column] = {
-            name: column if isinstance(column, Ragged) else _array(name, column) for name, column in columns.items()
+            name: column if isinstance(column, Ragged) else as_column(name, column) for name, column in columns.items()
         }
         self.units: dict[str, str] = {name: unit for name, unit in (units or {}).items() if name in columns}
         self.index_of: dict[str, str] = {n: of for n, of in (index_of or {}).items() if n in columns}
-        self._length = _common_length(self._columns)
+        self._length = common_length(self._columns)
         _check_references(self)
 
     def __getitem__(self, name: str) -> Column:
@@ -61,7 +93,7 @@ class Table(Mapping[str, "Column"]):
             raise DataError(f"no column '{name}' in the table{nearest(name, self._columns)}") from None
 
     def get(self, name: str, default: Any = None, /) -> Any:
-        """A column, or `default` where there is none."""
+        """Return a column, or `default` if it does not exist."""
         return self._columns.get(name, default)
 
     def __iter__(self) -> Iterator[str]:
@@ -71,55 +103,63 @@ class Table(Mapping[str, "Column"]):
         return name in self._columns
 
     def __len__(self) -> int:
-        """The number of events (not of columns)."""
+        """Return the number of events (not of columns)."""
         return self._length
 
     def __repr__(self) -> str:
-        return f"Table({len(self)} events; {', '.join(f'{n}: {_describe(c)}' for n, c in self.items())})"
+        return f"Table({len(self)} events; {', '.join(f'{n}: {describe_column(c)}' for n, c in self.items())})"
 
     def fixed(self, name: str) -> Array:
-        """A column known to be fixed.
+        """Return a column with one entry per event.
 
         Raises:
-            DataError: it is missing, or ragged.
+            DataError: the column does not exist, or is ragged.
         """
         column = self[name]
         if isinstance(column, Ragged):
-            raise DataError(f"column '{name}' is ragged, one value an event was expected")
+            raise DataError(f"column '{name}' is ragged; one value per event was expected")
         return column
 
     def ragged(self, name: str) -> Ragged:
-        """A column known to be ragged.
+        """Return a ragged column.
 
         Raises:
-            DataError: it is missing, or fixed.
+            DataError: the column does not exist, or is not ragged.
         """
         column = self[name]
         if not isinstance(column, Ragged):
-            raise DataError(f"column '{name}' has one value an event, a ragged column was expected")
+            raise DataError(f"column '{name}' has one value per event; a ragged column was expected")
         return column
 
     @property
     def schema(self) -> dict[str, Field]:
-        """What each column is."""
+        """The description of every column."""
         return {name: self._field(name) for name in self}
 
     @property
     def weights(self) -> Array:
-        """Event weights as float64; ones where the table has none."""
+        """The event weights as float64; ones if the table has no weights."""
         return self.fixed(WEIGHT).astype(np.float64) if WEIGHT in self else np.ones(len(self))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values, offsets not counted."""
+        """The bytes of all values, without offsets."""
         return sum((c.values if isinstance(c, Ragged) else c).nbytes for c in self.values())
 
     def pick(self, *names: str) -> Table:
-        """Only these columns, in this order."""
+        """Return a table with these columns only, in this order.
+
+        Raises:
+            DataError: a column does not exist.
+        """
         return self._like({name: self[name] for name in names})
 
     def drop(self, *names: str) -> Table:
-        """All columns but these."""
+        """Return a table without these columns.
+
+        Raises:
+            DataError: a column does not exist.
+        """
         for name in names:
             self[name]
         return self._like({name: column for name, column in self.items() if name not in names})
@@ -131,7 +171,13 @@ class Table(Mapping[str, "Column"]):
         units: Mapping[str, str] | None = None,
         index_of: Mapping[str, str] | None = None,
     ) -> Table:
-        """These columns added, replacing those of the same name (whose unit stays unless given)."""
+        """Return a table with more columns.
+
+        Args:
+            columns: Columns to add. They replace columns of the same name; the unit stays unless a new one is set.
+            units: Units of the new columns.
+            index_of: Targets of new columns of indices. See `Field.index_of`.
+        """
         return Table(
             {**self._columns, **columns},
             units={**self.units, **(units or {})},
@@ -139,7 +185,7 @@ class Table(Mapping[str, "Column"]):
         )
 
     def slice(self, start: int, stop: int | None = None) -> Table:
-        """Events start to stop; values are views, nothing is copied but offsets."""
+        """Return the events from `start` to `stop`. Values are views; only offsets are copied."""
         first, last, _ = slice(start, stop).indices(len(self))
         last = max(first, last)
 
@@ -150,90 +196,124 @@ class Table(Mapping[str, "Column"]):
         return self._rebuild(cut, slice(first, last))
 
     def take(self, events: ArrayLike) -> Table:
-        """The events with these numbers, in this order; numbers may repeat."""
+        """Return the events with these numbers, in this order. Numbers may repeat; negative numbers count from the end.
+
+        Raises:
+            DataError: these are not event numbers of this table.
+        """
         index = np.asarray(events)
         index = index.astype(np.int64) if index.size == 0 else index
         if index.dtype.kind not in "iu" or index.ndim != 1:
             raise DataError(f"take needs event numbers, got {index.dtype} {index.shape}; filter takes a mask")
         outside = index[(index < -len(self)) | (index >= len(self))]
         if outside.size:
-            raise DataError(f"event {outside[0]} asked of a table with {len(self)} events")
+            raise DataError(f"event {outside[0]} is not in a table with {len(self)} events")
         index = np.where(index < 0, index + len(self), index).astype(np.int64)
         return self._rebuild(lambda offsets: gather(offsets, index), index)
 
     def filter(self, mask: ArrayLike) -> Table:
-        """The events where a boolean mask, one value an event, is true."""
+        """Return the events for which a mask is true.
+
+        Args:
+            mask: Booleans of shape (events,).
+
+        Raises:
+            DataError: the mask has another type or shape.
+        """
         array = np.asarray(mask)
         if array.dtype != np.bool_ or array.shape != (len(self),):
             raise DataError(f"filter needs {len(self)} booleans, got {array.dtype} {array.shape}")
         return self.take(np.flatnonzero(array))
 
     def select(self, of: str, mask: ArrayLike) -> Table:
-        """Keep the items of `of` where `mask` is true, in every column of the same items; events all stay.
+        """Keep some items of every event. All events stay.
 
-        Columns that point at those items (`index_of`) are renumbered.
+        Args:
+            of: A ragged column. The items are selected in all columns of the same items.
+            mask: Booleans, one per item.
+
+        Returns:
+            A table in which columns of indices (`index_of`) of these items are renumbered.
 
         Raises:
-            DataError: the mask does not fit, or a column points at an item that would go.
+            DataError: the mask does not fit, or a column contains the index of an item that would be removed.
         """
         like = self.ragged(of)
         keep = np.asarray(mask)
         if keep.dtype != np.bool_ or keep.shape != (len(like.values),):
             raise DataError(f"select needs {len(like.values)} booleans for '{of}', got {keep.dtype} {keep.shape}")
-        new = offsets_of(_sums(keep, like.offsets))
+        new = offsets_of(count_true(keep, like.offsets))
         columns = dict(self._columns)
         for name in self.items_with(of):
             columns[name] = _trusted(self.ragged(name).values[keep], new)
         for name, target in self.index_of.items():
             if target in self.items_with(of):
-                columns[name] = _renumber(_ragged(columns[name], name), name, like.offsets, keep, new)
+                columns[name] = renumber(columns[name], name, like.offsets, keep, new)
         return self._like(columns)
 
     def items_with(self, of: str) -> list[str]:
-        """The ragged columns that describe the same items as `of`: those that share its offsets array.
+        """Return the ragged columns that describe the same items as `of`: those that share its offsets array.
 
-        Equal offsets do not count: in a small table they may agree by chance. `Ragged.share` makes columns that share.
+        Equal offsets in different arrays do not count: in a small table they may be equal by chance. `Ragged.share`
+        makes columns that share the array.
         """
         like = self.ragged(of).offsets
         return [name for name, column in self.items() if isinstance(column, Ragged) and column.offsets is like]
 
     def check(self, nan: Literal["error", "drop", "allow"] = "error") -> Table:
-        """Apply a policy to NaN and infinite values: raise with column and event, drop those events, or pass.
+        """Check for NaN and infinite values.
 
-        An error calls an event by its number in the column `event`, or by its place where there is no such column.
+        Args:
+            nan: `error` raises an error, `drop` removes the events, `allow` does nothing.
+
+        Raises:
+            DataError: a column holds NaN or infinity. The message contains the number of the event in the column
+                `event`, or its position if there is no such column.
         """
         if nan == "allow":
             return self
         bad = np.zeros(len(self), dtype=bool)
         for name, column in self.items():
-            events = _not_finite(column)
+            events = events_not_finite(column)
             if nan == "error" and events.size:
                 raise DataError(f"column '{name}' holds NaN or infinity, first in event {self._number(events[0])}")
             bad[events] = True
         return self.filter(~bad) if bad.any() else self
 
     def to_awkward(self) -> Any:
-        """A record array with one field a column; values are shared, units do not travel."""
+        """Return a record array with one field per column. Values are shared; units are lost."""
         from clew.data.table import interop
 
         return interop.to_awkward(self)
 
     @staticmethod
     def from_awkward(array: Any) -> Table:
-        """A table from a record array whose fields are flat, regular, or lists one level deep."""
+        """Return a table from a record array whose fields are flat, regular, or lists of one level.
+
+        Raises:
+            DataError: a field has another type.
+        """
         from clew.data.table import interop
 
         return interop.from_awkward(array)
 
     def save(self, path: str | Path) -> None:
-        """Write to an HDF5 file, whole or not at all."""
+        """Write the table to an HDF5 file, completely or not at all."""
         from clew.data.table import hdf5
 
         hdf5.save(self, Path(path))
 
     @staticmethod
     def load(path: str | Path, *, columns: Sequence[str] | None = None) -> Table:
-        """Read from an HDF5 file that `save` (or `clew prepare`) wrote."""
+        """Read a table from an HDF5 file that `save` or `clew prepare` wrote.
+
+        Args:
+            path: The file.
+            columns: The columns to read. None reads all.
+
+        Raises:
+            DataError: the file is missing or damaged, or does not contain a table.
+        """
         from clew.data.table import hdf5
 
         return hdf5.load(Path(path), columns=columns)
@@ -255,87 +335,29 @@ class Table(Mapping[str, "Column"]):
 
     def _like(self, columns: Mapping[str, Column]) -> Table:
         targets = {name: self._stand_in(of, columns) for name, of in self.index_of.items() if name in columns}
-        kept = {name: of for name, of in targets.items() if of}
-        return Table(columns, units=self.units, index_of=kept) if columns else Table({})
+        index_of = {name: of for name, of in targets.items() if of}
+        return Table(columns, units=self.units, index_of=index_of) if columns else Table({})
 
     def _stand_in(self, of: str, columns: Mapping[str, Column]) -> str:
-        """`of`, or where it is not among `columns` one of the same items, or nothing."""
+        """Return `of` or, if it is not among `columns`, another column of the same items, or an empty text."""
         if of in columns:
             return of
         offsets = self.ragged(of).offsets
         return next((n for n, c in columns.items() if isinstance(c, Ragged) and c.offsets is offsets), "")
 
     def _rebuild(self, cut: Callable[[Offsets], tuple[Any, Offsets]], events: Any) -> Table:
-        """Apply an event selection: `cut` gives rows and new offsets, computed once per shared offsets array."""
-        done: dict[int, tuple[Any, Offsets]] = {}
+        """Apply a selection of events. `cut` returns rows and new offsets, once per shared offsets array."""
+        cuts: dict[int, tuple[Any, Offsets]] = {}
         columns: dict[str, Column] = {}
         for name, column in self.items():
             if isinstance(column, Ragged):
-                if id(column.offsets) not in done:
-                    done[id(column.offsets)] = cut(column.offsets)
-                rows, new = done[id(column.offsets)]
+                if id(column.offsets) not in cuts:
+                    cuts[id(column.offsets)] = cut(column.offsets)
+                rows, new = cuts[id(column.offsets)]
                 columns[name] = _trusted(column.values[rows], new)
             else:
                 columns[name] = column[events]
         return self._like(columns)
-
-
-def concat(tables: Sequence[Table]) -> Table:
-    """Tables with the same columns, one after the other.
-
-    Raises:
-        DataError: none given, or columns, kinds, shapes or units differ.
-    """
-    if not tables:
-        raise DataError("concat needs at least one table")
-    first = tables[0]
-    if len(tables) == 1:
-        return first
-    for table in tables[1:]:
-        _check_alike(first, table)
-    shared: dict[tuple[int, ...], Offsets] = {}
-    columns: dict[str, Column] = {}
-    for name, column in first.items():
-        if isinstance(column, Ragged):
-            parts = [table.ragged(name) for table in tables]
-            key = tuple(id(part.offsets) for part in parts)
-            if key not in shared:
-                shared[key] = offsets_of(np.concatenate([part.lengths for part in parts]))
-            columns[name] = _trusted(np.concatenate([part.values for part in parts]), shared[key])
-        else:
-            columns[name] = np.concatenate([table.fixed(name) for table in tables])
-    return Table(columns, units=first.units, index_of=first.index_of)
-
-
-def _check_alike(first: Table, other: Table) -> None:
-    if list(first) != list(other):
-        raise DataError(f"tables have different columns: {', '.join(first)} and {', '.join(other)}")
-    for name, field in first.schema.items():
-        here = other._field(name)
-        if (field.shape, field.ragged) != (here.shape, here.ragged):
-            raise DataError(
-                f"column '{name}' is {_describe(first[name])} in one table, {_describe(other[name])} in another"
-            )
-        if (field.unit, field.index_of) != (here.unit, here.index_of):
-            raise DataError(f"column '{name}' is in [{field.unit}] in one table, in [{here.unit}] in another")
-
-
-def _array(name: str, column: ArrayLike) -> Array:
-    try:
-        return np.asarray(column)
-    except ValueError as error:
-        raise DataError(f"column '{name}' is no array ({error}); for lists use Ragged.from_lists") from None
-
-
-def _common_length(columns: Mapping[str, Column]) -> int:
-    lengths = {}
-    for name, column in columns.items():
-        if not isinstance(column, Ragged) and column.ndim == 0:
-            raise DataError(f"column '{name}' is a single value, a column has one an event")
-        lengths[name] = len(column)
-    if len(set(lengths.values())) > 1:
-        raise DataError(f"columns differ in length: {', '.join(f'{n} {k}' for n, k in lengths.items())}")
-    return next(iter(lengths.values()), 0)
 
 
 def _check_references(table: Table) -> None:
@@ -345,44 +367,3 @@ def _check_references(table: Table) -> None:
         table.ragged(target)
         if table.ragged(name).values.dtype.kind not in "iu":
             raise DataError(f"column '{name}' points at '{target}' and must be integers")
-
-
-def _renumber(column: Ragged, name: str, old: Offsets, keep: Array, new: Offsets) -> Ragged:
-    shape = (-1,) + (1,) * (column.values.ndim - 1)
-    local = column.values.astype(np.int64)
-    if ((local < 0) | (local >= np.diff(old)[column.events].reshape(shape))).any():
-        raise DataError(f"column '{name}' points outside its event; items are counted from 0 in each")
-    places = local + old[column.events].reshape(shape)
-    if not keep[places].all():
-        raise DataError(f"column '{name}' points at items that select would remove; drop those first")
-    positions = np.cumsum(keep) - 1
-    values = positions[places] - new[column.events].reshape(shape)
-    return _trusted(values.astype(column.values.dtype), column.offsets)
-
-
-def _ragged(column: Column, name: str) -> Ragged:
-    assert isinstance(column, Ragged), name
-    return column
-
-
-def _sums(mask: Array, offsets: Offsets) -> Offsets:
-    total = np.concatenate([[0], np.cumsum(mask, dtype=np.int64)])
-    return np.asarray(total[offsets[1:]] - total[offsets[:-1]])
-
-
-def _not_finite(column: Column) -> Offsets:
-    values = column.values if isinstance(column, Ragged) else column
-    if values.dtype.kind not in "fc":
-        return np.empty(0, dtype=np.int64)
-    inner = tuple(range(1, values.ndim))
-    rows = np.flatnonzero(~np.isfinite(values).all(axis=inner))
-    if isinstance(column, Ragged):
-        return np.unique(np.searchsorted(column.offsets, rows, side="right") - 1)
-    return rows
-
-
-def _describe(column: Column) -> str:
-    if isinstance(column, Ragged):
-        shape = "".join(f"[{size}]" for size in column.values.shape[1:])
-        return f"ragged {column.values.dtype}{shape}"
-    return f"{column.dtype}{''.join(f'[{size}]' for size in column.shape[1:])}"

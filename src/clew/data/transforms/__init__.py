@@ -1,16 +1,18 @@
-"""What is done to events before they become samples: pure, vectorised over whole tables, set up in YAML."""
+"""Transforms: pure functions of whole tables that are applied to events before they become samples. They are set in
+YAML
+or in Python."""
 
 from typing import Annotated
 
 from pydantic import Field
 
-from clew.data.transforms.base import Fitted, Transform, fit
+from clew.data.transforms.base import FittedTransform, Transform, fit
 from clew.data.transforms.coordinates import Cartesian, Cylindrical
-from clew.data.transforms.missing_columns import needs
+from clew.data.transforms.missing_columns import needed_columns
 from clew.data.transforms.reweight import Reweight
 from clew.data.transforms.scale import MinMax, Standard
 from clew.data.transforms.select import Compute, ExpressionText, SameItems, Select, SelectItems
-from clew.data.transforms.tracks import Buckets, DropFakes, DropHoles, DropShort, DropSpinning, StationLimits
+from clew.data.transforms.tracks import DropFakes, DropHoles, DropShort, DropSpinning, LengthBuckets, StationLimits
 
 AnyTransform = Annotated[
     MinMax
@@ -22,7 +24,7 @@ AnyTransform = Annotated[
     | DropHoles
     | DropFakes
     | StationLimits
-    | Buckets
+    | LengthBuckets
     | Select
     | SelectItems
     | Compute
@@ -30,11 +32,10 @@ AnyTransform = Annotated[
     | SameItems,
     Field(discriminator="kind"),
 ]
-"""Any of the transforms below, told apart by `kind` in YAML."""
+"""Any of the transforms below. In YAML the key `kind` selects one."""
 
 __all__ = [
     "AnyTransform",
-    "Buckets",
     "Cartesian",
     "Compute",
     "Cylindrical",
@@ -43,7 +44,8 @@ __all__ = [
     "DropShort",
     "DropSpinning",
     "ExpressionText",
-    "Fitted",
+    "FittedTransform",
+    "LengthBuckets",
     "MinMax",
     "Reweight",
     "SameItems",
@@ -53,5 +55,5 @@ __all__ = [
     "StationLimits",
     "Transform",
     "fit",
-    "needs",
+    "needed_columns",
 ]

@@ -11,11 +11,11 @@ from clew.data.transforms.base import Transform
 
 
 class Cylindrical(Transform):
-    """Adds r (in the unit of x) and phi = atan2(y, x) in rad, within [-pi, pi]."""
+    """Adds the columns r, in the unit of x, and phi = atan2(y, x), in rad within [-pi, pi]."""
 
     kind: Literal["cylindrical"] = "cylindrical"
     keep: bool = True
-    """Whether x and y stay."""
+    """Whether x and y remain."""
 
     def __call__(self, events: Table) -> Table:
         x, y = events.ragged("x"), events.ragged("y")
@@ -25,11 +25,11 @@ class Cylindrical(Transform):
 
 
 class Cartesian(Transform):
-    """Adds x and y from r and phi."""
+    """Adds the columns x and y from r and phi."""
 
     kind: Literal["cartesian"] = "cartesian"
     keep: bool = True
-    """Whether r and phi stay."""
+    """Whether r and phi remain."""
 
     def __call__(self, events: Table) -> Table:
         r, phi = events.ragged("r"), events.ragged("phi")

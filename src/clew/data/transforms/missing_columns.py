@@ -1,4 +1,4 @@
-"""What is left of a list of transforms where some columns are not there."""
+"""The transforms that remain if some columns are missing, such as labels in new data."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from clew.data.transforms.scale import MinMax, Standard
 from clew.data.transforms.select import Compute
 
 
-def needs(transform: Transform) -> Sequence[str]:
-    """The columns a transform looks at."""
-    found: Sequence[str] = getattr(transform, "needs", getattr(transform, "columns", ()))
-    return found
+def needed_columns(transform: Transform) -> Sequence[str]:
+    """Return the columns that a transform reads."""
+    names: Sequence[str] = getattr(transform, "needs", getattr(transform, "columns", ()))
+    return names
 
 
-def without(transforms: Iterable[Transform], absent: Iterable[str]) -> tuple[list[Transform], set[str]]:
-    """Those that need none of the absent columns, nor what would have been made of them; and all that is then absent.
+def without_columns(transforms: Iterable[Transform], absent: Iterable[str]) -> tuple[list[Transform], set[str]]:
+    """Return the transforms that can be applied if some columns are missing.
 
-    Of columns that are scaled together the others still are.
+    A transform is left out if it needs a missing column, or a column that would be computed from one. If several
+    columns are scaled together, the others are still scaled.
+
+    Args:
+        transforms: The transforms, in order.
+        absent: The missing columns.
+
+    Returns:
+        The transforms that remain, and all columns that are missing after them.
     """
-    kept, gone = list[Transform](), set(absent)
-    for each in transforms:
-        if isinstance(each, (MinMax, Standard)):
-            columns = tuple(name for name in each.columns if name not in gone)
-            kept += [each.model_copy(update={"columns": columns})] if columns else []
-        elif gone.isdisjoint(needs(each)):
-            kept.append(each)
-            gone -= {each.column} if isinstance(each, Compute) else set()
-        elif isinstance(each, Compute):
-            gone.add(each.column)
-    return kept, gone
+    usable, missing = list[Transform](), set(absent)
+    for transform in transforms:
+        if isinstance(transform, (MinMax, Standard)):
+            columns = tuple(name for name in transform.columns if name not in missing)
+            usable += [transform.model_copy(update={"columns": columns})] if columns else []
+        elif missing.isdisjoint(needed_columns(transform)):
+            usable.append(transform)
+            missing -= {transform.column} if isinstance(transform, Compute) else set()
+        elif isinstance(transform, Compute):
+            missing.add(transform.column)
+    return usable, missing

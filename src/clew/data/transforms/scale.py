@@ -1,4 +1,4 @@
-"""Scaling columns, with ranges or moments given by hand or fitted."""
+"""Scaling of columns, with ranges or moments that are set by hand or fitted."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.data.table import Ragged, Table
-from clew.data.transforms.base import Fitted
+from clew.data.transforms.base import FittedTransform
 from clew.errors import DataError
 
 Moments = dict[str, tuple[int, float, float]]
-"""Count, sum, and sum of squares about their own mean: sums of plain squares cancel far from zero."""
+"""Count, sum, and sum of squares about the mean of the part. Sums of plain squares lose precision far from zero."""
 
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
-class MinMax(Fitted):
-    """Columns to [-1, 1]: `low` to -1, `high` to 1. Values outside go beyond, they are not clipped."""
+class MinMax(FittedTransform):
+    """Scales columns to [-1, 1]: `low` becomes -1, `high` becomes 1. Values outside are not clipped."""
 
     kind: Literal["min_max"] = "min_max"
     columns: tuple[str, ...]
@@ -38,12 +38,12 @@ class MinMax(Fitted):
     def fitted(self, parts: Sequence[dict[str, tuple[float, float]]]) -> Self:
         low, high = dict(self.low), dict(self.high)
         for name in self.columns:
-            seen = [part[name] for part in parts if name in part]
-            if not seen:
+            ranges = [part[name] for part in parts if name in part]
+            if not ranges:
                 raise DataError(f"min_max cannot be fitted: no values in column '{name}'")
             # + 0.0 makes -0.0 a 0.0: which of the two min() picks depends on the order
-            low.setdefault(name, min(pair[0] for pair in seen) + 0.0)
-            high.setdefault(name, max(pair[1] for pair in seen) + 0.0)
+            low.setdefault(name, min(pair[0] for pair in ranges) + 0.0)
+            high.setdefault(name, max(pair[1] for pair in ranges) + 0.0)
         return self.model_copy(update={"low": low, "high": high})
 
     def __call__(self, events: Table) -> Table:
@@ -56,8 +56,8 @@ class MinMax(Fitted):
         return _scaled(events, self.columns, scale)
 
 
-class Standard(Fitted):
-    """Columns to mean 0 and standard deviation 1. A constant column becomes 0."""
+class Standard(FittedTransform):
+    """Scales columns to mean 0 and standard deviation 1. A constant column becomes 0."""
 
     kind: Literal["standard"] = "standard"
     columns: tuple[str, ...]
@@ -92,7 +92,7 @@ class Standard(Fitted):
 
 def _check_fitted(kind: str, columns: Sequence[str], *numbers: Mapping[str, float]) -> None:
     for name in columns:
-        if any(name not in given for given in numbers):
+        if any(name not in values for values in numbers):
             raise DataError(f"{kind} has no numbers for column '{name}' yet; fit it first (clew.transforms.fit)")
 
 
@@ -103,7 +103,7 @@ def _moments(values: NDArray[np.float64]) -> tuple[int, float, float]:
 
 
 def _squares(count: int, total: float, squares: float, middle: float) -> float:
-    """The sum of squares of a part about another mean than its own."""
+    """Return the sum of squares of a part about another mean than its own."""
     return squares + count * (total / count - middle) ** 2 if count else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Choosing events and items, and adding columns, by expressions over columns."""
+"""Selection of events and items, and computed columns, by expressions over columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import AfterValidator
 
-from clew.data.expression import Expression, truth
+from clew.data.expression import Expression, is_true
 from clew.data.table import WEIGHT, Column, Ragged, Table
 from clew.data.transforms.base import Transform
 from clew.errors import ConfigError, DataError
@@ -23,34 +23,34 @@ def _checked(text: str) -> str:
 
 
 ExpressionText = Annotated[str, AfterValidator(_checked)]
-"""In settings: an expression over columns, checked when the settings are read."""
+"""An expression over columns, as a setting. It is checked when the settings are read."""
 
 
 class Select(Transform):
-    """Keeps the events for which `where`, a condition on the event, is true."""
+    """Keeps the events for which the condition `where` is true."""
 
     kind: Literal["select"] = "select"
     where: ExpressionText
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns it looks at."""
+        """The columns that the transform reads."""
         return Expression(self.where).names
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
         if isinstance(chosen, Ragged):
             raise ConfigError(
-                f"select '{self.where}' has a value for every item, not one an event; use any(), all() or sum(), "
+                f"select '{self.where}' has one value per item, not one per event; use any(), all() or sum(), "
                 "or select_items"
             )
-        return events.filter(truth(chosen))
+        return events.filter(is_true(chosen))
 
 
 class SelectItems(Transform):
-    """Keeps the items for which `where` is true, in all columns of those items; every event stays.
+    """Keeps the items for which `where` is true, in all columns of those items. All events stay.
 
-    Columns that point at the items are renumbered; one that points at an item that would go is an error.
+    Columns of indices of these items are renumbered. An index of an item that would be removed is an error.
     """
 
     kind: Literal["select_items"] = "select_items"
@@ -58,47 +58,48 @@ class SelectItems(Transform):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns it looks at."""
+        """The columns that the transform reads."""
         return Expression(self.where).names
 
     def __call__(self, events: Table) -> Table:
         chosen = Expression(self.where).evaluate(events)
         if not isinstance(chosen, Ragged):
-            raise ConfigError(f"select_items '{self.where}' has one value an event, not one an item; use select")
+            raise ConfigError(f"select_items '{self.where}' has one value per event, not one per item; use select")
         like = next(n for n, c in events.items() if isinstance(c, Ragged) and c.offsets is chosen.offsets)
-        return events.select(like, truth(chosen.values))
+        return events.select(like, is_true(chosen.values))
 
 
 class SameItems(Transform):
-    """Says that columns describe the same items, where a file does not: vectors of a ROOT tree have no counter."""
+    """Declares that columns describe the same items, for files that do not say so: vectors of a ROOT tree have no
+    counter."""
 
     kind: Literal["same_items"] = "same_items"
     columns: tuple[str, ...]
-    """Names, or patterns of names such as `part_*`; those of columns that are not ragged, or not there, are passed."""
+    """Names, or patterns such as `part_*`. Columns that do not exist or are not ragged are ignored."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """None: it takes what is there."""
+        """Empty: the transform uses the columns that exist."""
         return ()
 
     def __call__(self, events: Table) -> Table:
         named = [name for name in events if any(fnmatchcase(name, pattern) for pattern in self.columns)]
-        found = {name: column for name in named if isinstance(column := events[name], Ragged)}
-        if len({id(column.offsets) for column in found.values()}) < 2:
+        ragged = {name: column for name in named if isinstance(column := events[name], Ragged)}
+        if len({id(column.offsets) for column in ragged.values()}) < 2:
             return events
-        first, like = next(iter(found.items()))
-        for name, column in found.items():
+        first, like = next(iter(ragged.items()))
+        for name, column in ragged.items():
             if not np.array_equal(column.offsets, like.offsets):
                 event = int(np.argmax(column.lengths != like.lengths))
                 raise DataError(
                     f"same_items: '{first}' and '{name}' differ: event {event} has {like.lengths[event]} and "
                     f"{column.lengths[event]} items"
                 )
-        return events.join({name: like.share(column.values) for name, column in found.items()})
+        return events.join({name: like.share(column.values) for name, column in ragged.items()})
 
 
 class Compute(Transform):
-    """Adds the column `column`, or replaces it; `weight` makes event weights."""
+    """Adds or replaces the column `column`. The column `weight` sets the event weights."""
 
     kind: Literal["compute"] = "compute"
     column: str
@@ -107,7 +108,7 @@ class Compute(Transform):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The columns it is computed from."""
+        """The columns from which the new one is computed."""
         return Expression(self.expression).names
 
     def __call__(self, events: Table) -> Table:
@@ -118,10 +119,10 @@ class Compute(Transform):
         return events.join({self.column: new}, units={self.column: self.unit})
 
     def _check(self, events: Table, new: Column) -> None:
-        """What is read holds no NaN; what is computed may not bring it in again."""
+        """Check for NaN: what is read has none, and a computed column must not introduce it."""
         what = f"compute {self.column} = '{self.expression}'"
         if self.column == WEIGHT and isinstance(new, Ragged):
-            raise ConfigError(f"{what}: event weights are one value an event; use sum(), min(), max() or first()")
+            raise ConfigError(f"{what}: event weights need one value per event; use sum(), min(), max() or first()")
         try:
             events.pick(*(name for name in ("event",) if name in events)).join({self.column: new}).check("error")
         except DataError as error:

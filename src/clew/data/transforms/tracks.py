@@ -1,6 +1,7 @@
-"""Choosing hits by the tracks they belong to.
+"""Selection of hits by the tracks to which they belong.
 
-These expect ragged columns `station` and `track` (-1: noise, the hit of no track) beside the coordinates.
+These transforms expect the ragged columns `station` and `track` (-1 for noise: a hit of no track) besides the
+coordinates.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NOISE = -1
 
 @dataclass(frozen=True)
 class Tracks:
-    """The tracks of a whole table: `of_hit` numbers each hit's track over all events, -1 for noise."""
+    """The tracks of a table. `of_hit` is the number of the track of each hit, counted over all events, -1 for noise."""
 
     of_hit: NDArray[np.int64]
     count: int
@@ -32,7 +33,7 @@ class Tracks:
 
     @classmethod
     def of(cls, events: Table) -> Tracks:
-        """Group the hits; `stations` counts distinct ones, `first` and `last` are the outermost."""
+        """Group the hits by track. `stations` counts different stations; `first` and `last` are the outermost ones."""
         track, station = events.ragged("track"), events.ragged("station").values.astype(np.int64)
         true = track.values != NOISE
         names, number = np.unique(track.values, return_inverse=True)  # any integers may name tracks
@@ -57,12 +58,12 @@ class Tracks:
 
 
 class _DropTracks(Transform):
-    """Base of those that reject tracks: their hits become noise, or go."""
+    """Base class of transforms that reject tracks. The hits of these tracks become noise, or are removed."""
 
     dropped: Literal["noise", "remove"] = "noise"
 
     def rejected(self, tracks: Tracks) -> NDArray[np.bool_]:
-        """Which tracks go."""
+        """Return which tracks are rejected."""
         raise AssertionError("a track cut defines what it rejects")
 
     def __call__(self, events: Table) -> Table:
@@ -75,7 +76,7 @@ class _DropTracks(Transform):
 
 
 class DropShort(_DropTracks):
-    """Tracks seen by fewer than `stations` different stations."""
+    """Rejects tracks with hits on fewer than `stations` different stations."""
 
     kind: Literal["drop_short"] = "drop_short"
     stations: int = 3
@@ -85,7 +86,7 @@ class DropShort(_DropTracks):
 
 
 class DropSpinning(_DropTracks):
-    """Tracks that come back: more than one hit on a station."""
+    """Rejects tracks with more than one hit on a station."""
 
     kind: Literal["drop_spinning"] = "drop_spinning"
 
@@ -94,7 +95,7 @@ class DropSpinning(_DropTracks):
 
 
 class DropHoles(_DropTracks):
-    """Tracks that miss a station between their first and their last."""
+    """Rejects tracks that miss a station between their first and their last."""
 
     kind: Literal["drop_holes"] = "drop_holes"
 
@@ -103,7 +104,7 @@ class DropHoles(_DropTracks):
 
 
 class DropFakes(Transform):
-    """Removes every noise hit: an easier problem, for a first try."""
+    """Removes every noise hit, which makes the problem easier."""
 
     kind: Literal["drop_fakes"] = "drop_fakes"
 
@@ -112,9 +113,9 @@ class DropFakes(Transform):
 
 
 class StationLimits(Transform):
-    """Constraints on the hits of each station: `{0: {"z": [-420, 420]}}`, in the unit of the column.
+    """Limits of the coordinates of each station: `{0: {"z": [-420, 420]}}`, in the unit of the column.
 
-    Hits outside are removed or are an error; with `scale` those inside are mapped to [-1, 1] station by station.
+    Hits outside are removed, or are an error. With `scale`, the values inside are mapped to [-1, 1] for each station.
     """
 
     kind: Literal["station_limits"] = "station_limits"
@@ -158,17 +159,17 @@ class StationLimits(Transform):
             for name, (low, high) in columns.items():
                 old = events.ragged(name).values.astype(np.float64)
                 values = new.setdefault(name, old.copy())
-                here = station == number
-                values[here] = 2 * (old[here] - low) / (high - low) - 1
+                on_station = station == number
+                values[on_station] = 2 * (old[on_station] - low) / (high - low) - 1
         columns_new = {name: events.ragged(name).share(values) for name, values in new.items()}
         return events.join(columns_new, units=dict.fromkeys(new, ""))
 
 
-class Buckets(Transform):
-    """Adds `bucket`, the group of similar length that each event (or each track's hits) falls into.
+class LengthBuckets(Transform):
+    """Adds the column `bucket`: the group of similar length to which each event, or the hits of each track, belong.
 
-    Bucket k holds lengths up to `edges[k]`; what is longer than the last edge goes to the last bucket. With
-    `by: track` the column stands beside the hits and noise has bucket -1.
+    Bucket k contains lengths up to `edges[k]`. Lengths above the last edge belong to the last bucket. With `by: track`
+    the column has one value per hit, and noise has bucket -1.
     """
 
     kind: Literal["buckets"] = "buckets"

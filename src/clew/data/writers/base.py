@@ -1,4 +1,4 @@
-"""The contract of a writer."""
+"""The base class of writers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,24 @@ from clew.data.table import Field, Table
 from clew.errors import DataError
 
 
-class Writer(ABC):
-    """Writes one file, a table at a time; memory holds one of them. All must have the columns of the first.
+class TableWriter(ABC):
+    """Base class of writers. A writer writes one file, one table at a time, so that only one table is in memory.
 
-    The file is whole once `close` has returned, which leaving a `with` block does. It is written where it is told to
-    be: who must not leave half a file behind gives a temporary name.
+    All tables must have the columns of the first one. The file is complete after `close`, which the end of a `with`
+    block calls. Use a temporary path (`clew.core.files.atomic_path`) if an incomplete file must never be visible.
+
+    Args:
+        path: The file to write.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from clew.data.writers import find
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.h5"
+        >>> with find(path)(path) as writer:
+        ...     writer.append(Table({"score": [0.1, 0.9]}))
+        ...     writer.append(Table({"score": [0.5]}))
+        >>> Table.load(path).fixed("score").tolist()
+        [0.1, 0.9, 0.5]
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,7 +41,7 @@ class Writer(ABC):
         """Write the next events.
 
         Raises:
-            DataError: a column that this kind of file cannot hold, or that differs from table to table.
+            DataError: this file format cannot store a column, or a column differs from the one in the first table.
         """
         if self._schema is None:
             _check_numbers(table)
@@ -49,30 +62,31 @@ class Writer(ABC):
 
     @abstractmethod
     def _begin(self, like: Table) -> None:
-        """Open the file for tables with these columns."""
+        """Open the file for tables with the columns of `like`."""
 
     @abstractmethod
     def _write(self, table: Table) -> None:
-        """Write the next events, whose columns are known to fit."""
+        """Write the next events. Their columns are already checked."""
 
 
 @contextmanager
-def behind(writer: Writer) -> Iterator[Callable[[Table], None]]:
-    """Give what appends to a writer in a thread, one table behind; the file is whole when the block ends.
+def write_in_background(writer: TableWriter) -> Iterator[Callable[[Table], None]]:
+    """Return a function that appends tables to a writer in a background thread, one table behind the caller.
 
-    What goes wrong in the thread is raised by the next call, or at the end of the block.
+    The file is complete when the block ends. An error in the thread is raised by the next call, or at the end of the
+    block.
     """
     with writer, ThreadPoolExecutor(1, thread_name_prefix="writer") as pool:
-        under_way: list[Future[None]] = []
+        pending: list[Future[None]] = []
 
         def append(table: Table) -> None:
-            for each in under_way:
-                each.result()
-            under_way[:] = [pool.submit(writer.append, table)]
+            for future in pending:
+                future.result()
+            pending[:] = [pool.submit(writer.append, table)]
 
         yield append
-        for each in under_way:
-            each.result()
+        for future in pending:
+            future.result()
 
 
 def _check_numbers(table: Table) -> None:
@@ -82,14 +96,15 @@ def _check_numbers(table: Table) -> None:
 
 
 def _check_alike(schema: dict[str, Field], table: Table) -> None:
-    here = table.schema
-    if list(here) != list(schema):
-        raise DataError(f"columns differ from event to event: {', '.join(schema)}, later {', '.join(here)}")
+    table_schema = table.schema
+    if list(table_schema) != list(schema):
+        raise DataError(f"columns differ from event to event: {', '.join(schema)}, later {', '.join(table_schema)}")
     for name, field in schema.items():
-        if here[name] != field:
-            raise DataError(f"column '{name}' differs from event to event: {_told(field)}, later {_told(here[name])}")
+        if table_schema[name] != field:
+            later = _describe(table_schema[name])
+            raise DataError(f"column '{name}' differs from event to event: {_describe(field)}, later {later}")
 
 
-def _told(field: Field) -> str:
+def _describe(field: Field) -> str:
     shape = "".join(f"[{size}]" for size in field.shape)
     return f"{'ragged ' if field.ragged else ''}{field.dtype[1:]}{shape} {field.unit}".strip()

@@ -1,4 +1,4 @@
-"""HDF5: a clew table, which `Table.load` and `clew prepare` read back with units and shared offsets."""
+"""HDF5 files that contain a clew table. `Table.load` and `clew prepare` read them with units and shared offsets."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import h5py
 
 from clew.data.table import Table
 from clew.data.table.hdf5 import Appender
-from clew.data.writers.base import Writer
+from clew.data.writers.base import TableWriter
 
 
-class Hdf5(Writer):
-    """One group of columns, grown with every table."""
+class Hdf5Writer(TableWriter):
+    """Writes one group of columns, which grows with every table."""
 
     _file: h5py.File | None = None
 

@@ -1,4 +1,5 @@
-"""Parquet: one row an event, a row group a table; ragged columns are lists, units are in the fields' metadata."""
+"""Parquet files: one row per event and one row group per table. Ragged columns are lists; units are metadata of the
+fields."""
 
 from __future__ import annotations
 
@@ -8,13 +9,13 @@ import numpy as np
 
 from clew.data.table import Column, Ragged, Table
 from clew.data.table.ragged import Array, Offsets
-from clew.data.writers.base import Writer
+from clew.data.writers.base import TableWriter
 
 _SMALL = np.iinfo(np.int32).max
 
 
-class Parquet(Writer):
-    """A file of row groups, compressed by snappy."""
+class ParquetWriter(TableWriter):
+    """Writes a file of row groups, compressed with snappy."""
 
     _file: Any = None
 
@@ -29,7 +30,7 @@ class Parquet(Writer):
         arrays = {name: _column(column) for name, column in like.slice(0, 0).items()}
         units = {name: {"unit": unit} for name, unit in like.units.items()}
         self._fields = pa.schema(
-            [pa.field(name, each.type, nullable=False, metadata=units.get(name)) for name, each in arrays.items()]
+            [pa.field(name, array.type, nullable=False, metadata=units.get(name)) for name, array in arrays.items()]
         )
         self._file = parquet.ParquetWriter(str(self.path), self._fields)
 
@@ -51,16 +52,18 @@ def _column(column: Column) -> Any:
 
 
 def _narrow(offsets: Offsets) -> Array:
-    """A list of a row group counts in 32 bits: two thousand million items, far above any piece of bounded size."""
+    """Return 32-bit offsets, which Parquet needs: up to two thousand million items per row group, far above the size of
+    a
+    piece."""
     assert offsets[-1] <= _SMALL
     return offsets.astype(np.int32)
 
 
 def _nested(values: Array) -> Any:
-    """Rows of numbers as lists of fixed size, one level for each dimension."""
+    """Return rows of numbers as lists of fixed size, one level for each dimension."""
     import pyarrow as pa
 
-    found = pa.array(np.ascontiguousarray(values).reshape(-1))
+    array = pa.array(np.ascontiguousarray(values).reshape(-1))
     for size in reversed(values.shape[1:]):
-        found = pa.FixedSizeListArray.from_arrays(found, size)
-    return found
+        array = pa.FixedSizeListArray.from_arrays(array, size)
+    return array

@@ -1,4 +1,4 @@
-"""ROOT: a TTree called `predictions`; a ragged column is a branch with a counter of its own."""
+"""ROOT files: a TTree with the name `predictions`. A ragged column is a branch with its own counter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from clew.data.table import Ragged, Table
 from clew.data.table.ragged import Array
-from clew.data.writers.base import Writer
+from clew.data.writers.base import TableWriter
 
 TREE = "predictions"
 
 
-class Root(Writer):
-    """A tree, one basket of each branch a table.
+class RootWriter(TableWriter):
+    """Writes a tree, with one basket per branch and table.
 
     ROOT has no lists of rows: a ragged column whose items are rows of n numbers becomes n branches, NAME_0, NAME_1, ...
-    Half precision becomes single.
+    Half precision becomes single precision.
     """
 
     _file: Any = None
@@ -31,7 +31,7 @@ class Root(Writer):
         import uproot
 
         self._file = uproot.recreate(self.path)
-        branches = {name: _type(each) for name, each in _branches(like).items()}
+        branches = {name: _type(column) for name, column in _branches(like).items()}
         self._file.mktree(TREE, branches, counter_name=lambda counted: _counter(counted, branches))
 
     def _write(self, table: Table) -> None:
@@ -51,14 +51,14 @@ class Root(Writer):
 
 
 def _branches(table: Table) -> dict[str, Array | Ragged]:
-    found: dict[str, Array | Ragged] = {}
+    branches: dict[str, Array | Ragged] = {}
     for name, column in table.items():
         if isinstance(column, Ragged) and column.values.ndim > 1:
             flat = _wide(column.values).reshape(len(column.values), math.prod(column.values.shape[1:]))
-            found.update({f"{name}_{place}": column.share(flat[:, place]) for place in range(flat.shape[1])})
+            branches.update({f"{name}_{place}": column.share(flat[:, place]) for place in range(flat.shape[1])})
         else:
-            found[name] = column.share(_wide(column.values)) if isinstance(column, Ragged) else _wide(column)
-    return found
+            branches[name] = column.share(_wide(column.values)) if isinstance(column, Ragged) else _wide(column)
+    return branches
 
 
 def _type(column: Array | Ragged) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from clew.core.files import atomic
+from clew.core.files import atomic_path
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.batch import Batch, to_batch
 from clew.data.table import Table
@@ -77,7 +77,9 @@ def export(
 
     Example:
         >>> import clew
-        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val")
+        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> model = nn.Linear(2, 1)
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=model)
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """
@@ -121,7 +123,7 @@ def _write(
     path: Path, writer: FileWriter, facts: ExportFacts, original: tuple[Recipe, nn.Module, list[Batch]]
 ) -> ExportFacts:
     """Write the file under a temporary name, compare it with the original, and write it again with the difference."""
-    with atomic(path) as temporary:
+    with atomic_path(path) as temporary:
         draft = temporary.with_suffix(path.suffix)
         try:
             writer(draft, facts_to_json(facts))

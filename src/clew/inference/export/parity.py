@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, to_batch
-from clew.data.dataset.sample_store import Disk
+from clew.data.dataset.sample_store import DiskSamples
 from clew.data.table import Table
 from clew.errors import RecipeError
 from clew.inference.sample_sources import DatasetSplit
@@ -33,7 +33,7 @@ class Difference(NamedTuple):
 def read_samples(dataset: Dataset, split: str | None) -> Table:
     """Some real samples."""
     chosen = DatasetSplit.of(dataset, split).split
-    return Disk(dataset, chosen, None).run(0, min(SAMPLES, dataset.splits[chosen]))
+    return DiskSamples(dataset, chosen, None).read_range(0, min(SAMPLES, dataset.splits[chosen]))
 
 
 def trial_batches(samples: Table, recipe: Recipe) -> Iterator[Batch]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from clew.data.transforms import Compute, MinMax, SameItems, Select, SelectItems, Standard, Transform
-from clew.data.transforms.missing_columns import without
+from clew.data.transforms.missing_columns import without_columns
 from clew.inference.flat_forward import InputScale, ModelInput
 from clew.recipe import Recipe
 
@@ -26,7 +26,9 @@ def describe_preprocessing(
 
     What concerns labels and weights alone is not counted, nor what changes no number.
     """
-    transforms = [each for each in without(transforms, recipe.label_columns())[0] if not isinstance(each, SameItems)]
+    transforms = [
+        each for each in without_columns(transforms, recipe.label_columns())[0] if not isinstance(each, SameItems)
+    ]
     unchanged = {name: tuple(columns) for name, columns in recipe.passthrough_columns().items()}
     used = {each.column for each in inputs}
     taken = {name: columns for name, columns in unchanged.items() if name in used}

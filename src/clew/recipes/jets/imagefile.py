@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import Piece, Pieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader
 from clew.errors import DataError
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
@@ -34,22 +34,22 @@ class ImageFile(Reader):
     unlabelled: bool = False
     """Whether a file with none of the classes is taken too: all its datasets, without `label`."""
 
-    def lenient(self, names: Collection[str]) -> Self:
+    def with_optional(self, names: Collection[str]) -> Self:
         return self.model_copy(update={"unlabelled": "label" in names})
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         """Cut at the ends of classes too: counted through all of them."""
         with _opened(location) as file:
             ends = np.cumsum([len(_dataset(file, name)) for name in self._names(file)]).tolist()
         found, begin = [], 0
         for end in ends:
-            found += [Piece(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
+            found += [FilePiece(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
             begin = end
         if not found:
             raise DataError("no images in it")
         return found
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _opened(location) as file:
             begin, names = 0, self._names(file)
             for number, name in enumerate(names):
@@ -76,9 +76,9 @@ class ImageFile(Reader):
         return Table({**kept, **({} if number is None else {"label": np.full(len(images), number)})})
 
 
-def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> Pieces:
+def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> FilePieces:
     """A file's images as a lazy sequence of tables."""
-    return Pieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
+    return FilePieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
 
 
 def pixels(images: NDArray[np.float32]) -> dict[str, Any]:

@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 from pydantic import field_validator
 
 from clew import Ragged, Section, Table, readers
-from clew.data.transforms import Compute, ExpressionText, Reweight, SameItems, Select, SelectItems, Transform, needs
+from clew.data.transforms import (
+    Compute,
+    ExpressionText,
+    Reweight,
+    SameItems,
+    Select,
+    SelectItems,
+    Transform,
+    needed_columns,
+)
 from clew.errors import ConfigError, DataError
 from clew.recipes.jets import imagefile
 from clew.recipes.jets.shower import SPECIES
@@ -98,7 +107,7 @@ def needed(steps: Sequence[Transform], inputs: Iterable[str]) -> list[str]:
     made: set[str] = set()
     found: dict[str, None] = {}
     for step in [*steps, *(Compute(column=f"input {n}", expression=text) for n, text in enumerate(inputs))]:
-        found.update(dict.fromkeys(name for name in needs(step) if name not in made))
+        found.update(dict.fromkeys(name for name in needed_columns(step) if name not in made))
         if isinstance(step, Compute):
             made.add(step.column)
         if isinstance(step, Reweight):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Ragged, Table, readers
-from clew.data.readers import Piece, Pieces, Reader
+from clew.data.readers import FilePiece, FilePieces, Reader
 from clew.errors import DataError
 from clew.recipes.lartpc import images
 from clew.recipes.lartpc.columns import CHARGE, CLASSES, EVENT, INDEX, LABEL, SIZE
@@ -35,14 +35,14 @@ def read_events(path: str, size: tuple[int, int] = SIZE, readout: Readout | None
         readout: Read-out of the detector, for files of deposits.
     """
     name = path.lower()
-    if WireCellFrameReader.takes(name):
-        return Pieces(WireCellFrameReader(size=size), path)
-    if DepositReader.takes(name):
-        return Pieces(DepositReader(size=size, readout=readout or Readout()), path)
-    if Blosc2ImageReader.takes(name):
-        return Pieces(Blosc2ImageReader(size=size), path)
-    if Hdf5ImageReader.takes(name) and _has_dataset(path, "images"):
-        return Pieces(Hdf5ImageReader(size=size), path)
+    if WireCellFrameReader.accepts(name):
+        return FilePieces(WireCellFrameReader(size=size), path)
+    if DepositReader.accepts(name):
+        return FilePieces(DepositReader(size=size, readout=readout or Readout()), path)
+    if Blosc2ImageReader.accepts(name):
+        return FilePieces(Blosc2ImageReader(size=size), path)
+    if Hdf5ImageReader.accepts(name) and _has_dataset(path, "images"):
+        return FilePieces(Hdf5ImageReader(size=size), path)
     return readers.read(path)
 
 
@@ -71,12 +71,12 @@ class WireCellFrameReader(_ImageReader):
     corner: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = (0, 0)
     """Channel and tick of the frame that become the first pixel of the image."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _open_tar(location) as archive:
             members = self._members(archive)
-        return [Piece(place, place + 1) for place in range(len(members))]
+        return [FilePiece(place, place + 1) for place in range(len(members))]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _open_tar(location) as archive:
             name, event = self._members(archive)[piece.start]
             stream = archive.extractfile(name)
@@ -109,11 +109,11 @@ class DepositReader(_ImageReader):
 
     readout: Readout = Readout()
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with _open_zip(location) as archive:
-            return [Piece(place, place + 1) for place in range(len(self._members(archive)))]
+            return [FilePiece(place, place + 1) for place in range(len(self._members(archive)))]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         with _open_zip(location) as archive:
             name = self._members(archive)[piece.start]
             try:
@@ -156,7 +156,7 @@ class Hdf5ImageReader(_ImageReader):
     chunk: Annotated[int, Field(ge=1)] = 16
     """Images per piece."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         with self._opened(location) as file:
             count = len(self._dataset(file))
             labels = len(file["labels"]) if "labels" in file else count
@@ -164,9 +164,9 @@ class Hdf5ImageReader(_ImageReader):
             raise DataError(f"{count} images and {labels} labels")
         if not count:
             raise DataError("no images in it")
-        return [Piece(first, min(first + self.chunk, count)) for first in range(0, count, self.chunk)]
+        return [FilePiece(first, min(first + self.chunk, count)) for first in range(0, count, self.chunk)]
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         events = list(range(piece.start, piece.stop))
         with self._opened(location) as file:
             dataset = self._dataset(file)

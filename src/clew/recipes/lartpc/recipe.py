@@ -90,7 +90,7 @@ class LArTPC(Recipe):
         """Return the capacity in pixels for the kernels on cells, which count on the device."""
         if self.config.model.kind != "cells" or precision != "bf16" or find_spec("triton") is None:
             return None
-        return dict.fromkeys((INDEX, CHARGE), batch.room_for(len(batch[INDEX]), bits=4))
+        return dict.fromkeys((INDEX, CHARGE), batch.capacity_for(len(batch[INDEX]), bits=4))
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy of every event."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from clew import Section, readers
-from clew.data.readers import Pieces
+from clew.data.readers import FilePieces
 from clew.errors import DataError
 
 TREE_OF_READER = {"edm4hep": "events", "pfnano": "Events"}
@@ -20,7 +20,7 @@ class ParticleFlowDataConfig(Section):
     any other file with the columns `elements` and `targets`, such as generated events. `auto`: chosen from the file."""
 
 
-def read_events(path: str, data: ParticleFlowDataConfig | None = None) -> Pieces:
+def read_events(path: str, data: ParticleFlowDataConfig | None = None) -> FilePieces:
     """Read the events of a file in pieces.
 
     Args:

@@ -41,7 +41,7 @@ def flow_loss(outputs: Mapping[str, Tensor], batch: Batch, settings: ParticleFlo
     """
     losses = element_losses(outputs, batch[TARGETS], settings)
     elements = batch.ragged(ELEMENTS)
-    if batch.roomy:
+    if batch.has_capacity:
         weights = losses.new_ones(batch.size) if batch.weights is None else batch.weights
         weight = f.pad(weights, (0, 1))[event_of_items(elements.offsets, len(losses))]
         return Loss((losses * weight).sum(), elements.offsets[-1])

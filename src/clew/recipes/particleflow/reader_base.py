@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from clew import Ragged, Table
-from clew.data.readers import Piece, Reader
+from clew.data.readers import FilePiece, Reader
 from clew.errors import DataError
 from clew.recipes.particleflow.columns import ELEMENTS, FEATURES, TARGETS, TOWER, TRACK
 from clew.recipes.particleflow.targets import Array, VisibleParticles
@@ -24,7 +24,7 @@ class ParticleFlowReader(Reader):
     allow_missing_truth: bool = False
     """Whether a file may lack the truth. It then has no `targets`, and no flags of true electrons and muons."""
 
-    def lenient(self, names: Collection[str]) -> Self:
+    def with_optional(self, names: Collection[str]) -> Self:
         return self.model_copy(update={"allow_missing_truth": TARGETS in names})
 
     @abstractmethod
@@ -35,10 +35,10 @@ class ParticleFlowReader(Reader):
     def build_events(self, columns: Table) -> Table:
         """Convert the columns of the file to the columns of particle flow."""
 
-    def pieces(self, location: str) -> list[Piece]:
+    def pieces(self, location: str) -> list[FilePiece]:
         return self.file_reader().pieces(location)
 
-    def load(self, location: str, piece: Piece) -> Table:
+    def load(self, location: str, piece: FilePiece) -> Table:
         columns = self.file_reader().load(location, piece)
         events = self.build_events(columns)
         return events.join({"event": np.arange(piece.start, piece.start + len(columns))})

@@ -67,7 +67,7 @@ class ParticleFlow(Recipe):
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         elements = batch.ragged(ELEMENTS)
-        if batch.roomy:
+        if batch.has_capacity:
             return model(elements.values, elements.offsets, len(elements.values) // self.config.model.bin_size)
         return model(elements.values, elements.offsets)
 
@@ -80,7 +80,7 @@ class ParticleFlow(Recipe):
             return None
         lengths = batch.ragged(ELEMENTS).lengths
         bins = int(((lengths + settings.bin_size - 1) // settings.bin_size).sum())
-        return dict.fromkeys((ELEMENTS, TARGETS), batch.room_for(bins, bits=6) * settings.bin_size)
+        return dict.fromkeys((ELEMENTS, TARGETS), batch.capacity_for(bins, bits=6) * settings.bin_size)
 
     def loss(self, outputs: Any, batch: Batch) -> Loss:
         """Loss of class, charge and momentum: the mean over the elements of the batch."""

@@ -17,7 +17,7 @@ from pydantic_core import ErrorDetails
 
 from clew import recipe as recipes
 from clew import settings
-from clew.core.config import Document, beneath, to_yaml
+from clew.core.config import Document, to_yaml, with_defaults
 from clew.server.dashboard import docstrings
 
 KINDS = {"train": ("train",), "tune": ("tune", "train"), "prepare": ("prepare",)}
@@ -149,7 +149,7 @@ class Form:
 
     def _validate(self, document: dict[str, Any]) -> None:
         found = recipes.find(self.recipe)
-        full = beneath(Document(document), _defaults(self.recipe)).data
+        full = with_defaults(Document(document), _defaults(self.recipe)).data
         try:
             settings.settings_schema(found).model_validate({**full, "recipe": self.recipe})
         except ValidationError as error:

@@ -14,7 +14,7 @@ import numpy as np
 
 from clew import storage
 from clew.core.files import sha256
-from clew.data.expression import Expression, truth
+from clew.data.expression import Expression, is_true
 from clew.data.table import Table
 from clew.errors import ConfigError, DataError, nearest
 from clew.runs import Run
@@ -103,7 +103,7 @@ def find_models(place: str, where: str | None = None) -> list[StoredModel]:
             raise ConfigError(f"--where {where}: no model has a number '{name}'{nearest(name, names)}")
     columns = {name: np.array([_float(each.facts.get(name)) for each in models]) for name in sorted(names)}
     missing = np.any([np.isnan(columns[name]) for name in condition.names], axis=0) if condition.names else False
-    holds = truth(np.asarray(condition.evaluate(Table(columns)))) & ~np.asarray(missing)
+    holds = is_true(np.asarray(condition.evaluate(Table(columns)))) & ~np.asarray(missing)
     return [each for each, yes in zip(models, np.broadcast_to(holds, len(models)), strict=True) if yes]
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
-from clew.data.dataset.sample_store import Store
+from clew.data.dataset.sample_store import SampleStore
 from clew.data.dataset.sampler import Sampler
 from clew.metrics import Metric, add_metrics, metric_from_data, metric_values
 from clew.recipe import Recipe
@@ -48,7 +48,7 @@ class ValidationQueue:
 
     def __init__(self, recipe: Recipe, config: TrainConfig) -> None:
         self._recipe, self._config = recipe, config
-        self.samples: Store = validation_samples(config, Dataset(config.dataset))
+        self.samples: SampleStore = validation_samples(config, Dataset(config.dataset))
         self._prototypes: dict[str, Metric] = {}
         """One metric of each name, from which the metrics of workers are read."""
         self.process = BackgroundValidator(recipe, config) if config.validation == "background" else None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clew import metrics
 from clew.data.dataset import Dataset
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.data.dataset.sampler import Sampler
 from clew.recipe import Recipe
 from clew.training import validation
@@ -45,6 +45,6 @@ class WorkerValidation:
         return {name: metrics.metric_to_data(metric) for name, metric in values_by_name.items()}
 
 
-def validation_samples(config: TrainConfig, dataset: Dataset) -> Store:
+def validation_samples(config: TrainConfig, dataset: Dataset) -> SampleStore:
     """Return the validation samples: in memory if the training samples are, else on disk."""
-    return Memory(dataset.read("val")) if config.loading.keep == "memory" else Disk(dataset, "val", None)
+    return MemorySamples(dataset.read("val")) if config.loading.keep == "memory" else DiskSamples(dataset, "val", None)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import to_batch
-from clew.data.dataset.sample_store import Disk, Memory, Store
+from clew.data.dataset.sample_store import DiskSamples, MemorySamples, SampleStore
 from clew.errors import ClewError
 from clew.metrics import metric_values
 from clew.training import checkpoint
@@ -64,7 +64,9 @@ class PackLoop:
         dataset = Dataset(self.config.dataset)
         self.samples = PackSamples(members[0].recipe, self.config, dataset, device)
         on_disk = self.config.loading.keep != "memory"
-        self.validation_samples: Store = Disk(dataset, "val", None) if on_disk else Memory(dataset.read("val"))
+        self.validation_samples: SampleStore = (
+            DiskSamples(dataset, "val", None) if on_disk else MemorySamples(dataset.read("val"))
+        )
         self.parameters = sum(parameter.numel() for parameter in models[0].parameters())
         recipes, configs = [member.recipe for member in members], [member.config for member in members]
         self.engine = PackEngine(recipes, models, configs, device)
@@ -95,7 +97,7 @@ class PackLoop:
         recipes = [member.recipe for member in self.members]
         try:
             self.engine.prepare(to_batch(samples, recipes[0].columns).to(self.device))
-            metrics = evaluate_pack(self.engine, recipes, Memory(samples), self.device)
+            metrics = evaluate_pack(self.engine, recipes, MemorySamples(samples), self.device)
         except Exception as error:
             raise PackRefusedError(_first_line(error)) from error
         if self.config.compile:

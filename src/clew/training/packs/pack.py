@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
 from clew.errors import ClewError, LeaseError, RunError, StoppedError
@@ -68,7 +68,7 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
     waiting = list(members)
     with (
         StopSignal(_time_limit(members)) as stop,
-        repeated(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
+        run_repeatedly(partial(_renew_leases, waiting), every=_LEASE_INTERVAL, name="leases of waiting runs"),
     ):
         for group, reason in group_members(members):
             for member in group:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from clew.core.background import repeated
+from clew.core.background import run_repeatedly
 from clew.data.dataset import Dataset
 from clew.errors import RunError, StoppedError
 from clew.jobs.lease import Lease
@@ -156,7 +156,7 @@ def _record_progress(run: Run, writer: RecordWriter) -> contextlib.AbstractConte
             writer.write("step", **_combined_step(newest), seconds=now - previous, wait=0.0, communicate=0.0)
             previous = now
 
-    return repeated(write_progress, every=_PROGRESS_INTERVAL, name="ensemble")
+    return run_repeatedly(write_progress, every=_PROGRESS_INTERVAL, name="ensemble")
 
 
 def _combined_step(newest: Sequence[dict[str, Any]]) -> dict[str, Any]:

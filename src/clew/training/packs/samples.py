@@ -14,7 +14,7 @@ from torch import Tensor
 from clew.data.dataset import Dataset
 from clew.data.dataset.batch import Batch, RaggedTensor, to_batch
 from clew.data.dataset.loader import Loader
-from clew.data.dataset.sample_store import Memory
+from clew.data.dataset.sample_store import MemorySamples
 from clew.recipe import Recipe
 from clew.training.config import TrainConfig
 from clew.training.strategies import Strategy
@@ -107,7 +107,7 @@ class PackSamples:
         self._device = device
         self._resident: Batch | None = None
         store = self.loader.store
-        if device.type != "cpu" and isinstance(store, Memory) and store.table.nbytes < _MAX_RESIDENT_BYTES:
+        if device.type != "cpu" and isinstance(store, MemorySamples) and store.table.nbytes < _MAX_RESIDENT_BYTES:
             samples = to_batch(store.table, recipe.columns)
             if not any(isinstance(column, RaggedTensor) for column in samples.columns.values()):
                 self._resident = samples.to(device)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from clew import metrics
-from clew.data.dataset.batch import cut
-from clew.data.dataset.sample_store import Store
+from clew.data.dataset.batch import cut_batches
+from clew.data.dataset.sample_store import SampleStore
 from clew.data.table import Table
 from clew.metrics import Mean, Metric
 from clew.recipe import Recipe
@@ -39,7 +39,7 @@ class _EvaluatedSamples(NamedTuple):
 def evaluate_pack(
     engine: PackEngine,
     recipes: Sequence[Recipe],
-    store: Store,
+    store: SampleStore,
     device: torch.device,
     *,
     on_batch: Callable[[], None] = lambda: None,
@@ -83,7 +83,7 @@ def _evaluate_samples(
     """Return outputs and losses: in one piece if every output has one row per event, else batch by batch."""
     size = _CPU_BATCH if device.type == "cpu" else _DEVICE_BATCH
     batches: list[tuple[int, Mapping[str, Tensor], StepLosses]] = []
-    for batch in cut(samples, size, engine.recipe.columns):
+    for batch in cut_batches(samples, size, engine.recipe.columns):
         on_batch()
         on_device = batch.to(device)
         with torch.no_grad():

@@ -18,7 +18,7 @@ class Slow(Recipe):
         scale: float = 1.0
 
     def read(self, path: str) -> Any:
-        return readers.read(path, columns=["event", "value"], whole=[], chunk_mb=1e-4)
+        return readers.read(path, columns=["event", "value"], integers=[], chunk_mb=1e-4)
 
     def prepare(self, events: Table) -> Table:
         time.sleep(self.config.seconds)
