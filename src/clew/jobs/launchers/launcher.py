@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-from clew.core import entry_points
+from clew.core.entry_points import installed_entry_points
 from clew.errors import ConfigError, RunError, nearest
 from clew.jobs.supervisor import GRACE, STOPPED, JobEnd, log_file, read_ends
 from clew.jobs.task import Task
@@ -149,7 +149,7 @@ def core_share(cores: Sequence[int], position: int, slots: int) -> tuple[int, ..
 
 def scheduler_names() -> list[str]:
     """The names of all schedulers: those that come with clew and those of entry points."""
-    return sorted({*SCHEDULERS, *entry_points.installed_entry_points(ENTRY_POINTS)})
+    return sorted({*SCHEDULERS, *installed_entry_points(ENTRY_POINTS)})
 
 
 def launcher_class(name: str) -> Any:
@@ -158,9 +158,7 @@ def launcher_class(name: str) -> Any:
     Raises:
         ConfigError: there is none of that name.
     """
-    location = {**LOCAL_LAUNCHERS, **SCHEDULERS}.get(name) or entry_points.installed_entry_points(ENTRY_POINTS).get(
-        name
-    )
+    location = {**LOCAL_LAUNCHERS, **SCHEDULERS}.get(name) or installed_entry_points(ENTRY_POINTS).get(name)
     if location is None:
         raise ConfigError(f"no launcher '{name}'{nearest(name, [*LOCAL_LAUNCHERS, *scheduler_names()])}")
     module, _, attribute = location.partition(":")
