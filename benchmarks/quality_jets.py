@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 import clew
-from clew.recipes.jets.cloud import Pixels, shapes
+from clew.recipes.jets.cloud import CloudPixels, shapes
 from clew.runs.environment import capture
 from clew.settings import load_settings
 
@@ -117,7 +117,7 @@ def _write(path: Path, images: NDArray[np.float32], truth: Ints, rows: Ints) -> 
 def inputs(images: NDArray[np.float32]) -> dict[str, Floats]:
     """What trees may see: pixels, the shapes that the network computes, both."""
     tensor = torch.from_numpy(images)
-    shape_values = shapes(Pixels.of(tensor, 64), tensor.sum(dim=(1, 2))).numpy().astype(np.float64)
+    shape_values = shapes(CloudPixels.of(tensor, 64), tensor.sum(dim=(1, 2))).numpy().astype(np.float64)
     pixels = images.reshape(len(images), -1).astype(np.float64)
     return {
         "shapes": shape_values,

@@ -127,7 +127,7 @@ def test_an_evaluation_cannot_reach_out_of_its_folder(journey: Path, name: str) 
     before = sorted(journey.rglob("*"))
     outcome = clew("evaluate", "runs/a", "--name", name)
     assert outcome.code == 2
-    assert f"cannot be called '{name}'" in outcome.err
+    assert f"cannot be named '{name}'" in outcome.err
     assert sorted(journey.rglob("*")) == before
 
 

@@ -289,9 +289,9 @@ def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
         clew.predict(run_copy, weights="first")
     with pytest.raises(ConfigError, match=r"no writer supports files with this name; choose from \.h5"):
         clew.predict(run_copy, output=tmp_path / "out.csv")
-    with pytest.raises(ConfigError, match="batch size 0: at least 1 is needed"):
+    with pytest.raises(ConfigError, match="batch size 0: it must be at least 1"):
         clew.predict(run_copy, batch_size=0)
-    with pytest.raises(DataError, match="no raw output has one row an event: output"):
+    with pytest.raises(DataError, match="no raw output has one row per event: output"):
         clew.predict(run_copy, raw=True)
     with pytest.raises(ConfigError, match="column 'found' is reconstructed"):
         clew.predict(run_copy, columns=["found_track"])

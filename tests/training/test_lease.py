@@ -61,7 +61,7 @@ def test_a_slow_one_whose_lease_is_gone_leaves_without_a_word(
     flat: Dataset, tmp_path: Path, lease: Lease, workers: int
 ) -> None:
     waits = after_steps(tmp_path / "run", lease.revoke)
-    with pytest.raises(LeaseError, match="handed to another"):
+    with pytest.raises(LeaseError, match="assigned to another"):
         clew.train(recipe("line"), flat, output=tmp_path / "run", workers=workers, lease=lease, **LONG)
     waits.join()
     run = Run(tmp_path / "run")

@@ -80,9 +80,10 @@ def evaluate(
 
     Example:
         >>> import clew
-        >>> evaluation = clew.evaluate("runs/sum", split="val")
+        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> evaluation = clew.evaluate("runs/sum", split="val", recipe=nn.Linear(2, 1))
         >>> evaluation.events, sorted(evaluation.metrics)
-        (40, ['loss', 'mae'])
+        (39, ['loss', 'mae'])
     """
     check_not_inside("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)

@@ -82,9 +82,10 @@ def predict(
 
     Example:
         >>> import clew
-        >>> table = clew.predict("runs/sum", split="val", raw=True)
+        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> table = clew.predict("runs/sum", split="val", raw=True, recipe=nn.Linear(2, 1))
         >>> len(table), list(table)
-        (40, ['output'])
+        (39, ['output'])
     """
     check_not_inside("clew.predict")
     path = None if output is None else _check_output(Path(output), replace=replace)

@@ -1,1 +1,1 @@
-"""Where a model comes from: a recipe, columns and a module, a Keras file, an exported program."""
+"""Sources of a model: columns and a module, a Keras file, an exported program of torch."""

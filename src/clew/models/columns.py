@@ -133,7 +133,7 @@ class Columns(Recipe):
         elif settings.build:
             made = loading.load_model(settings.build, settings.arguments, penalties=settings.penalties)
         else:
-            raise RecipeError("the model was handed over in Python; hand it over again, as recipe=model")
+            raise RecipeError("the model was passed in Python; pass it again, as recipe=model")
         self._probable = loading.gives_probabilities(made)
         return made
 

@@ -1,6 +1,6 @@
-"""Where a model comes from: code, a Keras file or an exported program, or an object in Python.
+"""Loads a model from code, a Keras file, an exported program or a Python object.
 
-Neither torch nor Keras is loaded here before a model is made: what is wrong with a name is told sooner.
+Neither torch nor Keras is imported before a model is made, so that a wrong name is reported quickly.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ MODEL_ENDINGS = (*KERAS_ENDINGS, PROGRAM_ENDING)
 """Endings of files that hold a model."""
 
 
-def is_keras(given: Any) -> bool:
+def is_keras(model: Any) -> bool:
     """Whether this is a Keras model."""
     keras = sys.modules.get("keras")
-    return keras is not None and isinstance(given, keras.Model)
+    return keras is not None and isinstance(model, keras.Model)
 
 
-def is_module(given: Any) -> bool:
+def is_module(model: Any) -> bool:
     """Whether this is a module of torch."""
     torch = sys.modules.get("torch")
-    return torch is not None and isinstance(given, torch.nn.Module)
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def check_is_model(made: Any, origin: str) -> Any:
-    """What a function made, if it is a model.
+    """Return what a function made, if it is a model.
 
     Raises:
-        RecipeError: it is not.
+        RecipeError: It is not a model.
     """
     if not (is_keras(made) or is_module(made)):
-        raise RecipeError(f"{origin} gave a {type(made).__name__}, not a torch.nn.Module or a Keras model")
+        raise RecipeError(f"{origin} returned a {type(made).__name__}, not a torch.nn.Module or a Keras model")
     return made
 
 

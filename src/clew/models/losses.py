@@ -1,4 +1,4 @@
-"""Losses by name: functions of outputs and labels with one value an event, so that event weights can be applied."""
+"""Losses by name: functions of outputs and labels with one value per event, so that event weights can be applied."""
 
 from __future__ import annotations
 
@@ -16,47 +16,50 @@ LossFunction: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 def loss_by_name(name: str, *, probabilities: bool = False) -> LossFunction:
-    """The loss of that name, or the function at `file.py:name`; `probabilities`: cross-entropies are of those, not of
-    logits.
+    """Return the loss of a name, or the function at `file.py:name`.
+
+    Args:
+        name: The name, also one that Keras uses.
+        probabilities: Whether the outputs are probabilities; otherwise cross-entropies expect logits.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: There is no such loss.
     """
     name = KERAS_NAMES.get(name, name)
     if name in LOSSES:
         return _OF_PROBABILITIES.get(name, LOSSES[name]) if probabilities else LOSSES[name]
     if ":" not in name:
         raise ConfigError(f"no loss '{name}'{nearest(name, LOSSES)}; there are {', '.join(LOSSES)}, or file.py:name")
-    found: LossFunction = load_code(name)
-    return found
+    function: LossFunction = load_code(name)
+    return function
 
 
 def _elementwise(loss: Callable[..., Tensor]) -> LossFunction:
-    """A loss of numbers, averaged over those of an event."""
+    """Return a loss that is averaged over the numbers of each event."""
 
     def work(outputs: Tensor, labels: Tensor) -> Tensor:
         if outputs.ndim == labels.ndim + 1 and outputs.shape[1] == 1:
             outputs = outputs.squeeze(1)
         if outputs.shape != labels.shape:
             raise DataError(f"the model gives {tuple(outputs.shape)} for labels of shape {tuple(labels.shape)}")
-        return _an_event(loss(outputs, labels.to(outputs.dtype), reduction="none"))
+        return _per_event(loss(outputs, labels.to(outputs.dtype), reduction="none"))
 
     return work
 
 
 def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Of logits: of classes in the second dimension, or of two classes where there is one number an event. Labels are
-    numbers of classes, or one probability a class."""
+    """Cross-entropy of logits. Classes are in the second dimension; one number per event means two classes. Labels are
+    numbers of classes, or one probability per class."""
     if outputs.ndim < 2 or outputs.shape[1] == 1:
         return LOSSES["binary_cross_entropy"](outputs, labels)
     if labels.is_floating_point() or labels.shape == outputs.shape:
-        return _an_event(f.cross_entropy(outputs, labels.to(outputs.dtype), reduction="none"))
+        return _per_event(f.cross_entropy(outputs, labels.to(outputs.dtype), reduction="none"))
     highest = int(labels.max()) if labels.numel() else 0
     if highest >= outputs.shape[1] or int(labels.min()) < 0:
         raise DataError(
             f"labels reach from {int(labels.min())} to {highest}, the model gives {outputs.shape[1]} classes"
         )
-    return _an_event(f.cross_entropy(outputs, labels.long(), reduction="none"))
+    return _per_event(f.cross_entropy(outputs, labels.long(), reduction="none"))
 
 
 def _cross_entropy_of_probabilities(outputs: Tensor, labels: Tensor) -> Tensor:
@@ -71,7 +74,7 @@ def _binary_of_probabilities(outputs: Tensor, labels: Tensor, *, reduction: str)
 
 
 def _log(values: Tensor) -> Tensor:
-    """Kept finite where a probability has been rounded to 0."""
+    """Return the logarithm, which stays finite for a probability that was rounded to 0."""
     values = values.float()
     return torch.log(values.clamp(min=torch.finfo(values.dtype).tiny))
 
@@ -86,7 +89,7 @@ def _auto(outputs: Tensor, labels: Tensor) -> Tensor:
     return LOSSES["mse" if labels.is_floating_point() else "cross_entropy"](outputs, labels)
 
 
-def _an_event(values: Tensor) -> Tensor:
+def _per_event(values: Tensor) -> Tensor:
     return values if values.ndim == 1 else values.flatten(1).mean(1)
 
 
@@ -110,4 +113,4 @@ KERAS_NAMES = {
     "mean_squared_error": "mse",
     "mean_absolute_error": "mae",
 }
-"""What Keras calls some of them."""
+"""The names that Keras uses for some of them."""

@@ -11,12 +11,14 @@ from torch import Tensor, nn
 from clew.errors import ConfigError
 
 _MODES = {torch.ops.aten.dropout.default: 2, torch.ops.aten.batch_norm.default: 5}
-"""Operations that learn differently than they judge, and which of their arguments says so."""
+"""Operations that differ between training and evaluation, and the argument that selects the mode."""
 
 
 class TrainableProgram(nn.Module):
-    """An exported program. Dropout and batch normalisation in it follow `train()` and `eval()`, in whichever mode it
-    was exported."""
+    """An exported program that can be trained.
+
+    Its dropout and batch normalisation follow `train()` and `eval()`, in whichever mode it was exported.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -42,16 +44,16 @@ class TrainableProgram(nn.Module):
 
 
 def load_graph(path: Path) -> Any:
-    """The graph of an exported program, as a module.
+    """Load the graph of an exported program as a module.
 
     Raises:
-        ConfigError: the file is missing, damaged, or for batches of one size only.
+        ConfigError: The file is missing, damaged, or only for batches of one size.
     """
     if not path.is_file():
         raise ConfigError(f"no file {path}")
     try:
         program = torch.export.load(path)
-    except Exception as error:  # torch raises many kinds for a file that is not one
+    except Exception as error:  # torch raises many kinds of error for another file
         raise ConfigError(f"{path}: not an exported program of torch ({type(error).__name__})") from error
     names = set(program.graph_signature.user_inputs)
     first = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name in names)

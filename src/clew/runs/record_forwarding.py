@@ -42,7 +42,7 @@ def listeners(names: Sequence[str], run: Run) -> list[Listener]:
 def scalars(record: Record) -> dict[str, float]:
     """The numbers of a record that are worth a curve, by name."""
     if record["kind"] == "step":
-        speed = {"time/wait": record["wait"] / max(record["seconds"], 1e-9)}
+        speed = {"speed/wait": record["wait"] / max(record["seconds"], 1e-9)}
         return {**{f"train/{name}": value for name, value in record["loss"].items()}, **speed}
     if record["kind"] == "validation":
         return {f"val/{name}": value for name, value in record["metrics"].items() if value is not None}

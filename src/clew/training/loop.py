@@ -251,7 +251,7 @@ class _Loop:
             return
         command, stop_requested = self.strategy.received_signals()
         if command == _LEAVE:
-            raise LeaseError(f"{self.run.path} was assigned to another process at step {self.step}; this process stops")
+            raise LeaseError(f"{self.run.path} was assigned to another process at step {self.step}")
         if command == _FINISH:
             self.end_reason = f"{self.config.minutes:g} minutes are over"
         elif (command or stop_requested) and inside_epoch:

@@ -293,7 +293,7 @@ def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
     refused = command("export", scaled.path, "--to", "onnx", "-o", file)
     assert refused.code == 2 and "exists already" in refused.err
     refused = command("predict", file, "-o", tmp_path / "other.h5")
-    assert refused.code == 2 and "say of which events" in refused.err
+    assert refused.code == 2 and "give the events to predict" in refused.err
     refused = command("export", scaled.path, "--to", "torch", "-o", tmp_path / "x.pt2", "--tolerance", "-1")
     assert refused.code == 2
     (tmp_path / "bad.onnx").write_text("nothing")

@@ -17,7 +17,7 @@ from clew.data import writers
 from clew.data.transforms import Compute, Reweight, Select
 from clew.errors import DataError
 from clew.recipes.jets.imagefile import ImageFile, pixels
-from clew.recipes.jets.inputs import Data, needed
+from clew.recipes.jets.inputs import JetDataConfig, file_columns
 from clew.settings import load_settings
 
 from . import jets, real
@@ -40,7 +40,7 @@ def test_what_is_made_on_the_way_is_not_read() -> None:
         Compute(column="label", expression="where(kind == 1, 0, 1)"),
         Reweight(columns={"far": (0, 1)}),
     ]
-    assert needed(steps, ["log(far)", "z", "weight"]) == ["x", "y", "pt", "kind", "z"]
+    assert file_columns(steps, ["log(far)", "z", "weight"]) == ["x", "y", "pt", "kind", "z"]
 
 
 @pytest.mark.parametrize("ending", ["h5", "parquet", "root"])
@@ -94,8 +94,8 @@ def test_a_constituent_a_line_of_text(tmp_path: Path) -> None:
 
 def test_jets_of_no_class_are_left_out_and_the_first_class_counts() -> None:
     table = Table({"a": np.array([1, 1, 0, 0]), "b": np.array([1, 0, 1, 0]), "jet_pt": np.arange(4.0)})
-    data = Data(labels={"one": "a", "two": "b"})
-    for step in [*data.steps(), *data.truth()]:
+    data = JetDataConfig(labels={"one": "a", "two": "b"})
+    for step in [*data.steps(), *data.label_steps()]:
         table = step(table)
     assert table.fixed("label").tolist() == [0, 0, 1] and table.fixed("jet_pt").tolist() == [0, 1, 2]
 
@@ -147,7 +147,7 @@ def test_pixels_are_constituents() -> None:
 
 def test_a_file_without_such_images_is_told(tmp_path: Path) -> None:
     _image_file(tmp_path / "images.h5")
-    with pytest.raises(DataError, match=r"no dataset 'QCDD' in it, only QCD, TT; data.images names one a class"):
+    with pytest.raises(DataError, match=r"no dataset 'QCDD' in it, only QCD, TT"):
         ImageFile(classes=("QCDD", "TT")).pieces(str(tmp_path / "images.h5"))
     (tmp_path / "not.h5").write_text("no")
     with pytest.raises(DataError, match="not a readable HDF5 file"):

@@ -12,22 +12,22 @@ from torch import nn
 
 from clew import Ragged, Table
 from clew.data.dataset.batch import to_batch
-from clew.recipes.jets.cloud import SHAPES, PixelCloud, Pixels, shapes
-from clew.recipes.jets.network import SEQUENCES, ImageNet, Perceptron, padded, turned
-from clew.recipes.jets.settings import FeatureNetwork, ImageNetwork, SequenceNetwork
+from clew.recipes.jets.cloud import SHAPES, CloudPixels, PixelCloud, shapes
+from clew.recipes.jets.network import SEQUENCE_NETWORKS, ImageNet, Perceptron, padded, random_flips
+from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
-SMALL = SequenceNetwork(width=16, layers=2)
+SMALL = JetsNetworkConfig(width=16, layers=2)
 OTHERS = torch.randn(5, 11, 4), torch.arange(11) < torch.tensor([[1], [11], [3], [8], [2]])
 """More jets than an export has seen, of other lengths."""
 
 
 def _sequence(kind: str) -> nn.Module:
     torch.manual_seed(0)
-    made: nn.Module = SEQUENCES[kind](4, 3, SMALL)
+    made: nn.Module = SEQUENCE_NETWORKS[kind](4, 3, SMALL)
     return made.eval()
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
+@pytest.mark.parametrize("kind", SEQUENCE_NETWORKS)
 def test_padding_changes_nothing(kind: str) -> None:
     rng = np.random.default_rng(0)
     column = Ragged.from_lengths(rng.normal(size=(20, 4)).astype(np.float32), [3, 0, 12, 5])
@@ -43,7 +43,7 @@ def test_padding_changes_nothing(kind: str) -> None:
     assert together.isfinite().all()
 
 
-@pytest.mark.parametrize("kind", SEQUENCES)
+@pytest.mark.parametrize("kind", SEQUENCE_NETWORKS)
 def test_no_gradient_comes_from_padding(kind: str) -> None:
     values, mask = torch.randn(2, 6, 4, requires_grad=True), torch.arange(6) < torch.tensor([[6], [2]])
     _sequence(kind)(values, mask).sum().backward()
@@ -62,16 +62,16 @@ def test_a_transformer_does_not_see_the_order() -> None:
 def test_shapes_do_not_depend_on_how_a_jet_is_turned(side: float) -> None:
     image = torch.zeros(3, 9, 9)
     image.view(3, -1)[:, ::7] = torch.rand(3, 12) + 0.1
-    pixels = Pixels.of(image, 20)
+    pixels = CloudPixels.of(image, 20)
     found = shapes(pixels, image.sum(dim=(1, 2)))
     assert found.shape == (3, SHAPES)
-    turn = pixels.turned(0.6, 0.8, side)
+    turn = pixels.rotated(0.6, 0.8, side)
     torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), found, rtol=1e-3, atol=1e-3)
 
 
 def test_a_cloud_judges_turned_images_alike() -> None:
     torch.manual_seed(0)
-    model, image = PixelCloud(2, ImageNetwork(width=4)).eval(), torch.rand(4, 10, 10)
+    model, image = PixelCloud(2, JetImagesNetworkConfig(width=4)).eval(), torch.rand(4, 10, 10)
     torch.testing.assert_close(model(image), model(image.flip(1)), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model(image), model(image.transpose(1, 2)), rtol=1e-4, atol=1e-4)
 
@@ -79,29 +79,29 @@ def test_a_cloud_judges_turned_images_alike() -> None:
 def test_training_images_are_turned_and_judged_ones_are_not() -> None:
     torch.manual_seed(0)
     image = torch.arange(16.0).reshape(1, 4, 4).expand(64, 4, 4)
-    assert len(torch.unique(turned(image), dim=0)) == 8
-    model = ImageNet(2, ImageNetwork(width=4)).eval()
+    assert len(torch.unique(random_flips(image), dim=0)) == 8
+    model = ImageNet(2, JetImagesNetworkConfig(width=4)).eval()
     torch.testing.assert_close(model(image)[0], model(image)[1])
-    assert torch.unique(turned(torch.rand(50, 3, 4)), dim=0).shape == (50, 3, 4)
+    assert torch.unique(random_flips(torch.rand(50, 3, 4)), dim=0).shape == (50, 3, 4)
 
 
 @pytest.mark.parametrize("empty", [ImageNet, PixelCloud])
 def test_an_empty_image_has_an_answer(empty: Any) -> None:
-    assert empty(2, ImageNetwork(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
+    assert empty(2, JetImagesNetworkConfig(width=4)).eval()(torch.zeros(2, 12, 12)).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["conv", "transformer", "cnn", "cloud", "mlp"])
 def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     jets = torch.export.Dim("jets", min=2, max=4096)
     places = torch.export.Dim("places", min=2, max=512)
-    if kind in SEQUENCES:
+    if kind in SEQUENCE_NETWORKS:
         model = _sequence(kind)
         few: Any = (torch.randn(3, 7, 4), torch.ones(3, 7, dtype=torch.bool))
         more: Any = OTHERS
         free: Any = ({0: jets, 1: places}, {0: jets, 1: places})
     else:
-        made = {"cnn": ImageNet(2, ImageNetwork()), "cloud": PixelCloud(2, ImageNetwork())}
-        model = (made.get(kind) or Perceptron(4, 2, FeatureNetwork())).eval()
+        made = {"cnn": ImageNet(2, JetImagesNetworkConfig()), "cloud": PixelCloud(2, JetImagesNetworkConfig())}
+        model = (made.get(kind) or Perceptron(4, 2, JetFeaturesNetworkConfig())).eval()
         shape = (4,) if kind == "mlp" else (30, 30)
         few, more, free = (torch.rand(3, *shape),), (torch.rand(6, *shape),), ({0: jets},)
     exported = torch.export.export(model, few, dynamic_shapes=free)

@@ -55,7 +55,7 @@ def test_every_network_learns_five_classes(kind: str, sample: Path, tmp_path: Pa
 
 
 def test_an_evaluation_has_errors_and_a_picture_for_every_signal(sample: Path, tmp_path: Path) -> None:
-    _, run = _trained("mlp", sample, tmp_path, "judging.signals=[top, W]", "judging.backgrounds=[q, g]")
+    _, run = _trained("mlp", sample, tmp_path, "metrics.signals=[top, W]", "metrics.backgrounds=[q, g]")
     result = clew.evaluate(run)
     assert {"top/auc", "W/rejection_50", "accuracy"} <= result.metrics.keys() and "q/auc" not in result.metrics
     assert 0 < result.metrics["top/auc"].error < 0.2
@@ -74,7 +74,7 @@ def test_reweighting_reaches_the_samples(sample: Path, tmp_path: Path) -> None:
 
 
 def test_constituents_are_ordered_and_cut(tmp_path: Path) -> None:
-    recipe = load_settings("jets", ["constituents.inputs=[part_pt]", "constituents.most=5"]).recipe
+    recipe = load_settings("jets", ["constituents.inputs=[part_pt]", "constituents.max_constituents=5"]).recipe
     table = jets(40)
     found = recipe.prepare(table).ragged("constituents")
     assert found.lengths.tolist() == np.minimum(table.ragged("part_pt").lengths, 5).tolist()
@@ -95,9 +95,9 @@ def test_two_classes_have_plain_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["judging.signals=[tau]"], "judging: no class 'tau', only q, g, W, Z, top"),
-        (["data.labels={q: 'label == 0'}"], "one class alone, 'q', leaves nothing to tell apart"),
-        (["model.kind=transformer", "model.width=30"], "the width 30 is no multiple of the number of heads, 4"),
+        (["metrics.signals=[tau]"], "metrics: no class 'tau', only q, g, W, Z, top"),
+        (["data.labels={q: 'label == 0'}"], "'q' is the only class"),
+        (["model.kind=transformer", "model.width=30"], "the width 30 is no multiple of the number of heads"),
         (["model.kind=conv", "model.kernel=4"], "kernel must be odd"),
         (["data.select=jet_pt >"], "cannot be understood"),
         (["reweight={columns: {jet_pt: [2, 1]}}"], "the edges of 'jet_pt' must rise"),
@@ -110,9 +110,9 @@ def test_settings_that_make_no_sense_are_told(settings: list[str], told: str) ->
 
 
 def test_inputs_of_jets_and_of_constituents_do_not_mix() -> None:
-    with pytest.raises(ConfigError, match="'jet_pt' has one value a jet"):
+    with pytest.raises(ConfigError, match="'jet_pt' has one value per jet"):
         load_settings("jets", ["constituents.inputs=[part_pt, jet_pt]"]).recipe.prepare(jets(10))
-    with pytest.raises(ConfigError, match="for those there is the recipe jetfeatures"):
+    with pytest.raises(ConfigError, match="use the recipe jetfeatures"):
         load_settings("jets", ["constituents.inputs=[jet_pt]"]).recipe.prepare(jets(10))
 
 

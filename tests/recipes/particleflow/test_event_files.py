@@ -57,7 +57,7 @@ def test_delphes_pickles_are_read_as_they_are(tmp_path: Path, generated: Table, 
     np.testing.assert_array_equal(candidates.values, generated.ragged("targets").values * 2)
 
 
-def test_delphes_files_that_do_not_fit_are_told(tmp_path: Path, generated: Table) -> None:
+def test_malformed_delphes_files_are_reported(tmp_path: Path, generated: Table) -> None:
     x, y = list(generated.ragged("elements")), list(generated.ragged("targets"))
     cases: list[tuple[dict[str, Any], str]] = [
         ({"X": [each[:, :5] for each in x]}, "entry 'X' has items of shape (5,), expected (12,)"),
@@ -75,7 +75,7 @@ def test_files_without_truth_can_be_read_to_predict(tmp_path: Path, generated: T
     assert "targets" not in table and len(table) == 6
 
 
-def test_a_file_is_prepared_and_looked_at(tmp_path: Path, generated: Table) -> None:
+def test_a_file_is_prepared_and_inspected(tmp_path: Path, generated: Table) -> None:
     write_delphes(tmp_path / "ttbar.pkl.bz2", generated)
     output = tmp_path / "dataset"
     done("prepare", "particleflow", "--input", tmp_path / "ttbar.pkl.bz2", "--output", output, "--workers", "1")

@@ -56,7 +56,7 @@ def test_jets_are_matched_once_and_around_the_seam() -> None:
     assert ratio[0] == pytest.approx(0.9) and np.isnan(ratio[1:]).all()
 
 
-def test_tallies_of_parts_add_up() -> None:
+def test_metrics_of_parts_add_up() -> None:
     rng = np.random.default_rng(1)
     x, passed, kind, ones = rng.uniform(1, 100, 90), rng.random(90) < 0.5, rng.integers(0, 3, 90), np.ones(90)
 

@@ -24,7 +24,7 @@ from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient
 from clew.version import __version__
 from tests.training import RECIPES, recipe
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
@@ -97,7 +97,7 @@ def site(flat: Dataset, tmp_path: Path) -> Iterator[Site]:
         process.wait()
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition was not met in time"
@@ -175,7 +175,7 @@ class ManualWorker:
 
     def request(self, kind: str, fields: dict[str, Any], tensor: torch.Tensor | None = None) -> Any:
         self.client.send(0, kind, fields, tensor)
-        message = self.client.receive(10)
+        message = self.client.receive(60)
         assert message is not None
         return message
 
@@ -212,8 +212,8 @@ def manual_worker(flat: Dataset, tmp_path: Path) -> Iterator[Callable[..., Manua
                 env=ENVIRONMENT,
                 stdout=subprocess.DEVNULL,
             )
-            worker.thread.join(60)
-            helper.wait(20)
+            worker.thread.join(120)
+            helper.wait(60)
         assert not worker.thread.is_alive()
 
 

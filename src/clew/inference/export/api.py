@@ -77,7 +77,9 @@ def export(
 
     Example:
         >>> import clew
-        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val")
+        >>> from torch import nn  # the model was typed in, so it is passed again
+        >>> model = nn.Linear(2, 1)
+        >>> exported = clew.export("runs/sum", to="torch", output="sum.pt2", split="val", recipe=model)
         >>> exported.path.name, exported.facts.outputs
         ('sum.pt2', ('output',))
     """

@@ -1,4 +1,4 @@
-"""HDF5 files with a dataset of images for every class, as those of the machine-learning schools: QCD (n, 30, 30, 1)."""
+"""Reader for HDF5 files with one dataset of images per class, for example QCD (n, 30, 30, 1)."""
 
 from __future__ import annotations
 
@@ -16,68 +16,68 @@ from clew.data.readers import FilePiece, FilePieces, Reader
 from clew.errors import DataError
 
 PIXELS = ("part_pt", "part_deta", "part_dphi", "jet_pt")
-"""What an image is as constituents: every pixel that is not empty, the hardest first; and their sum. Places are in
-pixels from the middle."""
+"""The columns of an image as constituents: all filled pixels, the highest value first, and their sum. Positions are in
+pixels from the centre."""
 
 
 class ImageFile(Reader):
-    """Settings of the reader: all classes one after the other."""
+    """The reader. It reads all classes one after the other."""
 
     endings: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
 
     classes: tuple[str, ...]
-    """Datasets (n, rows, columns) or (n, rows, columns, 1); the number of the class is in `label`."""
+    """Names of datasets (n, rows, columns) or (n, rows, columns, 1). The number of the class becomes `label`."""
     columns: tuple[str, ...] = ()
-    """`image`, and those of PIXELS; default: all."""
+    """Columns to read, `image` and those of PIXELS. Default: all."""
     chunk: Annotated[int, Field(ge=1)] = 5000
-    """Images in a piece."""
+    """Images per piece."""
     unlabelled: bool = False
-    """Whether a file with none of the classes is taken too: all its datasets, without `label`."""
+    """Whether a file with none of the classes is accepted: all its datasets are read, without `label`."""
 
     def with_optional(self, names: Collection[str]) -> Self:
         return self.model_copy(update={"unlabelled": "label" in names})
 
     def pieces(self, location: str) -> list[FilePiece]:
-        """Cut at the ends of classes too: counted through all of them."""
+        """FilePieces of at most `chunk` images of one class, numbered through all classes."""
         with _opened(location) as file:
             ends = np.cumsum([len(_dataset(file, name)) for name in self._names(file)]).tolist()
-        found, begin = [], 0
+        pieces, start = [], 0
         for end in ends:
-            found += [FilePiece(first, min(first + self.chunk, end)) for first in range(begin, end, self.chunk)]
-            begin = end
-        if not found:
+            pieces += [FilePiece(first, min(first + self.chunk, end)) for first in range(start, end, self.chunk)]
+            start = end
+        if not pieces:
             raise DataError("no images in it")
-        return found
+        return pieces
 
     def load(self, location: str, piece: FilePiece) -> Table:
         with _opened(location) as file:
-            begin, names = 0, self._names(file)
+            start, names = 0, self._names(file)
             for number, name in enumerate(names):
                 dataset = _dataset(file, name)
-                if piece.start < begin + len(dataset):
-                    images = np.asarray(dataset[piece.start - begin : piece.stop - begin], dtype=np.float32)
-                    known = number if names == self.classes else None
-                    return self._table(images.reshape(images.shape[:3]), known, piece.start)
-                begin += len(dataset)
+                if piece.start < start + len(dataset):
+                    images = np.asarray(dataset[piece.start - start : piece.stop - start], dtype=np.float32)
+                    label = number if names == self.classes else None
+                    return self._table(images.reshape(images.shape[:3]), label, piece.start)
+                start += len(dataset)
         raise DataError("the file has changed meanwhile")
 
     def _names(self, file: Any) -> tuple[str, ...]:
-        """Of the datasets to read."""
+        """Names of the datasets to read."""
         blind = self.unlabelled and not any(name in file for name in self.classes)
         return tuple(file) if blind else self.classes
 
     def _table(self, images: NDArray[np.float32], number: int | None, first: int) -> Table:
-        wanted = self.columns or ("image", *PIXELS)
-        unknown = [name for name in wanted if name not in ("image", "label", *PIXELS)]
+        names = self.columns or ("image", *PIXELS)
+        unknown = [name for name in names if name not in ("image", "label", *PIXELS)]
         if unknown:
             raise DataError(f"no column '{unknown[0]}': images have image, {', '.join(PIXELS)}")
         columns: dict[str, Any] = {"event": np.arange(first, first + len(images)), "image": images, **pixels(images)}
-        kept = {name: column for name, column in columns.items() if name == "event" or name in wanted}
-        return Table({**kept, **({} if number is None else {"label": np.full(len(images), number)})})
+        selected = {name: column for name, column in columns.items() if name == "event" or name in names}
+        return Table({**selected, **({} if number is None else {"label": np.full(len(images), number)})})
 
 
 def read(location: str, classes: Sequence[str], columns: Sequence[str]) -> FilePieces:
-    """A file's images as a lazy sequence of tables."""
+    """The images of a file as a lazy sequence of tables."""
     return FilePieces(ImageFile(classes=tuple(classes), columns=tuple(columns)), location)
 
 
@@ -107,7 +107,7 @@ def _opened(location: str) -> Iterator[Any]:
 
 def _dataset(file: Any, name: str) -> Any:
     if name not in file:
-        raise DataError(f"no dataset '{name}' in it, only {', '.join(file)}; data.images names one a class")
+        raise DataError(f"no dataset '{name}' in it, only {', '.join(file)}; data.images names one dataset per class")
     dataset = file[name]
     if dataset.ndim not in (3, 4) or (dataset.ndim == 4 and dataset.shape[3] != 1) or dataset.dtype.kind not in "iuf":
         raise DataError(f"dataset '{name}' holds {dataset.dtype} {dataset.shape}, not images (n, rows, columns)")

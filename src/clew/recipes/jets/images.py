@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 from clew import Table
 
 if TYPE_CHECKING:
-    from clew.recipes.jets.settings import Images
+    from clew.recipes.jets.settings import JetImageConfig
 
 NEEDS = ("part_pt", "part_deta", "part_dphi")
 Floats = NDArray[np.float64]
 
 
-def draw(jets: Table, settings: Images) -> NDArray[np.float32]:
-    """(jets, pixels, pixels) in the unit of pT, eta down and phi across; what lies outside is left out."""
+def draw(jets: Table, settings: JetImageConfig) -> NDArray[np.float32]:
+    """Images (jets, pixels, pixels) of pT: rows are eta, columns are phi. Constituents outside are ignored."""
     pt = jets.ragged("part_pt")
     eta, phi = (jets.ragged(name).values.astype(np.float64) for name in NEEDS[1:])
     jet, value, side = pt.events, pt.values.astype(np.float64), settings.pixels
@@ -26,12 +26,12 @@ def draw(jets: Table, settings: Images) -> NDArray[np.float32]:
     cells = [np.floor((x / settings.width + 0.5) * side).astype(np.int64) for x in (eta, phi)]
     inside = ((cells[0] >= 0) & (cells[0] < side)) & ((cells[1] >= 0) & (cells[1] < side))
     place = ((jet * side + cells[0]) * side + cells[1])[inside]
-    found = np.bincount(place, weights=value[inside], minlength=len(jets) * side * side)
-    return found.reshape(len(jets), side, side).astype(np.float32)
+    image = np.bincount(place, weights=value[inside], minlength=len(jets) * side * side)
+    return image.reshape(len(jets), side, side).astype(np.float32)
 
 
 def _upright(eta: Floats, phi: Floats, pt: Floats, jet: NDArray[np.int64], count: int) -> tuple[Floats, Floats]:
-    """Turned so that the axis of the largest spread runs along eta, mirrored so that most pT is at positive places."""
+    """Rotate the axis of the largest spread to eta, and mirror so that more pT is at positive coordinates."""
 
     def total(values: Floats) -> Floats:
         return np.asarray(np.bincount(jet, weights=pt * values, minlength=count))

@@ -1,4 +1,4 @@
-"""How well classes are told apart, as tallies: exact for any split of the jets."""
+"""Metrics of jet tagging. They are sums and counts: the result does not depend on how jets are split in batches."""
 
 from __future__ import annotations
 
@@ -10,94 +10,96 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from clew import Section, Table, metrics
-from clew.recipes.jets.curves import Area, Pairs, Rejection, Scores, histograms
 from clew.recipes.jets.inputs import LABEL
+from clew.recipes.jets.roc_metrics import Rejection, RejectionCurves, RocArea, ScoreHistograms, histograms
 
 Floats = NDArray[np.float64]
 Efficiency = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Judging(Section):
-    """What is signal and what is background, and where they are compared."""
+class JetsMetricsConfig(Section):
+    """Signal and background classes, and the working points."""
 
     signals: tuple[str, ...] = ()
-    """Classes to be found. Default: the second of two, all of more."""
+    """Signal classes. Default: the second of two classes, or all of three and more."""
     backgrounds: tuple[str, ...] = ()
-    """Classes they are told from. Default: all others."""
+    """Background classes. Default: all other classes."""
     efficiencies: tuple[Efficiency, ...] = (0.3, 0.5, 0.7)
-    """Of the signal, at which the rejection of background (one over its efficiency) is given."""
+    """Signal efficiencies at which the background rejection (one over the background efficiency) is reported."""
     pt_edges: tuple[float, ...] = (200, 300, 400, 500, 550, 600, 650, 700, 800, 1000)
-    """Bins in which accuracy is shown against `jet_pt`, where samples keep it."""
+    """Bin edges of the plot of accuracy against `jet_pt`, if samples have that column."""
     style: str = "CMS"
-    """Of the plots: one of mplhep's (CMS, ATLAS, LHCb2, ALICE)."""
+    """Style of the plots, one of mplhep (CMS, ATLAS, LHCb2, ALICE)."""
 
     def check(self, classes: Sequence[str]) -> None:
-        """That its classes exist.
+        """Check that all classes exist.
 
         Raises:
-            ValueError: one does not.
+            ValueError: A class does not exist.
         """
         for name in (*self.signals, *self.backgrounds):
             if name not in classes:
-                raise ValueError(f"judging: no class '{name}', only {', '.join(classes)}")
+                raise ValueError(f"metrics: no class '{name}', only {', '.join(classes)}")
 
     def pairs(self, classes: Sequence[str]) -> dict[str, list[str]]:
-        """Every signal and its backgrounds."""
+        """The backgrounds of each signal."""
         signals = self.signals or (classes[1:] if len(classes) == 2 else classes)
         rest = self.backgrounds or classes
         return {signal: [name for name in rest if name != signal] for signal in signals}
 
 
-def tallies(samples: Table, logits: Floats, classes: Sequence[str], settings: Judging) -> dict[str, metrics.Metric]:
-    """Accuracy and confusion; of every signal the area under its ROC curve, rejections, curves and scores.
+def make_metrics(
+    samples: Table, logits: Floats, classes: Sequence[str], config: JetsMetricsConfig
+) -> dict[str, metrics.Metric]:
+    """Accuracy and confusion matrix; for every signal the area under the ROC curve, rejections, curves and scores.
 
-    With several signals names are `SIGNAL/auc`, and so on: `auc` is that of the signal against all its backgrounds, the
+    With several signals the names are `SIGNAL/auc` and so on. `auc` compares the signal with all its backgrounds by the
     discriminant p(signal) / (p(signal) + sum of p(background)).
     """
-    label, weights, said = samples.fixed(LABEL), samples.weights, logits.argmax(axis=1)
-    found: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(said == label, weights)}
-    pairs = settings.pairs(classes)
+    label, weights, predicted = samples.fixed(LABEL), samples.weights, logits.argmax(axis=1)
+    results: dict[str, metrics.Metric] = {"accuracy": metrics.Ratio.of(predicted == label, weights)}
+    pairs = config.pairs(classes)
     for signal, backgrounds in pairs.items():
         task = f"{signal}/" if len(pairs) > 1 else ""
-        own = _signal(logits, label, weights, classes, signal, backgrounds, settings)
-        found |= {f"{task}{name}": value for name, value in own.items()}
-    found["confusion"] = metrics.Confusion.of(said, label, classes, weights)
+        signal_metrics = _signal_metrics(logits, label, weights, classes, signal, backgrounds, config)
+        results |= {f"{task}{name}": value for name, value in signal_metrics.items()}
+    results["confusion"] = metrics.Confusion.of(predicted, label, classes, weights)
     if "jet_pt" in samples:
-        x, edges = samples.fixed("jet_pt"), settings.pt_edges
-        found["accuracy_pt"] = metrics.Binned.of(
-            x, said == label, edges, axis="jet pT [GeV]", label="accuracy", weights=weights
+        x, edges = samples.fixed("jet_pt"), config.pt_edges
+        results["accuracy_pt"] = metrics.Binned.of(
+            x, predicted == label, edges, axis="jet pT [GeV]", label="accuracy", weights=weights
         )
-    return found
+    return results
 
 
-def _signal(
+def _signal_metrics(
     logits: Floats,
     label: NDArray[np.int64],
     weights: Floats,
     classes: Sequence[str],
     signal: str,
     backgrounds: Sequence[str],
-    settings: Judging,
+    settings: JetsMetricsConfig,
 ) -> dict[str, metrics.Metric]:
-    """One signal against all its backgrounds together, and against each."""
+    """Metrics of one signal against all its backgrounds together, and against each of them."""
     number = {name: place for place, name in enumerate(classes)}
 
-    def told(names: Sequence[str]) -> tuple[Floats, Floats]:
+    def score_histograms(names: Sequence[str]) -> tuple[Floats, Floats]:
         against = [number[name] for name in names]
-        of = np.isin(label, [number[signal], *against])
-        odds = logits[of, number[signal]] - _log_sum(logits[of][:, against])
-        return histograms(sigmoid(odds), label[of] == number[signal], weights[of])
+        used = np.isin(label, [number[signal], *against])
+        odds = logits[used, number[signal]] - _log_sum(logits[used][:, against])
+        return histograms(sigmoid(odds), label[used] == number[signal], weights[used])
 
-    whole = told(backgrounds)
-    found: dict[str, metrics.Metric] = {"auc": Area(*whole)}
+    against_all = score_histograms(backgrounds)
+    results: dict[str, metrics.Metric] = {"auc": RocArea(*against_all)}
     for share in settings.efficiencies:
-        found[f"rejection_{share * 100:g}"] = Rejection(*whole, share)
-    each = [told([name]) for name in backgrounds] if len(backgrounds) > 1 else []
-    names = (("all" if each else backgrounds[0]), *(backgrounds if each else ()))
-    sums, squares = (np.stack([pair[part] for pair in [whole, *each]]) for part in (0, 1))
-    found["curves"] = Pairs(sums, squares, signal, tuple(names), settings.style)
-    found["scores"] = Scores(*whole, signal, ", ".join(backgrounds))
-    return found
+        results[f"rejection_{share * 100:g}"] = Rejection(*against_all, share)
+    against_one = [score_histograms([name]) for name in backgrounds] if len(backgrounds) > 1 else []
+    names = (("all" if against_one else backgrounds[0]), *(backgrounds if against_one else ()))
+    sums, squares = (np.stack([pair[part] for pair in [against_all, *against_one]]) for part in (0, 1))
+    results["curves"] = RejectionCurves(sums, squares, signal, tuple(names), settings.style)
+    results["scores"] = ScoreHistograms(*against_all, signal, ", ".join(backgrounds))
+    return results
 
 
 def _log_sum(logits: Floats) -> Floats:
@@ -106,7 +108,7 @@ def _log_sum(logits: Floats) -> Floats:
 
 
 def sigmoid(logits: Floats) -> Floats:
-    """Without overflow."""
+    """The logistic function, without overflow."""
     return np.asarray(0.5 * (1 + np.tanh(logits / 2)))
 
 

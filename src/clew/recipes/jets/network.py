@@ -1,6 +1,6 @@
-"""The networks of the jet recipes: plain tensors in, one logit a class out.
+"""The networks of the jet recipes. Their input are plain tensors, their output is one logit per class.
 
-A padded place never reaches a jet's logits: it is masked out of every sum, and follows all real ones in a GRU.
+Padding never changes the logits of a jet: it is masked in every sum, and comes after all constituents in a GRU.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as f
 
-from clew.recipes.jets.settings import FeatureNetwork, ImageNetwork, SequenceNetwork
+from clew.recipes.jets.settings import JetFeaturesNetworkConfig, JetImagesNetworkConfig, JetsNetworkConfig
 
 
-class Items(Protocol):
+class RaggedColumn(Protocol):
     """A ragged column of a batch."""
 
     def padded(self, fill: float = 0.0) -> tuple[Tensor, Tensor]:
-        """A rectangle and where it is filled."""
+        """A padded tensor, and a mask of the real items."""
 
 
-def padded(items: Items) -> tuple[Tensor, Tensor]:
-    """Constituents (jets, longest, inputs) and a mask (jets, longest); at least one place, also for empty jets.
+def padded(items: RaggedColumn) -> tuple[Tensor, Tensor]:
+    """Constituents (jets, longest, inputs) and a mask (jets, longest). The second dimension is at least 1.
 
-    On a CPU a GRU goes through buckets of similar lengths like this in half the time it needs for packed sequences.
+    With buckets of similar lengths a GRU on a CPU takes half the time that it takes with packed sequences.
     """
     values, mask = items.padded()
     if mask.shape[1]:
@@ -34,7 +34,7 @@ def padded(items: Items) -> tuple[Tensor, Tensor]:
 
 
 def _mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Over the real places (jets, places, width); 0 for a jet without any."""
+    """Mean over the constituents of (jets, constituents, width); 0 for a jet without constituents."""
     real = mask.unsqueeze(2).to(values.dtype)
     return (values * real).sum(dim=1) / real.sum(dim=1).clamp(min=1)
 
@@ -44,9 +44,9 @@ def _head(width: int, classes: int, dropout: float) -> nn.Sequential:
 
 
 class Recurrent(nn.Module):
-    """A GRU from the first constituent to the last; its last state, and the mean of all."""
+    """A GRU over the constituents. The classifier uses its last state, and the mean of all states."""
 
-    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+    def __init__(self, inputs: int, classes: int, settings: JetsNetworkConfig) -> None:
         super().__init__()
         between = settings.dropout if settings.layers > 1 else 0.0
         self.gru = nn.GRU(inputs, settings.width, settings.layers, batch_first=True, dropout=between)
@@ -55,15 +55,15 @@ class Recurrent(nn.Module):
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         states, _ = self.gru(values)
         last = (mask.sum(dim=1) - 1).clamp(min=0).view(-1, 1, 1).expand(-1, 1, states.shape[2])
-        found = torch.cat([states.gather(1, last).squeeze(1), _mean(states, mask)], dim=1)
-        logits: Tensor = self.head(found * mask.any(dim=1, keepdim=True))
+        state = torch.cat([states.gather(1, last).squeeze(1), _mean(states, mask)], dim=1)
+        logits: Tensor = self.head(state * mask.any(dim=1, keepdim=True))
         return logits
 
 
 class Convolution(nn.Module):
-    """1-D convolutions over neighbours in the sequence, with shortcuts; the mean of all places."""
+    """Residual 1-D convolutions over the sequence, then the mean over constituents."""
 
-    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+    def __init__(self, inputs: int, classes: int, settings: JetsNetworkConfig) -> None:
         super().__init__()
         width, kernel = settings.width, settings.kernel
         self.embed = nn.Linear(inputs, width)
@@ -75,14 +75,14 @@ class Convolution(nn.Module):
         real = mask.unsqueeze(2).to(values.dtype)
         state = self.embed(values)
         for norm, layer in zip(self.norms, self.layers, strict=True):
-            seen = (norm(state) * real).transpose(1, 2)  # a convolution would see what lies behind the end
-            state = state + f.relu(layer(seen)).transpose(1, 2)
+            inputs = (norm(state) * real).transpose(1, 2)  # without the mask the convolution would see the padding
+            state = state + f.relu(layer(inputs)).transpose(1, 2)
         logits: Tensor = self.head(_mean(state, mask))
         return logits
 
 
 class Attention(nn.Module):
-    """One layer of a transformer, normalised before each part."""
+    """One layer of a transformer, with normalisation before attention and before the feed-forward part."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -91,20 +91,20 @@ class Attention(nn.Module):
         self.project, self.join = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.expand = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
 
-    def forward(self, state: Tensor, seen: Tensor) -> Tensor:
+    def forward(self, state: Tensor, mask: Tensor) -> Tensor:
         jets, places, width = state.shape
         parts = self.project(self.before(state)).view(jets, places, 3, self.heads, width // self.heads)
         query, key, value = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        mixed = f.scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        mixed = f.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         state = state + self.dropout(self.join(mixed.transpose(1, 2).reshape(jets, places, width)))
         grown: Tensor = state + self.dropout(self.expand(self.between(state)))
         return grown
 
 
 class Transformer(nn.Module):
-    """Every constituent sees every other; the mean of all. Their order does not matter."""
+    """A transformer without positions (the order does not matter), then the mean over constituents."""
 
-    def __init__(self, inputs: int, classes: int, settings: SequenceNetwork) -> None:
+    def __init__(self, inputs: int, classes: int, settings: JetsNetworkConfig) -> None:
         super().__init__()
         width = settings.width
         self.embed = nn.Sequential(nn.Linear(inputs, width), nn.GELU(), nn.Linear(width, width))
@@ -113,22 +113,24 @@ class Transformer(nn.Module):
         self.head = _head(width, classes, settings.dropout)
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        seen = (mask | ~mask.any(dim=1, keepdim=True)).unsqueeze(1).unsqueeze(1)  # who sees nothing has no mean
+        attention_mask = (
+            (mask | ~mask.any(dim=1, keepdim=True)).unsqueeze(1).unsqueeze(1)
+        )  # attention over nothing would be NaN
         state = self.embed(values)
         for layer in self.layers:
-            state = layer(state, seen)
+            state = layer(state, attention_mask)
         logits: Tensor = self.head(_mean(self.norm(state), mask))
         return logits
 
 
-SEQUENCES: dict[str, Any] = {"gru": Recurrent, "conv": Convolution, "transformer": Transformer}
-"""By `model.kind`."""
+SEQUENCE_NETWORKS: dict[str, Any] = {"gru": Recurrent, "conv": Convolution, "transformer": Transformer}
+"""Networks by `model.kind`."""
 
 
 class Perceptron(nn.Module):
     """Fully connected layers."""
 
-    def __init__(self, inputs: int, classes: int, settings: FeatureNetwork) -> None:
+    def __init__(self, inputs: int, classes: int, settings: JetFeaturesNetworkConfig) -> None:
         super().__init__()
         widths = [inputs, *[settings.width] * settings.layers]
         layers = [
@@ -143,12 +145,12 @@ class Perceptron(nn.Module):
 
 
 class ImageNet(nn.Module):
-    """Convolutions over an image, seen as logarithms and as shares of its sum; mean and maximum of what is left.
+    """Convolutions over an image, given as logarithms and as shares of its sum; then mean and maximum over positions.
 
-    The sum itself and the number of filled pixels, which shares hide, go around the convolutions.
+    The sum and the number of filled pixels are not visible in shares. They go directly to the classifier.
     """
 
-    def __init__(self, classes: int, settings: ImageNetwork) -> None:
+    def __init__(self, classes: int, settings: JetImagesNetworkConfig) -> None:
         super().__init__()
         width, dropout, self.augment = settings.width, settings.dropout, settings.augment
         self.layers = nn.Sequential(
@@ -162,19 +164,19 @@ class ImageNet(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         if self.training and self.augment:
-            image = turned(image)
+            image = random_flips(image)
         total = image.sum(dim=(1, 2)).clamp(min=1e-6)
         share = image / total.view(-1, 1, 1)
-        seen = torch.stack([torch.log1p(image) / 3, share.sqrt() * 3, share * 10], dim=1)
-        found = self.layers(seen)
+        channels = torch.stack([torch.log1p(image) / 3, share.sqrt() * 3, share * 10], dim=1)
+        features = self.layers(channels)
         filled = (image > 0).to(image.dtype).sum(dim=(1, 2))
-        around = torch.stack([torch.log(total) - 6, torch.log1p(filled) - 4], dim=1)
-        logits: Tensor = self.head(torch.cat([found.mean(dim=(2, 3)), found.amax(dim=(2, 3)), around], dim=1))
+        totals = torch.stack([torch.log(total) - 6, torch.log1p(filled) - 4], dim=1)
+        logits: Tensor = self.head(torch.cat([features.mean(dim=(2, 3)), features.amax(dim=(2, 3)), totals], dim=1))
         return logits
 
 
-def turned(image: Tensor) -> Tensor:
-    """Each image mirrored or not, along either axis, and transposed or not (where it is square)."""
+def random_flips(image: Tensor) -> Tensor:
+    """Images mirrored at random along both axes, and transposed at random if they are square."""
     kinds = 3 if image.shape[1] == image.shape[2] else 2
     chosen = torch.rand((kinds, len(image), 1, 1), device=image.device) < 0.5
     image = torch.where(chosen[0], image.flip(1), image)

@@ -1,4 +1,5 @@
-"""The recipe `jets`: a jet as the sequence of its constituents; a GRU, a convolution or a transformer."""
+"""The recipe `jets`: a jet is the sequence of its constituents; the network is a GRU, a convolution or a
+transformer."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from clew import Ragged, Table
 from clew.data.transforms import Compute
 from clew.errors import ConfigError
 from clew.recipes.jets import inputs
-from clew.recipes.jets.base import Tagger
-from clew.recipes.jets.settings import Constituents, SequenceSettings
+from clew.recipes.jets.settings import ConstituentsConfig, JetsConfig
+from clew.recipes.jets.tagging_recipe import JetTaggingRecipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
     from clew import Batch
 
 
-class Jets(Tagger):
-    """Jet tagging by constituents."""
+class Jets(JetTaggingRecipe):
+    """Jet tagging from constituents."""
 
-    Config = SequenceSettings
+    Config = JetsConfig
     defaults = {
         "train": {
             "epochs": 20,
@@ -37,18 +38,22 @@ class Jets(Tagger):
     columns = ("constituents", inputs.LABEL)
 
     def inputs(self) -> Sequence[str]:
-        own = self.config.constituents
-        return [*own.inputs, *([own.order] if own.order else [])]
+        config = self.config.constituents
+        return [*config.inputs, *([config.order] if config.order else [])]
 
     def prepare(self, events: Table) -> Table:
-        return inputs.sample(events, self.config.data, {"constituents": sequences(events, self.config.constituents)})
+        return inputs.make_samples(
+            events, self.config.data, {"constituents": sequences(events, self.config.constituents)}
+        )
 
     def model(self) -> nn.Module:
         from clew.recipes.jets import network
 
-        settings, own = self.config.model, len(self.config.constituents.inputs)
-        made: nn.Module = network.SEQUENCES[settings.kind](own, len(self.config.data.classes), settings)
-        return made
+        settings, inputs = self.config.model, len(self.config.constituents.inputs)
+        network_model: nn.Module = network.SEQUENCE_NETWORKS[settings.kind](
+            inputs, len(self.config.data.classes), settings
+        )
+        return network_model
 
     def forward(self, model: nn.Module, batch: Batch) -> Any:
         from clew.recipes.jets.network import padded
@@ -56,20 +61,20 @@ class Jets(Tagger):
         return model(*padded(batch.ragged("constituents")))
 
 
-def sequences(events: Table, settings: Constituents) -> Ragged:
-    """The inputs of constituents (items, inputs), in order, no more than the most that are wanted.
+def sequences(events: Table, settings: ConstituentsConfig) -> Ragged:
+    """The inputs of constituents (items, inputs), sorted, at most `settings.max_constituents` per jet.
 
     Raises:
-        ConfigError: the inputs are not of constituents.
+        ConfigError: The inputs have one value per jet, not one per constituent.
     """
-    found = inputs.stacked(events, settings.inputs)
-    if not isinstance(found, Ragged):
-        raise ConfigError("constituents.inputs: one value a jet; for those there is the recipe jetfeatures")
-    event, rows = found.events, np.arange(len(found.values))
+    values = inputs.stack_inputs(events, settings.inputs)
+    if not isinstance(values, Ragged):
+        raise ConfigError("constituents.inputs: one value per jet; use the recipe jetfeatures for such inputs")
+    event, rows = values.events, np.arange(len(values.values))
     if settings.order:
-        by = Compute(column="order", expression=settings.order)(events)["order"]
-        if not isinstance(by, Ragged) or by.offsets is not found.offsets:
-            raise ConfigError(f"constituents.order: '{settings.order}' has not one value a constituent")
-        rows = np.lexsort((-by.values.astype(np.float64), event))
-    kept = np.arange(len(rows)) - found.offsets[event] < settings.most
-    return Ragged.from_lengths(found.values[rows[kept]], np.minimum(found.lengths, settings.most))
+        order = Compute(column="order", expression=settings.order)(events)["order"]
+        if not isinstance(order, Ragged) or order.offsets is not values.offsets:
+            raise ConfigError(f"constituents.order: '{settings.order}' does not have one value per constituent")
+        rows = np.lexsort((-order.values.astype(np.float64), event))
+    selected = np.arange(len(rows)) - values.offsets[event] < settings.max_constituents
+    return Ragged.from_lengths(values.values[rows[selected]], np.minimum(values.lengths, settings.max_constituents))

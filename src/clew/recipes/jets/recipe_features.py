@@ -1,4 +1,4 @@
-"""The recipe `jetfeatures`: a jet as a few numbers; a perceptron."""
+"""The recipe `jetfeatures`: a jet is a small number of features; the network is a multilayer perceptron."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from clew import Table
 from clew.data.transforms import Compute, Standard, Transform
 from clew.recipes.jets import inputs
-from clew.recipes.jets.base import Tagger
-from clew.recipes.jets.settings import FeatureSettings
+from clew.recipes.jets.settings import JetFeaturesConfig
+from clew.recipes.jets.tagging_recipe import JetTaggingRecipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from clew import Batch
 
 
-class JetFeatures(Tagger):
-    """Jet tagging by shapes."""
+class JetFeatures(JetTaggingRecipe):
+    """Jet tagging from shape variables."""
 
-    Config = FeatureSettings
+    Config = JetFeaturesConfig
     defaults = {
         "train": {
             "epochs": 30,
@@ -34,14 +34,14 @@ class JetFeatures(Tagger):
     columns = ("features", inputs.LABEL)
 
     def transforms(self) -> Sequence[Transform]:
-        """The features too, each a column, scaled by mean and standard deviation of all jets that are prepared."""
+        """The transforms of all jet recipes, then one column per feature, scaled by mean and standard deviation."""
         names = self._names()
-        made = [Compute(column=n, expression=t) for n, t in zip(names, self.config.features.inputs, strict=True)]
-        return [*super().transforms(), *made, Standard(columns=names)]
+        features = [Compute(column=n, expression=t) for n, t in zip(names, self.config.features.inputs, strict=True)]
+        return [*super().transforms(), *features, Standard(columns=names)]
 
     def prepare(self, events: Table) -> Table:
         columns = [events.fixed(name).astype(np.float32) for name in self._names()]
-        return inputs.sample(events, self.config.data, {"features": np.stack(columns, axis=1)})
+        return inputs.make_samples(events, self.config.data, {"features": np.stack(columns, axis=1)})
 
     def passthrough_columns(self) -> Mapping[str, Sequence[str]]:
         return {"features": self._names()}

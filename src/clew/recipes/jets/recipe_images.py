@@ -1,4 +1,4 @@
-"""The recipe `jetimages`: a jet as an image; convolutions."""
+"""The recipe `jetimages`: a jet is an image; the network is a convolution or works on the set of pixels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from clew import Table
 from clew.recipes.jets import images, inputs
-from clew.recipes.jets.base import Tagger
-from clew.recipes.jets.settings import ImageSettings
+from clew.recipes.jets.settings import JetImagesConfig
+from clew.recipes.jets.tagging_recipe import JetTaggingRecipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from clew import Batch
 
 
-class JetImages(Tagger):
-    """Jet tagging by images: those of the file, or of the constituents' pT in eta and phi."""
+class JetImages(JetTaggingRecipe):
+    """Jet tagging from images: those of the file, or images of the constituents' pT in eta and phi."""
 
-    Config = ImageSettings
+    Config = JetImagesConfig
     defaults = {
         "train": {
             "epochs": 30,
@@ -38,7 +38,7 @@ class JetImages(Tagger):
 
     def prepare(self, events: Table) -> Table:
         image = events.fixed("image") if self.config.data.images else images.draw(events, self.config.images)
-        return inputs.sample(events, self.config.data, {"image": image})
+        return inputs.make_samples(events, self.config.data, {"image": image})
 
     def model(self) -> nn.Module:
         from clew.recipes.jets.cloud import PixelCloud

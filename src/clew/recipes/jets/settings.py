@@ -1,4 +1,4 @@
-"""What the jet recipes can be told."""
+"""Settings of the jet recipes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pydantic import Field, model_validator
 
 from clew import Section
 from clew.data.transforms import AnyTransform, ExpressionText, Reweight
-from clew.recipes.jets.inputs import Data
-from clew.recipes.jets.metrics import Judging
-from clew.recipes.jets.shower import Generator
+from clew.recipes.jets.generator import JetGeneratorConfig
+from clew.recipes.jets.inputs import JetDataConfig
+from clew.recipes.jets.metrics import JetsMetricsConfig
 
 Count = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
-KINEMATICS = (
+KINEMATIC_INPUTS = (
     "part_deta",
     "part_dphi",
     "(sqrt(part_deta**2 + part_dphi**2) - 0.2) * 4",
@@ -24,7 +24,7 @@ KINEMATICS = (
     "(log(part_pt / jet_pt) + 4.7) * 0.7",
     "(log(part_energy / jet_energy) + 4.7) * 0.7",
 )
-SPECIES = (
+SPECIES_INPUTS = (
     "part_charge",
     "abs(part_pid) == 11",
     "abs(part_pid) == 13",
@@ -32,7 +32,7 @@ SPECIES = (
     "abs(part_pid) > 100 && part_charge != 0",
     "abs(part_pid) > 100 && part_charge == 0",
 )
-SHAPES = (
+SHAPE_INPUTS = (
     "log(jet_pt)",
     "log(jet_mass + 1)",
     "jet_mass / jet_pt",
@@ -51,112 +51,113 @@ SHAPES = (
 )
 
 
-class Tagging(Section):
-    """What all jet recipes have."""
+class JetTaggingConfig(Section):
+    """Settings of all jet recipes."""
 
-    data: Data = Data()
+    data: JetDataConfig = JetDataConfig()
     reweight: Reweight | None = None
-    """Weights that make classes alike in number and in spectra; in the loss and in all figures."""
+    """Event weights that give all classes the same sum of weights and the same spectra. Used in the loss and all
+    metrics."""
     transforms: tuple[AnyTransform, ...] = ()
-    """What else is done to jets, after all of `data`."""
-    judging: Judging = Judging()
-    generator: Generator = Generator()
+    """More transforms, applied after those of `data`."""
+    metrics: JetsMetricsConfig = JetsMetricsConfig()
+    generator: JetGeneratorConfig = JetGeneratorConfig()
 
     @model_validator(mode="after")
     def _classes(self) -> Self:
-        self.judging.check(self.data.classes)
+        self.metrics.check(self.data.classes)
         return self
 
 
-class Constituents(Section):
-    """What a sequence is made of."""
+class ConstituentsConfig(Section):
+    """The sequence of constituents of a jet."""
 
-    inputs: tuple[ExpressionText, ...] = (*KINEMATICS, *SPECIES)
-    """One number a constituent each; they should be of order one."""
+    inputs: tuple[ExpressionText, ...] = (*KINEMATIC_INPUTS, *SPECIES_INPUTS)
+    """Expressions with one value per constituent. Values should be of order one."""
     order: ExpressionText | None = "part_pt"
-    """The largest comes first; without it, constituents stay as they are in the file."""
-    most: Count = 128
-    """Constituents of a jet that are kept: the first ones."""
+    """Constituents are sorted by this expression, the largest first. null keeps the order of the file."""
+    max_constituents: Count = 128
+    """Largest number of constituents per jet; the first ones are used."""
 
 
-class SequenceNetwork(Section):
+class JetsNetworkConfig(Section):
     """A network over constituents."""
 
     kind: Literal["gru", "conv", "transformer"] = "gru"
     width: Count = 64
     layers: Count = 2
     heads: Count = 4
-    """Of the transformer."""
+    """Attention heads (transformer)."""
     kernel: Count = 5
-    """Of the convolution: neighbours that are seen together; odd."""
+    """Kernel size (convolution); odd."""
     dropout: Share = 0.0
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.kind == "transformer" and self.width % self.heads:
-            raise ValueError(f"the width {self.width} is no multiple of the number of heads, {self.heads}")
+            raise ValueError(f"the width {self.width} is no multiple of the number of heads ({self.heads})")
         if self.kind == "conv" and self.kernel % 2 == 0:
-            raise ValueError(f"kernel must be odd, so that a constituent is in its middle, not {self.kernel}")
+            raise ValueError(f"kernel must be odd, so that a constituent is in its centre, got {self.kernel}")
         return self
 
 
-class SequenceSettings(Tagging):
-    """Sections of `jets`."""
+class JetsConfig(JetTaggingConfig):
+    """Settings of the recipe `jets`."""
 
-    constituents: Constituents = Constituents()
-    model: SequenceNetwork = SequenceNetwork()
-
-
-class Features(Section):
-    """What a jet is described by."""
-
-    inputs: tuple[ExpressionText, ...] = SHAPES
-    """One number a jet each; they are brought to mean 0 and standard deviation 1."""
+    constituents: ConstituentsConfig = ConstituentsConfig()
+    model: JetsNetworkConfig = JetsNetworkConfig()
 
 
-class FeatureNetwork(Section):
-    """A perceptron."""
+class FeaturesConfig(Section):
+    """The features of a jet."""
+
+    inputs: tuple[ExpressionText, ...] = SHAPE_INPUTS
+    """Expressions with one value per jet. Values are scaled to mean 0 and standard deviation 1."""
+
+
+class JetFeaturesNetworkConfig(Section):
+    """A multilayer perceptron."""
 
     width: Count = 64
     layers: Count = 3
     dropout: Share = 0.0
 
 
-class FeatureSettings(Tagging):
-    """Sections of `jetfeatures`."""
+class JetFeaturesConfig(JetTaggingConfig):
+    """Settings of the recipe `jetfeatures`."""
 
-    features: Features = Features()
-    model: FeatureNetwork = FeatureNetwork()
+    features: FeaturesConfig = FeaturesConfig()
+    model: JetFeaturesNetworkConfig = JetFeaturesNetworkConfig()
 
 
-class Images(Section):
-    """How constituents become an image; files that hold images are taken as they are."""
+class JetImageConfig(Section):
+    """How constituents become an image. Images that are read from files are not changed."""
 
     pixels: Count = 30
-    """Along each side."""
+    """Pixels along each side."""
     width: Annotated[float, Field(gt=0)] = 1.6
-    """Of the image, in eta and in phi."""
+    """Width of the image in eta and in phi."""
     rotate: bool = True
-    """Whether the axis of the largest spread points up, and the harder half is up and right."""
+    """Whether images are rotated (the axis of the largest spread points up) and mirrored (more pT is up and right)."""
 
 
-class ImageNetwork(Section):
+class JetImagesNetworkConfig(Section):
     """A network over images."""
 
     kind: Literal["cnn", "cloud"] = "cnn"
-    """`cnn`: convolutions; `cloud`: the filled pixels as a set, with shapes of the whole: for few thousand images."""
+    """`cnn`: convolutions; `cloud`: the filled pixels as a set, with shape variables: for a few thousand images."""
     width: Count = 16
-    """Channels of the first convolution, doubled at each pooling; a quarter of those of a pixel in a cloud."""
-    most: Count = 64
-    """Pixels of a cloud: the hardest."""
+    """Channels of the first convolution, doubled at each pooling. `cloud` uses four times this width per pixel."""
+    max_pixels: Count = 64
+    """Largest number of pixels of a cloud; those with the highest values are used."""
     dropout: Share = 0.1
     augment: bool = True
-    """Whether training jets are mirrored and turned at random (by right angles, or any in a cloud, which is smeared
-    too): a jet has no up and no left."""
+    """Whether training jets are mirrored and rotated at random: by right angles, or by any angle for `cloud`, which
+    also smears them."""
 
 
-class ImageSettings(Tagging):
-    """Sections of `jetimages`."""
+class JetImagesConfig(JetTaggingConfig):
+    """Settings of the recipe `jetimages`."""
 
-    images: Images = Images()
-    model: ImageNetwork = ImageNetwork()
+    images: JetImageConfig = JetImageConfig()
+    model: JetImagesNetworkConfig = JetImagesNetworkConfig()

@@ -9,38 +9,38 @@ from typing import Any
 from clew.errors import ConfigError
 from clew.jobs.rank_info import RankInfo
 from clew.training.asynchronous.layout import COORDINATOR, Roles
-from clew.training.asynchronous.messaging import Transport
+from clew.training.asynchronous.messaging import MessageTransport
 from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient
 from clew.training.config import TrainConfig
 
 
-def connect_rank(config: TrainConfig, place: RankInfo, roles: Roles, store: Any) -> Transport:
+def connect_rank(config: TrainConfig, rank_info: RankInfo, roles: Roles, store: Any) -> MessageTransport:
     """Connect this rank to the others.
 
     Args:
         config: The settings; `asynchronous.comm` chooses MPI or TCP.
-        place: The rank of this process.
+        rank_info: The rank of this process.
         roles: Which rank has which role.
         store: Where masters publish their addresses and tokens (TCP).
 
     Raises:
         ConfigError: MPI is required and does not connect all ranks.
     """
-    if _uses_mpi(config, place):
+    if _uses_mpi(config, rank_info):
         from clew.training.asynchronous.messaging.mpi import MpiTransport
 
         return MpiTransport()
-    one_host = place.local_ranks == place.ranks
+    one_host = rank_info.local_ranks == rank_info.ranks
     host = "127.0.0.1" if one_host else socket.gethostname()
     masters = [*roles.masters, *roles.group_masters]
     server: TcpServer | None = None
-    if place.rank in masters:
+    if rank_info.rank in masters:
         token = JoinToken.new(encrypted=not one_host)
-        server = TcpServer(f"{host}:0", token=token, number=place.rank)
-        store.set(f"master-{place.rank}", f"{server.address} {token}")
-        if place.rank == COORDINATOR:
+        server = TcpServer(f"{host}:0", token=token, number=rank_info.rank)
+        store.set(f"master-{rank_info.rank}", f"{server.address} {token}")
+        if rank_info.rank == COORDINATOR:
             return server
-    client = TcpClient(number=place.rank)
+    client = TcpClient(number=rank_info.rank)
     for master in masters if server is None else [COORDINATOR]:
         address, text = store.get(f"master-{master}").decode().split()
         client.connect(master, address, JoinToken.parse(text))
@@ -49,11 +49,11 @@ def connect_rank(config: TrainConfig, place: RankInfo, roles: Roles, store: Any)
     return client if server is None else TcpServerAndClient(server, client)
 
 
-def _uses_mpi(config: TrainConfig, place: RankInfo) -> bool:
+def _uses_mpi(config: TrainConfig, rank_info: RankInfo) -> bool:
     comm = config.asynchronous.comm
     if comm == "tcp":
         return False
-    if comm == "auto" and not _started_with_mpi(place):
+    if comm == "auto" and not _started_with_mpi(rank_info):
         return False
     try:
         from mpi4py import MPI
@@ -62,15 +62,15 @@ def _uses_mpi(config: TrainConfig, place: RankInfo) -> bool:
             raise
         return False
     connected = int(MPI.COMM_WORLD.size)
-    if comm == "mpi" and connected != place.ranks:
+    if comm == "mpi" and connected != rank_info.ranks:
         hint = "start them with mpiexec, or with srun and the PMI of the site (`mpi` in its profile)"
-        count = f"{connected} of {place.ranks} ranks"
+        count = f"{connected} of {rank_info.ranks} ranks"
         raise ConfigError(f"train.asynchronous.comm is mpi, but MPI connects {count}; {hint}")
-    return connected == place.ranks
+    return connected == rank_info.ranks
 
 
-def _started_with_mpi(place: RankInfo) -> bool:
+def _started_with_mpi(rank_info: RankInfo) -> bool:
     """Return whether the launcher prepared MPI. Without that, some MPI libraries end the process."""
-    if place.launcher == "srun":
+    if rank_info.launcher == "srun":
         return any(name in os.environ for name in ("PMIX_RANK", "PMI_RANK", "PMI_FD"))
-    return place.launcher.startswith("mpiexec")
+    return rank_info.launcher.startswith("mpiexec")

@@ -16,7 +16,7 @@ from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
 from clew.training.asynchronous.layout import ClusterLayout
 from clew.training.asynchronous.master_links import MasterLinks
 from clew.training.asynchronous.master_weights import MasterWeights
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
 from clew.training.asynchronous.update_handler import UpdateHandler
 from clew.training.config import TrainConfig
@@ -35,7 +35,7 @@ class Coordinator:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: MessageTransport,
         records: CoordinatorRecords,
         flat_model: FlatModel,
         layout: ClusterLayout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from clew.training.asynchronous.layout import COORDINATOR
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.shard_master import ShardMaster
 from clew.training.config import TrainConfig
 
@@ -17,7 +17,7 @@ class GroupMaster(ShardMaster):
     `group_share`, and continues from the weights of all groups together.
     """
 
-    def __init__(self, transport: Transport, config: TrainConfig, parameter_count: int, *, workers: int) -> None:
+    def __init__(self, transport: MessageTransport, config: TrainConfig, parameter_count: int, *, workers: int) -> None:
         """Make a master that waits for the weights.
 
         Args:

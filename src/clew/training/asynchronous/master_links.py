@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from clew.training.asynchronous.layout import WeightSlice
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 
 
 @dataclass
@@ -20,7 +20,7 @@ class MasterLinks:
     not answer either. Messages of workers are kept in `later`.
     """
 
-    transport: Transport
+    transport: MessageTransport
     shards: Sequence[WeightSlice] = ()
     group_masters: Sequence[int] = ()
     apply_group_update: Callable[[Message], None] = lambda message: None

@@ -22,7 +22,7 @@ from clew.training.asynchronous.coordinator_records import CoordinatorRecords
 from clew.training.asynchronous.flat_model import FlatModel
 from clew.training.asynchronous.group_master import GroupMaster
 from clew.training.asynchronous.layout import COORDINATOR, ClusterLayout, Roles, WeightSlice, split_weights
-from clew.training.asynchronous.messaging import Transport
+from clew.training.asynchronous.messaging import MessageTransport
 from clew.training.asynchronous.messaging.direct import DirectTransport
 from clew.training.asynchronous.shard_master import ShardMaster
 from clew.training.asynchronous.worker import Worker, introduce
@@ -49,7 +49,7 @@ def run_rank(
     run: Run,
     recipe: Recipe,
     config: TrainConfig,
-    place: RankInfo,
+    rank_info: RankInfo,
     *,
     store: Any = None,
     resume: bool = False,
@@ -61,7 +61,7 @@ def run_rank(
         run: The folder of the run.
         recipe: The recipe to train.
         config: The settings of the training.
-        place: The rank of this process.
+        rank_info: The rank of this process.
         store: Where the ranks exchange their addresses; None for a single process.
         resume: Whether to continue from the newest checkpoint.
         lease: The lease of the run, which the coordinator keeps.
@@ -69,22 +69,22 @@ def run_rank(
     Raises:
         Exception: Whatever ended the training early; it is recorded before.
     """
-    with open_session(run, config, place, lease) as rank:
-        config = _with_batch_size(run, recipe, config, place, store, rank.writer)
+    with open_session(run, config, rank_info, lease) as rank:
+        config = _with_batch_size(run, recipe, config, rank_info, store, rank.writer)
         training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
-        with system_monitor(run, config, place, default_device(place.local_rank)):
-            rank.end_reason = _play_role(training, place, store)
+        with system_monitor(run, config, rank_info, default_device(rank_info.local_rank)):
+            rank.end_reason = _play_role(training, rank_info, store)
 
 
 def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, place: RankInfo, store: Any, writer: RecordWriter
+    run: Run, recipe: Recipe, config: TrainConfig, rank_info: RankInfo, store: Any, writer: RecordWriter
 ) -> TrainConfig:
     """Return the settings with a batch size; if none is set, the coordinator searches one and shares it."""
     if isinstance(config.batch_size, int):
         return config
-    if place.rank == COORDINATOR:
+    if rank_info.rank == COORDINATOR:
         dataset = Dataset(config.dataset)
-        search = batch_size_search.find_batch_size(recipe, config, dataset, default_device(place.local_rank))
+        search = batch_size_search.find_batch_size(recipe, config, dataset, default_device(rank_info.local_rank))
         writer.write("batch_size", **search)
         run.save_settings(batch_size=search["chosen"])
         if store is not None:
@@ -95,30 +95,30 @@ def _with_batch_size(
     return config.model_copy(update={"batch_size": size})
 
 
-def _play_role(training: AsynchronousTraining, place: RankInfo, store: Any) -> str:
+def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) -> str:
     """Do this rank's part; return why the training ended before its last epoch, or ''."""
     config, recipe = training.config, training.recipe
     if config.asynchronous.listen:
         from clew.training.asynchronous.elastic_workers import listen
 
         return listen(training)
-    roles = Roles(config, place.ranks)
+    roles = Roles(config, rank_info.ranks)
     if config.asynchronous.masters == 0:
         return _run_in_one_process(training)
-    with contextlib.closing(connect_rank(config, place, roles, store)) as transport:
-        if place.rank == COORDINATOR:
+    with contextlib.closing(connect_rank(config, rank_info, roles, store)) as transport:
+        if rank_info.rank == COORDINATOR:
             coordinator = make_coordinator(training, transport, roles)
             with contextlib.closing(coordinator):
                 coordinator.serve()
             return coordinator.records.end_reason
         torch.manual_seed(config.seed)
         flat_model = FlatModel(recipe.model())
-        if place.rank in roles.workers:
+        if rank_info.rank in roles.workers:
             introduce(transport)
-            slices = roles.slices_for(place.rank, flat_model.length)
-            run_worker(training.run, recipe, config, transport, slices, default_device(place.local_rank))
-        elif place.rank in roles.group_masters:
-            size = roles.group_size(place.rank)
+            slices = roles.slices_for(rank_info.rank, flat_model.length)
+            run_worker(training.run, recipe, config, transport, slices, default_device(rank_info.local_rank))
+        elif rank_info.rank in roles.group_masters:
+            size = roles.group_size(rank_info.rank)
             GroupMaster(transport, config, flat_model.parameter_count, workers=size).serve()
         else:
             ShardMaster(transport, config, flat_model.parameter_count).serve()
@@ -127,7 +127,7 @@ def _play_role(training: AsynchronousTraining, place: RankInfo, store: Any) -> s
 
 def make_coordinator(
     training: AsynchronousTraining,
-    transport: Transport,
+    transport: MessageTransport,
     roles: Roles,
     *,
     document: Mapping[str, Any] | None = None,
@@ -163,7 +163,7 @@ def run_worker(
     run: Run | None,
     recipe: Recipe,
     config: TrainConfig,
-    transport: Transport,
+    transport: MessageTransport,
     slices: list[WeightSlice],
     device: torch.device,
 ) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clew.training.asynchronous.layout import COORDINATOR
 from clew.training.asynchronous.master_weights import MasterWeights
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
 from clew.training.config import TrainConfig
@@ -18,7 +18,7 @@ from clew.training.config import TrainConfig
 class ShardMaster:
     """Holds a slice of the weights for all workers, until the coordinator ends the training."""
 
-    def __init__(self, transport: Transport, config: TrainConfig, parameter_count: int) -> None:
+    def __init__(self, transport: MessageTransport, config: TrainConfig, parameter_count: int) -> None:
         """Make a master that waits for its slice.
 
         Args:

@@ -18,7 +18,7 @@ from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training.asynchronous.flat_model import FlatModel, model_fingerprint
 from clew.training.asynchronous.layout import COORDINATOR, WeightSlice
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.rules import make_rule
 from clew.training.asynchronous.rules.worker_side import PushWorkerSide
 from clew.training.asynchronous.state_bytes import state_from_bytes, state_to_bytes
@@ -38,7 +38,7 @@ _IDLE_PAUSE, _GOODBYE_TIMEOUT = 0.1, 30.0
 """Seconds: between two requests of a worker that has no lease; to wait for the answer to its last message."""
 
 
-def introduce(transport: Transport, *, timeout: float | None = None) -> dict[str, Any] | None:
+def introduce(transport: MessageTransport, *, timeout: float | None = None) -> dict[str, Any] | None:
     """Send a hello to the coordinator.
 
     Returns:
@@ -57,7 +57,7 @@ class Worker:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: MessageTransport,
         recipe: Recipe,
         config: TrainConfig,
         slices: list[WeightSlice],

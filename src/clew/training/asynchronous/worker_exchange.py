@@ -11,7 +11,7 @@ from clew.errors import ConfigError
 from clew.training.asynchronous.flat_model import FlatModel
 from clew.training.asynchronous.layout import COORDINATOR, WeightSlice
 from clew.training.asynchronous.master_weights import is_finite
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.rules.worker_side import WorkerSide
 from clew.training.config import TrainConfig
 
@@ -21,7 +21,7 @@ class WeightExchange:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: MessageTransport,
         config: TrainConfig,
         slices: Sequence[WeightSlice],
         model: FlatModel,

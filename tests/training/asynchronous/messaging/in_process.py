@@ -7,16 +7,16 @@ import queue
 from torch import Tensor
 
 from clew.errors import LostPeerError
-from clew.training.asynchronous.messaging.transport import Fields, Message, Transport
+from clew.training.asynchronous.messaging.transport import Fields, Message, MessageTransport
 
 
-def in_process_transports(count: int) -> list[Transport]:
+def in_process_transports(count: int) -> list[MessageTransport]:
     """Return transports numbered from 0 that reach each other."""
     queues: list[queue.Queue[Message]] = [queue.Queue() for _ in range(count)]
     return [InProcessTransport(number, queues) for number in range(count)]
 
 
-class InProcessTransport(Transport):
+class InProcessTransport(MessageTransport):
     def __init__(self, number: int, queues: list[queue.Queue[Message]]) -> None:
         super().__init__()
         self.number, self._queues = number, queues

@@ -15,7 +15,7 @@ import torch
 import zmq
 
 from clew.errors import ConfigError, LostPeerError
-from clew.training.asynchronous.messaging import Message, Transport
+from clew.training.asynchronous.messaging import Message, MessageTransport
 from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer, TcpServerAndClient, is_local
 from clew.training.asynchronous.messaging.transport import pack_header
 from tests.training.asynchronous.messaging.in_process import in_process_transports
@@ -23,7 +23,7 @@ from tests.training.asynchronous.messaging.in_process import in_process_transpor
 pytestmark = pytest.mark.timeout(60)
 
 
-def tcp_pair(*, encrypted: bool = False) -> tuple[Transport, Transport]:
+def tcp_pair(*, encrypted: bool = False) -> tuple[MessageTransport, MessageTransport]:
     token = JoinToken.new(encrypted=encrypted)
     server, client = TcpServer(token=token), TcpClient()
     client.connect(0, server.address, JoinToken.parse(str(token)))
@@ -33,7 +33,7 @@ def tcp_pair(*, encrypted: bool = False) -> tuple[Transport, Transport]:
     return server, client
 
 
-def server_and_client_pair() -> tuple[Transport, Transport]:
+def server_and_client_pair() -> tuple[MessageTransport, MessageTransport]:
     """A master that is reached, and one that reaches it and listens itself."""
     token = JoinToken.new(encrypted=False)
     server, client = TcpServer(token=token), TcpClient(number=1)
@@ -44,7 +44,7 @@ def server_and_client_pair() -> tuple[Transport, Transport]:
     return server, joint
 
 
-PAIRS: dict[str, Callable[[], tuple[Transport, Transport]]] = {
+PAIRS: dict[str, Callable[[], tuple[MessageTransport, MessageTransport]]] = {
     "in-process": lambda: tuple(in_process_transports(2)),  # type: ignore[dict-item, return-value]
     "tcp": tcp_pair,
     "tcp, encrypted": lambda: tcp_pair(encrypted=True),
@@ -53,20 +53,20 @@ PAIRS: dict[str, Callable[[], tuple[Transport, Transport]]] = {
 
 
 @pytest.fixture(params=PAIRS)
-def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Transport, Transport]]:
+def pair(request: pytest.FixtureRequest) -> Iterator[tuple[MessageTransport, MessageTransport]]:
     transports = PAIRS[request.param]()
     yield transports
     for transport in reversed(transports):
         transport.close()
 
 
-def receive(transport: Transport) -> Message:
+def receive(transport: MessageTransport) -> Message:
     message = transport.receive(5)
     assert message is not None
     return message
 
 
-def check_contract(one: Transport, other: Transport) -> None:
+def check_contract(one: MessageTransport, other: MessageTransport) -> None:
     """Check order, types, answers and counts. `one` has number 0, `other` number 1."""
     sent = [torch.arange(5.0), torch.arange(3.0, dtype=torch.float64), torch.ones(7).bfloat16()]
     for number, tensor in enumerate(sent):
@@ -81,12 +81,12 @@ def check_contract(one: Transport, other: Transport) -> None:
     assert other.bytes == one.bytes == 5 * 4 + 3 * 8 + 7 * 2
 
 
-def test_messages_arrive_complete_in_order_and_are_counted(pair: tuple[Transport, Transport]) -> None:
+def test_messages_arrive_complete_in_order_and_are_counted(pair: tuple[MessageTransport, MessageTransport]) -> None:
     check_contract(*pair)
     assert pair[1].sent - pair[0].received == 0 or pair[1].sent - pair[0].received == 1  # the hello was received before
 
 
-def test_a_tensor_may_be_changed_once_it_is_sent(pair: tuple[Transport, Transport]) -> None:
+def test_a_tensor_may_be_changed_once_it_is_sent(pair: tuple[MessageTransport, MessageTransport]) -> None:
     one, other = pair
     tensor = torch.zeros(500_000)
     other.send(0, "push", {}, tensor)
@@ -95,19 +95,19 @@ def test_a_tensor_may_be_changed_once_it_is_sent(pair: tuple[Transport, Transpor
     assert received is not None and not received.any()
 
 
-def test_receive_returns_none_after_its_timeout(pair: tuple[Transport, Transport]) -> None:
+def test_receive_returns_none_after_its_timeout(pair: tuple[MessageTransport, MessageTransport]) -> None:
     started = time.monotonic()
     assert pair[0].receive(0.05) is None
     assert pair[0].receive(0) is None
     assert time.monotonic() - started < 5
 
 
-def test_an_unknown_peer_is_an_error(pair: tuple[Transport, Transport]) -> None:
+def test_an_unknown_peer_is_an_error(pair: tuple[MessageTransport, MessageTransport]) -> None:
     with pytest.raises(LostPeerError, match="no peer 9"):
         pair[0].send(9, "status")
 
 
-def test_large_tensors_in_both_directions(pair: tuple[Transport, Transport]) -> None:
+def test_large_tensors_in_both_directions(pair: tuple[MessageTransport, MessageTransport]) -> None:
     one, other = pair
 
     def echo() -> None:

@@ -4,6 +4,6 @@
 `shared_memory.py` for ranks of one host) and `tcp.py`.
 """
 
-from clew.training.asynchronous.messaging.transport import Fields, Message, Transport
+from clew.training.asynchronous.messaging.transport import Fields, Message, MessageTransport
 
-__all__ = ["Fields", "Message", "Transport"]
+__all__ = ["Fields", "Message", "MessageTransport"]

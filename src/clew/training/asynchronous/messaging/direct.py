@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from clew.training.asynchronous.messaging.transport import Fields, Message, Transport
+from clew.training.asynchronous.messaging.transport import Fields, Message, MessageTransport
 
 
-class DirectTransport(Transport):
+class DirectTransport(MessageTransport):
     """The receiver handles each message while it is sent."""
 
     def __init__(self, number: int) -> None:

@@ -26,8 +26,8 @@ from clew.training.asynchronous.messaging.transport import (
     Fields,
     Header,
     Message,
+    MessageTransport,
     Shape,
-    Transport,
     as_bytes,
     describe_shape,
     empty,
@@ -50,7 +50,7 @@ def mpi_library() -> str:
     return str(MPI.Get_library_version().splitlines()[0].strip("\0 "))
 
 
-class MpiTransport(Transport):
+class MpiTransport(MessageTransport):
     """Connects the ranks of a communicator. If a rank dies, MPI ends the whole job."""
 
     def __init__(self, communicator: Any = None, *, share_memory: bool = True) -> None:

@@ -27,7 +27,7 @@ from clew.errors import ConfigError, LostPeerError
 from clew.training.asynchronous.messaging.transport import (
     Fields,
     Message,
-    Transport,
+    MessageTransport,
     as_bytes,
     pack_header,
     unpack_header,
@@ -75,7 +75,7 @@ def is_local(host: str) -> bool:
         return False
 
 
-class TcpServer(Transport):
+class TcpServer(MessageTransport):
     """Listens for clients. Clients are numbered in the order in which they connect, or choose their number."""
 
     def __init__(
@@ -186,7 +186,7 @@ class TcpServer(Transport):
             return
 
 
-class TcpClient(Transport):
+class TcpClient(MessageTransport):
     """Connects to one or several servers."""
 
     def __init__(self, *, number: int = -1) -> None:
@@ -266,7 +266,7 @@ class TcpClient(Transport):
             dealer.close()
 
 
-class TcpServerAndClient(Transport):
+class TcpServerAndClient(MessageTransport):
     """A process that listens and also connects to other servers: a master that is not the coordinator."""
 
     def __init__(self, server: TcpServer, client: TcpClient) -> None:
@@ -277,7 +277,7 @@ class TcpServerAndClient(Transport):
             self._poller.register(source, zmq.POLLIN)
 
     def _send(self, peer: int, kind: str, fields: Fields, tensor: Tensor | None, *, stable: bool) -> None:
-        side: Transport = self._client if peer in self._client.sockets else self._server
+        side: MessageTransport = self._client if peer in self._client.sockets else self._server
         side.send(peer, kind, fields, tensor, stable=stable)
 
     def receive(self, timeout: float | None = None) -> Message | None:

@@ -31,7 +31,7 @@ class Message(NamedTuple):
     tensor: Tensor | None = None
 
 
-class Transport(ABC):
+class MessageTransport(ABC):
     """Sends and receives the messages of one process.
 
     Messages of one peer arrive in the order in which it sent them, complete or not at all. A tensor is flat and in CPU

@@ -1,9 +1,10 @@
-"""ROC curves that add up: areas, rejections at fixed efficiency, and their errors by bootstrap.
+"""Metrics from ROC curves: areas, rejections at fixed efficiency, and their errors by bootstrap.
 
-What is kept of scores are histograms of weights and of squared weights, in the fine bins of `clew.tally.Roc`. To draw
-events anew with replacement is to draw the content of every bin from a Poisson distribution, so errors are those of a
-bootstrap over events, found at the end and the same for any split of the data. With weights a bin is a Poisson number
-of events of one weight, that has the bin's sum and sum of squares.
+Scores are stored as histograms of weights and of squared weights, in the fine bins of `clew.metrics.Roc`. Drawing
+events with replacement is the same as drawing the content of every bin from a Poisson distribution. The errors are
+therefore
+those of a bootstrap over events, computed at the end, and the same for any split of the data. With weights, a bin is
+treated as a Poisson number of events of equal weight, with the same sum of weights and sum of squares.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 REPLICAS = 400
-COARSE = 50
-"""Bins of plotted scores."""
+SCORE_BINS = 50
+"""Number of bins in plots of scores."""
 
 
 def histograms(scores: ArrayLike, signal: ArrayLike, weights: ArrayLike) -> tuple[Floats, Floats]:
-    """Sums and sums of squares of weights (2, bins): signal, background."""
+    """Sums of weights and of squared weights, each (2, bins): signal, background."""
     weight = np.asarray(weights, dtype=np.float64)
-    found = [metrics.Roc.of(scores, signal, each) for each in (weight, weight**2)]
-    sums, squares = (np.stack([each.signal, each.background]) for each in found)
+    histograms = [metrics.Roc.of(scores, signal, item) for item in (weight, weight**2)]
+    sums, squares = (np.stack([item.signal, item.background]) for item in histograms)
     return sums, squares
 
 
-def area(sums: Floats) -> float:
-    """Under the ROC curve; NaN without events of one kind."""
+def roc_area(sums: Floats) -> float:
+    """Area under the ROC curve; NaN without signal or without background."""
     return metrics.Roc(sums[0], sums[1]).value
 
 
 def rejection(sums: Floats, efficiency: float) -> float:
-    """One over the efficiency of background at that of signal; NaN where no background is left to count."""
+    """One over the background efficiency at a signal efficiency; NaN if no background passes."""
     fake, real = metrics.Roc(sums[0], sums[1]).rates()
     if not real[-1] or not fake[-1]:
         return math.nan
@@ -49,13 +50,13 @@ def rejection(sums: Floats, efficiency: float) -> float:
 
 
 def replicas(sums: Floats, squares: Floats, seed: int = 0) -> Floats:
-    """Bootstrap replicas (REPLICAS, 2, filled bins), with the bins that hold nothing left out."""
+    """Bootstrap replicas (REPLICAS, 2, filled bins). Empty bins are removed."""
     filled = (squares > 0).any(axis=0)
     total, square = sums[:, filled], np.maximum(squares[:, filled], 1e-300)
     rng, count = np.random.default_rng(seed), total**2 / square
     cancelled = (count < 0.99) & (
         squares[:, filled] > 0
-    )  # below one: weights of both signs, which no number stands for
+    )  # below one: weights of both signs, which no Poisson number describes
     drawn = rng.poisson(count, (REPLICAS, *count.shape)) * np.where(
         cancelled, 0.0, square / np.where(total, total, 1.0)
     )
@@ -65,14 +66,14 @@ def replicas(sums: Floats, squares: Floats, seed: int = 0) -> Floats:
 
 
 def spread(values: ArrayLike) -> float:
-    """Standard deviation of replicas; NaN where half of them have no value."""
-    found = np.asarray(values, dtype=np.float64)
-    finite = found[np.isfinite(found)]
-    return float(finite.std(ddof=1)) if len(finite) > len(found) / 2 else math.nan
+    """Standard deviation of replicas; NaN if half of them or more have no value."""
+    array = np.asarray(values, dtype=np.float64)
+    finite = array[np.isfinite(array)]
+    return float(finite.std(ddof=1)) if len(finite) > len(array) / 2 else math.nan
 
 
 @dataclass(frozen=True)
-class Area(metrics.Metric):
+class RocArea(metrics.Metric):
     """The area under a ROC curve, with its error."""
 
     sums: Floats
@@ -80,16 +81,16 @@ class Area(metrics.Metric):
 
     @property
     def value(self) -> float:
-        return area(self.sums)
+        return roc_area(self.sums)
 
     @property
     def error(self) -> float:
-        return spread([area(each) for each in replicas(self.sums, self.squares)])
+        return spread([roc_area(replica) for replica in replicas(self.sums, self.squares)])
 
 
 @dataclass(frozen=True)
 class Rejection(metrics.Metric):
-    """One over the efficiency of background where signal has a given one, with its error."""
+    """One over the background efficiency at a fixed signal efficiency, with its error."""
 
     sums: Floats
     squares: Floats
@@ -101,12 +102,12 @@ class Rejection(metrics.Metric):
 
     @property
     def error(self) -> float:
-        return spread([rejection(each, self.efficiency) for each in replicas(self.sums, self.squares)])
+        return spread([rejection(replica, self.efficiency) for replica in replicas(self.sums, self.squares)])
 
 
 @dataclass(frozen=True)
-class Scores(metrics.Metric):
-    """How the discriminant is distributed, signal and background each to one."""
+class ScoreHistograms(metrics.Metric):
+    """Distribution of the discriminant for signal and background, each normalised to one."""
 
     scalar: ClassVar[bool] = False
 
@@ -117,16 +118,16 @@ class Scores(metrics.Metric):
 
     @property
     def value(self) -> float:
-        return area(self.sums)
+        return roc_area(self.sums)
 
     def figure(self, title: str) -> figure.Figure:
-        edges = np.linspace(0, 1, COARSE + 1)
+        edges = np.linspace(0, 1, SCORE_BINS + 1)
         reach, bins = metrics.Roc.REACH, metrics.Roc.BINS
         logit = (np.arange(bins) + 0.5) * (2 * reach / bins) - reach
-        place = np.minimum((COARSE / (1 + np.exp(-logit))).astype(np.int64), COARSE - 1)
+        place = np.minimum((SCORE_BINS / (1 + np.exp(-logit))).astype(np.int64), SCORE_BINS - 1)
         lines = []
         for number, name in enumerate((self.signal, self.background)):
-            counts = np.bincount(place, weights=self.sums[number], minlength=COARSE)
+            counts = np.bincount(place, weights=self.sums[number], minlength=SCORE_BINS)
             share = counts / max(counts.sum(), 1e-300)
             lines.append(figure.steps(edges, np.where(share > 0, share, np.nan), name, colour=number))
         return figure.figure(
@@ -139,8 +140,8 @@ class Scores(metrics.Metric):
 
 
 @dataclass(frozen=True)
-class Pairs(metrics.Metric):
-    """ROC curves of one signal against several backgrounds; drawn as rejection against efficiency."""
+class RejectionCurves(metrics.Metric):
+    """ROC curves of one signal against several backgrounds, drawn as rejection against efficiency."""
 
     scalar: ClassVar[bool] = False
 
@@ -153,20 +154,22 @@ class Pairs(metrics.Metric):
 
     @property
     def value(self) -> float:
-        return area(self.sums[0])
+        return roc_area(self.sums[0])
 
     def areas(self) -> dict[str, tuple[float, float]]:
         """Area and error against each background."""
-        each = zip(self.backgrounds, self.sums, self.squares, strict=True)
-        return {name: (Area(sums, squares).value, Area(sums, squares).error) for name, sums, squares in each}
+        rows = zip(self.backgrounds, self.sums, self.squares, strict=True)
+        return {name: (RocArea(sums, squares).value, RocArea(sums, squares).error) for name, sums, squares in rows}
 
     def figure(self, title: str) -> figure.Figure:
-        from clew.recipes.jets import drawing
+        from clew.recipes.jets import rejection_plot
 
-        return figure.picture(drawing.svg(self, self.style), title=f"Rejection against efficiency, {self.signal}")
+        return figure.picture(
+            rejection_plot.draw_svg(self, self.style), title=f"Rejection against efficiency, {self.signal}"
+        )
 
     def draw(self, style: str | None = None) -> Drawing:
-        """A matplotlib figure in a style of mplhep, ready for `savefig("roc.pdf")`."""
-        from clew.recipes.jets import drawing
+        """A matplotlib figure in a style of mplhep. Save it with `savefig("roc.pdf")`."""
+        from clew.recipes.jets import rejection_plot
 
-        return drawing.rejections(self, style or self.style)
+        return rejection_plot.draw_rejections(self, style or self.style)

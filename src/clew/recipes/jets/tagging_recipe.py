@@ -1,4 +1,4 @@
-"""What the jet recipes share: reading, generating, the loss, scores and how good they are."""
+"""The base class of the jet recipes: reading, generation, the loss, scores and metrics."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from clew import Recipe, Table
 from clew.data.transforms import Compute, Reweight, Transform
 from clew.metrics import Metric
-from clew.recipes.jets import inputs, shower
+from clew.recipes.jets import generator, inputs
 from clew.recipes.jets import metrics as judging
 from clew.recipes.jets.inputs import LABEL
-from clew.recipes.jets.settings import Tagging
+from clew.recipes.jets.settings import JetTaggingConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,47 +22,47 @@ if TYPE_CHECKING:
     from clew import Batch
 
 
-class Tagger(Recipe):
-    """Jets in, a score for every class out. A subclass says what the network sees of a jet."""
+class JetTaggingRecipe(Recipe):
+    """Base of recipes that give a score for every class of jets. A subclass defines the inputs and the network."""
 
-    Config = Tagging
-    events_per_file = shower.JETS_A_FILE
+    Config = JetTaggingConfig
+    events_per_file = generator.JETS_PER_FILE
 
     def inputs(self) -> Sequence[str]:
         """The expressions that samples are made from."""
         return ()
 
     def read(self, path: str) -> Iterable[Table]:
-        """ROOT, Parquet, HDF5, npz or text: the columns that `data` and the inputs name; or files of images."""
+        """Read ROOT, Parquet, HDF5, npz or text (the columns that `data` and the inputs use), or files of images."""
         pieces: Iterable[Table] = inputs.read(path, self.config.data, self.transforms(), self.inputs())
         return pieces
 
     def transforms(self) -> Sequence[Transform]:
-        # section by section: samples then depend on these alone, and a study may search the others
+        # sections are named one by one: samples depend on these only, so a study can search the others
         return [
             *self.config.data.steps(),
-            *self.config.data.truth(),
+            *self.config.data.label_steps(),
             *([self.config.reweight] if self.config.reweight else []),
             *self.config.transforms,
         ]
 
     def label_columns(self) -> Sequence[str]:
-        """What classes, weights and plots are made of, unless something else needs it too."""
+        """The columns that only classes, weights and plots use."""
         data, steps = self.config.data, self.transforms()
-        own = data.truth()
-        others = [each for each in steps if each not in own and not isinstance(each, Reweight)]
-        used = inputs.needed(others, self.inputs())
-        if any(isinstance(each, Compute) and each.column in used for each in own):
+        label_steps = data.label_steps()
+        others = [step for step in steps if step not in label_steps and not isinstance(step, Reweight)]
+        input_columns = inputs.file_columns(others, self.inputs())
+        if any(isinstance(step, Compute) and step.column in input_columns for step in label_steps):
             return ()
-        return [name for name in inputs.needed(steps, [*self.inputs(), *data.keep]) if name not in used]
+        return [name for name in inputs.file_columns(steps, [*self.inputs(), *data.keep]) if name not in input_columns]
 
     def generate(self, events: int, seed: int, folder: Path, first: int = 0) -> Iterator[tuple[Path, int]]:
-        """Jets from Pythia, clustered by fastjet, as HDF5.
+        """Write HDF5 files of jets from Pythia, clustered by fastjet.
 
         Raises:
-            RecipeError: one of the two is not installed.
+            RecipeError: Pythia or fastjet is not installed.
         """
-        yield from shower.write(events, seed, folder, first=first, config=self.config.generator)
+        yield from generator.write_jets(events, seed, folder, first=first, config=self.config.generator)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy of every jet."""
@@ -71,10 +71,10 @@ class Tagger(Recipe):
         return cross_entropy(outputs, batch[LABEL], reduction="none")
 
     def reconstruct(self, samples: Table, outputs: Mapping[str, Any]) -> Table:
-        """`score_CLASS` of each class: the probability that the network gives it; they add up to 1."""
+        """`score_CLASS` for each class: its probability. The probabilities of a jet add up to 1."""
         scores = judging.softmax(outputs["output"])
         return Table({f"score_{name}": scores[:, place] for place, name in enumerate(self.config.data.classes)})
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         logits = np.asarray(outputs["output"], dtype=np.float64)
-        return judging.tallies(samples, logits, self.config.data.classes, self.config.judging)
+        return judging.make_metrics(samples, logits, self.config.data.classes, self.config.metrics)

@@ -11,8 +11,8 @@ import pytest
 from clew import Table
 from clew.errors import ConfigError, RecipeError
 from clew.recipe import find
-from clew.recipes.jets import shower
-from clew.recipes.jets.shower import Generator
+from clew.recipes.jets import generator
+from clew.recipes.jets.generator import JetGeneratorConfig
 from tests.cli import clew
 
 
@@ -20,7 +20,7 @@ from tests.cli import clew
 def made() -> Table:
     pytest.importorskip("pythia8mc", reason="pip install 'clew[hep]'")
     pytest.importorskip("fastjet", reason="pip install 'clew[hep]'")
-    return shower.make(60, 1, 0, Generator())
+    return generator.make_jets(60, 1, 0, JetGeneratorConfig())
 
 
 def test_jets_are_in_range_and_of_all_classes(made: Table) -> None:
@@ -49,25 +49,25 @@ def test_constituents_add_up_to_their_jet(made: Table) -> None:
 
 
 def test_more_jets_begin_with_the_same_ones(made: Table) -> None:
-    few = shower.make(7, 1, 0, Generator())
+    few = generator.make_jets(7, 1, 0, JetGeneratorConfig())
     for name in ("jet_pt", "label", "jet_mass"):
         np.testing.assert_array_equal(few.fixed(name), made.fixed(name)[:7])
     np.testing.assert_array_equal(few.ragged("part_pid").values, made.slice(0, 7).ragged("part_pid").values)
-    assert shower.make(2, 2, 0, Generator()).fixed("jet_pt")[0] != made.fixed("jet_pt")[0]
+    assert generator.make_jets(2, 2, 0, JetGeneratorConfig()).fixed("jet_pt")[0] != made.fixed("jet_pt")[0]
 
 
 def test_a_beginning_in_the_middle_of_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="first a multiple of 1000"):
-        list(shower.write(5, 1, tmp_path, first=3))
+        list(generator.write_jets(5, 1, tmp_path, first=3))
     with pytest.raises(ValueError, match="below half the energy"):
-        Generator(pt=(700, 500))
+        JetGeneratorConfig(pt=(700, 500))
 
 
 def test_without_pythia_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pythia8mc", None)
-    shower.load.cache_clear()
+    generator.load_generators.cache_clear()
     with pytest.raises(RecipeError, match=r"pip install 'clew\[hep\]'"):
         list(find("jets")().generate(5, 1, tmp_path))
     outcome = clew("data", "generate", "jets", "--events", "5", "--output", str(tmp_path), "--workers", "1")
-    shower.load.cache_clear()
+    generator.load_generators.cache_clear()
     assert outcome.code == 2 and outcome.err.count("\n") == 1 and "pip install 'clew[hep]'" in outcome.err

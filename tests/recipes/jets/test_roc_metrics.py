@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from clew.data.table import Table
-from clew.recipes.jets.curves import Area, Pairs, Rejection, Scores, histograms
-from clew.recipes.jets.metrics import Judging, tallies
+from clew.recipes.jets.metrics import JetsMetricsConfig, make_metrics
+from clew.recipes.jets.roc_metrics import Rejection, RejectionCurves, RocArea, ScoreHistograms, histograms
 
 RNG = np.random.default_rng(3)
 TRUTH = RNG.random(3000) < 0.4
@@ -26,7 +26,7 @@ def _area(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
 
 @pytest.mark.parametrize("weights", [np.ones(3000), WEIGHTS])
 def test_the_area_is_the_share_of_pairs_in_order(weights: np.ndarray) -> None:
-    found = Area(*histograms(SCORES, TRUTH, weights))
+    found = RocArea(*histograms(SCORES, TRUTH, weights))
     assert found.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-4)
 
 
@@ -35,8 +35,8 @@ def test_its_error_is_that_of_drawing_events_anew(weights: np.ndarray) -> None:
     rng, drawn = np.random.default_rng(0), []
     for _ in range(200):
         rows = rng.integers(0, 3000, 3000)
-        drawn.append(Area(*histograms(SCORES[rows], TRUTH[rows], weights[rows])).value)
-    assert Area(*histograms(SCORES, TRUTH, weights)).error == pytest.approx(np.std(drawn), rel=0.2)
+        drawn.append(RocArea(*histograms(SCORES[rows], TRUTH[rows], weights[rows])).value)
+    assert RocArea(*histograms(SCORES, TRUTH, weights)).error == pytest.approx(np.std(drawn), rel=0.2)
 
 
 def test_the_rejection_is_read_off_the_sorted_scores() -> None:
@@ -51,16 +51,16 @@ def test_the_rejection_is_read_off_the_sorted_scores() -> None:
 
 def test_without_background_to_count_there_is_no_rejection() -> None:
     perfect = histograms(np.array([0.9, 0.8, 0.1]), np.array([True, True, False]), np.ones(3))
-    assert math.isnan(Rejection(*perfect, 0.5).value) and Area(*perfect).value == 1.0
-    assert math.isnan(Area(*histograms(np.array([0.5]), np.array([True]), np.ones(1))).value)
+    assert math.isnan(Rejection(*perfect, 0.5).value) and RocArea(*perfect).value == 1.0
+    assert math.isnan(RocArea(*histograms(np.array([0.5]), np.array([True]), np.ones(1))).value)
 
 
 def test_any_split_gives_the_same() -> None:
     label = RNG.integers(0, 3, 200)
     logits, samples = RNG.normal(size=(200, 3)), Table({"label": label, "jet_pt": RNG.uniform(200, 900, 200)})
-    whole = tallies(samples, logits, ("a", "b", "c"), Judging())
-    first = tallies(samples.slice(0, 33), logits[:33], ("a", "b", "c"), Judging())
-    rest = tallies(samples.slice(33), logits[33:], ("a", "b", "c"), Judging())
+    whole = make_metrics(samples, logits, ("a", "b", "c"), JetsMetricsConfig())
+    first = make_metrics(samples.slice(0, 33), logits[:33], ("a", "b", "c"), JetsMetricsConfig())
+    rest = make_metrics(samples.slice(33), logits[33:], ("a", "b", "c"), JetsMetricsConfig())
     for name, tally in whole.items():
         added = first[name] + rest[name]
         assert added.value == tally.value and (math.isnan(tally.error) or added.error == tally.error), name
@@ -68,8 +68,8 @@ def test_any_split_gives_the_same() -> None:
 
 def test_one_against_one_uses_the_two_probabilities() -> None:
     label, logits = RNG.integers(0, 3, 300), RNG.normal(size=(300, 3))
-    curves = tallies(Table({"label": label}), logits, ("a", "b", "c"), Judging())["c/curves"]
-    assert isinstance(curves, Pairs) and curves.backgrounds == ("all", "a", "b")
+    curves = make_metrics(Table({"label": label}), logits, ("a", "b", "c"), JetsMetricsConfig())["c/curves"]
+    assert isinstance(curves, RejectionCurves) and curves.backgrounds == ("all", "a", "b")
     of = label != 1
     odds = 1 / (1 + np.exp(logits[of, 0] - logits[of, 2]))
     assert curves.areas()["a"][0] == pytest.approx(_area(odds, label[of] == 2, np.ones(of.sum())), abs=1e-3)
@@ -78,7 +78,7 @@ def test_one_against_one_uses_the_two_probabilities() -> None:
 @pytest.mark.parametrize("style", ["CMS", "ATLAS"])
 def test_curves_are_drawn_in_the_style_of_an_experiment(style: str) -> None:
     sums, squares = histograms(SCORES, TRUTH, WEIGHTS)
-    pairs = Pairs(sums[None], squares[None], "top", ("QCD",), style)
+    pairs = RejectionCurves(sums[None], squares[None], "top", ("QCD",), style)
     axes = pairs.draw().axes[0]
     assert axes.get_xlabel() == "top efficiency" and axes.get_yscale() == "log"
     assert len(axes.lines) == 1 and "AUC 0.8" in str(axes.lines[0].get_label())
@@ -86,13 +86,13 @@ def test_curves_are_drawn_in_the_style_of_an_experiment(style: str) -> None:
 
 
 def test_scores_are_drawn_as_shares() -> None:
-    drawn = Scores(*histograms(SCORES, TRUTH, WEIGHTS), "top", "QCD").figure("scores")
+    drawn = ScoreHistograms(*histograms(SCORES, TRUTH, WEIGHTS), "top", "QCD").figure("scores")
     assert sum(value or 0 for value in drawn["data"][0]["y"][:-1]) == pytest.approx(1, rel=1e-4)
     assert [trace["name"] for trace in drawn["data"]] == ["top", "QCD"]
 
 
 def test_negative_weights_are_borne() -> None:
     weights = np.where(np.arange(3000) % 10 == 0, -1.0, 1.0)
-    found = Area(*histograms(SCORES, TRUTH, weights))
+    found = RocArea(*histograms(SCORES, TRUTH, weights))
     assert found.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-3)
     assert 0.005 < found.error < 0.05

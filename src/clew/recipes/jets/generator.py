@@ -1,7 +1,7 @@
-"""Synthetic jets: Pythia's collisions, clustered by fastjet (both of the extra `hep`).
+"""Synthetic jets: collisions from Pythia, clustered by fastjet (both in the extra `hep`).
 
-No detector: constituents are the stable particles that the event record ends with, neutrinos left out. A jet of a
-class holds the quarks or the gluon of its parent (`SPECIES`), and nothing else of the hard process:
+There is no detector: constituents are the stable particles at the end of the event record, without neutrinos. A jet of
+a class contains the quarks or the gluon of its parent (`JET_CLASSES`), and nothing else of the hard process:
 
     q, g   a light quark, a gluon, back to back with a Z that decays to neutrinos
     W, Z   both quarks of a boson, back to back with a Z to neutrinos, or a W to an electron or muon and a neutrino
@@ -27,30 +27,30 @@ from pydantic import Field, model_validator
 from clew import Ragged, Section, Table
 from clew.errors import ConfigError, RecipeError
 
-JETS_A_FILE = 1000
+JETS_PER_FILE = 1000
 Positive = Annotated[float, Field(gt=0)]
 
 _TO_NEUTRINOS = ("23:onMode = off", "23:onIfAny = 12 14 16")
 _TO_QUARKS = "onIfAny = 1 2 3 4 5"
-UNSEEN = (12, 14, 16)
+NEUTRINOS = (12, 14, 16)
 
 
-class Species(NamedTuple):
-    """How a class is made: Pythia's settings, and the partons that its jet must hold (b quarks among them)."""
+class JetClass(NamedTuple):
+    """A class of jets: settings of Pythia, and the partons that the jet must contain."""
 
     settings: tuple[str, ...]
     partons: tuple[int, ...]
-    many: int
+    parton_count: int
     bottoms: int | None = None
 
 
 _LIGHT = (1, 2, 3)
 _QUARKS = (1, 2, 3, 4, 5)
-SPECIES: dict[str, Species] = {
-    "q": Species(("WeakBosonAndParton:qg2gmZq = on", "WeakZ0:gmZmode = 2", *_TO_NEUTRINOS), _LIGHT, 1),
-    "g": Species(("WeakBosonAndParton:qqbar2gmZg = on", "WeakZ0:gmZmode = 2", *_TO_NEUTRINOS), (21,), 1),
-    "W": Species(("WeakDoubleBoson:ffbar2ZW = on", *_TO_NEUTRINOS, "24:onMode = off", f"24:{_TO_QUARKS}"), _QUARKS, 2),
-    "Z": Species(
+JET_CLASSES: dict[str, JetClass] = {
+    "q": JetClass(("WeakBosonAndParton:qg2gmZq = on", "WeakZ0:gmZmode = 2", *_TO_NEUTRINOS), _LIGHT, 1),
+    "g": JetClass(("WeakBosonAndParton:qqbar2gmZg = on", "WeakZ0:gmZmode = 2", *_TO_NEUTRINOS), (21,), 1),
+    "W": JetClass(("WeakDoubleBoson:ffbar2ZW = on", *_TO_NEUTRINOS, "24:onMode = off", f"24:{_TO_QUARKS}"), _QUARKS, 2),
+    "Z": JetClass(
         (
             "WeakDoubleBoson:ffbar2ZW = on",
             "23:onMode = off",
@@ -61,23 +61,25 @@ SPECIES: dict[str, Species] = {
         _QUARKS,
         2,
     ),
-    "top": Species(("Top:gg2ttbar = on", "Top:qqbar2ttbar = on", "24:onMode = off", f"24:{_TO_QUARKS}"), _QUARKS, 3, 1),
+    "top": JetClass(
+        ("Top:gg2ttbar = on", "Top:qqbar2ttbar = on", "24:onMode = off", f"24:{_TO_QUARKS}"), _QUARKS, 3, 1
+    ),
 }
 
 
-class Generator(Section):
-    """What `clew data generate` makes."""
+class JetGeneratorConfig(Section):
+    """The jets of `clew data generate`."""
 
     pt: tuple[Positive, Positive] = (500.0, 700.0)
-    """Of jets, lowest and highest."""
+    """Lowest and highest pT of a jet, GeV."""
     eta: Positive = 2.0
-    """Largest, either way."""
+    """Largest |eta| of a jet."""
     radius: Positive = 0.8
-    """Of anti-kT."""
-    softest: Annotated[float, Field(ge=0)] = 0.1
-    """pT below which particles are not seen at all."""
+    """Radius parameter of anti-kT."""
+    min_pt: Annotated[float, Field(ge=0)] = 0.1
+    """Smallest pT of a particle, GeV."""
     energy: Positive = 13_600.0
-    """Of the collision of two protons."""
+    """Collision energy of the two protons, GeV."""
 
     @model_validator(mode="after")
     def _range(self) -> Self:
@@ -88,80 +90,82 @@ class Generator(Section):
 
     @property
     def label(self) -> str:
-        """For the names of files."""
+        """The range of pT, for file names."""
         return f"pt{self.pt[0]:g}to{self.pt[1]:g}"
 
 
-def write(
-    jets: int, seed: int, folder: Path, *, first: int = 0, config: Generator | None = None
+def write_jets(
+    jets: int, seed: int, folder: Path, *, first: int = 0, config: JetGeneratorConfig | None = None
 ) -> Iterator[tuple[Path, int]]:
-    """Write synthetic jets under `folder`, JETS_A_FILE a file; yield each file and its jets.
+    """Write synthetic jets under `folder`, JETS_PER_FILE per file; yield each file and its number of jets.
 
-    The class of jet n is n modulo five, so that every range has all. A file has random streams of its own, one a class.
+    The class of jet n is n modulo five, so every range has all classes. A file has one random stream per class.
 
     Raises:
         RecipeError: pythia8mc or fastjet is not installed.
-        ConfigError: a negative number, or a beginning in the middle of a file.
+        ConfigError: A number is negative, or `first` is not the first jet of a file.
     """
-    config = config or Generator()
-    if min(jets, seed, first) < 0 or first % JETS_A_FILE:
+    config = config or JetGeneratorConfig()
+    if min(jets, seed, first) < 0 or first % JETS_PER_FILE:
         raise ConfigError(
-            f"jets, seed must be 0 or more, first a multiple of {JETS_A_FILE}, got {jets}, {seed}, {first}"
+            f"jets, seed must be 0 or more, first a multiple of {JETS_PER_FILE}, got {jets}, {seed}, {first}"
         )
-    load()
+    load_generators()
     folder.mkdir(parents=True, exist_ok=True)
-    for start in range(first, first + jets, JETS_A_FILE):
-        count = min(JETS_A_FILE, first + jets - start)
-        number = start // JETS_A_FILE
+    for start in range(first, first + jets, JETS_PER_FILE):
+        count = min(JETS_PER_FILE, first + jets - start)
+        number = start // JETS_PER_FILE
         path = folder / f"synthetic-jets-{config.label}-seed{seed}-{number:05d}.h5"
-        make(count, seed, number, config).save(path)
+        make_jets(count, seed, number, config).save(path)
         yield path, count
 
 
-def make(count: int, seed: int, file: int, config: Generator) -> Table:
-    """The first jets of a file, classes in turn."""
-    names = list(SPECIES)
-    own = [len(range(place, count, len(names))) for place in range(len(names))]
+def make_jets(count: int, seed: int, file: int, config: JetGeneratorConfig) -> Table:
+    """The first `count` jets of a file; the class changes from jet to jet."""
+    names = list(JET_CLASSES)
+    counts = [len(range(place, count, len(names))) for place in range(len(names))]
     jets: list[dict[str, Any]] = [{}] * count
-    for place, (name, wanted) in enumerate(zip(names, own, strict=True)):
+    for place, (name, jets_of_class) in enumerate(zip(names, counts, strict=True)):
         stream = int(np.random.SeedSequence([seed, file, place]).generate_state(1)[0]) % 900_000_000
-        jets[place :: len(names)] = _of_class(SPECIES[name], wanted, stream + 1, config)
-    return _table(jets, np.arange(count) % len(names), file * JETS_A_FILE)
+        jets[place :: len(names)] = _jets_of_class(JET_CLASSES[name], jets_of_class, stream + 1, config)
+    return _table(jets, np.arange(count) % len(names), file * JETS_PER_FILE)
 
 
 @cache
-def load() -> tuple[Any, Any, Any]:
-    """pythia8mc, fastjet and awkward.
+def load_generators() -> tuple[Any, Any, Any]:
+    """The modules pythia8mc, fastjet and awkward.
 
     Raises:
-        RecipeError: one is not installed.
+        RecipeError: One of them is not installed.
     """
     try:
-        found = [importlib.import_module(name) for name in ("pythia8mc", "fastjet", "awkward")]
+        modules = [importlib.import_module(name) for name in ("pythia8mc", "fastjet", "awkward")]
     except ImportError as error:
         raise RecipeError(f"synthetic jets need Pythia and fastjet ({error}): pip install 'clew[hep]'") from error
-    pythia, fastjet, awkward = found
+    pythia, fastjet, awkward = modules
     return pythia, fastjet, awkward
 
 
-def _of_class(species: Species, wanted: int, stream: int, config: Generator) -> list[dict[str, Any]]:
-    if not wanted:
+def _jets_of_class(species: JetClass, count: int, stream: int, config: JetGeneratorConfig) -> list[dict[str, Any]]:
+    if not count:
         return []
-    pythia = _started(species, stream, config)
-    found: list[dict[str, Any]] = []
-    idle = 0
-    while len(found) < wanted:
-        events = pythia.nextBatch(min(max(2 * (wanted - len(found)), 10), 200))
+    pythia = _start_pythia(species, stream, config)
+    selected: list[dict[str, Any]] = []
+    collisions_without_jet = 0
+    while len(selected) < count:
+        events = pythia.nextBatch(min(max(2 * (count - len(selected)), 10), 200))
         jets = list(_jets(events, species, config, pythia))
-        idle = 0 if jets else idle + len(events)
-        if idle > 20_000:
-            raise ConfigError(f"generator.pt: no jets in {config.pt} GeV among {idle:,} collisions; widen the range")
-        found += jets
-    return found[:wanted]
+        collisions_without_jet = 0 if jets else collisions_without_jet + len(events)
+        if collisions_without_jet > 20_000:
+            raise ConfigError(
+                f"generator.pt: no jets in {config.pt} GeV among {collisions_without_jet:,} collisions; widen the range"
+            )
+        selected += jets
+    return selected[:count]
 
 
-def _started(species: Species, stream: int, config: Generator) -> Any:
-    made = load()[0].Pythia("", False)
+def _start_pythia(species: JetClass, stream: int, config: JetGeneratorConfig) -> Any:
+    pythia = load_generators()[0].Pythia("", False)
     low, high = config.pt
     for line in (
         "Print:quiet = on",
@@ -172,20 +176,20 @@ def _started(species: Species, stream: int, config: Generator) -> Any:
         f"PhaseSpace:pTHatMax = {1.15 * high}",
         *species.settings,
     ):
-        made.readString(line)
-    if not made.init():
+        pythia.readString(line)
+    if not pythia.init():
         raise RecipeError("Pythia does not start with these settings of the generator")
-    return made
+    return pythia
 
 
-def _jets(events: Any, species: Species, config: Generator, pythia: Any) -> Iterator[dict[str, Any]]:
-    """At most one jet an event: the hardest that fits."""
-    _, fastjet, ak = load()
+def _jets(events: Any, species: JetClass, config: JetGeneratorConfig, pythia: Any) -> Iterator[dict[str, Any]]:
+    """At most one jet per event: the one with the highest pT that belongs to the class."""
+    _, fastjet, ak = load_generators()
     particles = events.prt
     final = particles[particles.status > 0]
-    for unseen in UNSEEN:
-        final = final[abs(final.id) != unseen]
-    final = final[final.p.px**2 + final.p.py**2 >= config.softest**2]
+    for neutrino in NEUTRINOS:
+        final = final[abs(final.id) != neutrino]
+    final = final[final.p.px**2 + final.p.py**2 >= config.min_pt**2]
     momenta = ak.zip({"px": final.p.px, "py": final.p.py, "pz": final.p.pz, "E": final.p.e})
     with _silent():
         clusters = fastjet.ClusterSequence(momenta, fastjet.JetDefinition(fastjet.antikt_algorithm, config.radius))
@@ -198,33 +202,33 @@ def _jets(events: Any, species: Species, config: Generator, pythia: Any) -> Iter
     for event in range(len(events)):
         near = slice(of_hard[event], of_hard[event + 1])
         places = [each[near] for each in quarks]
-        own = np.arange(of_jets[event], of_jets[event + 1])
-        for jet in own[np.argsort(-axes[0][own], kind="stable")]:
+        jets_of_event = np.arange(of_jets[event], of_jets[event + 1])
+        for jet in jets_of_event[np.argsort(-axes[0][jets_of_event], kind="stable")]:
             if _fits([each[jet] for each in axes], ids[near], places, species, config):
                 rows = of_final[event] + np.sort(ak.to_numpy(lists[jet]))
-                yield _described(parts[:, rows], pid[rows], pythia)
+                yield _describe_jet(parts[:, rows], pid[rows], pythia)
                 break
 
 
 def _flat(records: Any, *names: str) -> list[Any]:
-    """Fields of records of all events, one after the other."""
-    ak = load()[2]
+    """Fields of the records of all events, concatenated."""
+    ak = load_generators()[2]
     return [ak.to_numpy(ak.flatten(records[name])) for name in names]
 
 
-def _fits(axis: list[Any], ids: Any, places: Any, species: Species, config: Generator) -> bool:
-    """Whether a jet is in range and holds just the partons of its class."""
+def _fits(axis: list[Any], ids: Any, places: Any, species: JetClass, config: JetGeneratorConfig) -> bool:
+    """Whether a jet is in range and contains exactly the partons of its class."""
     pt, eta, phi = axis
     if not (config.pt[0] <= pt <= config.pt[1] and abs(eta) < config.eta):
         return False
-    near = np.hypot(places[1] - eta, _turn(places[2] - phi)) < config.radius
+    near = np.hypot(places[1] - eta, _wrap_angle(places[2] - phi)) < config.radius
     inside = ids[near & (np.isin(ids, _QUARKS) | (ids == 21))]
-    fit = len(inside) == species.many and bool(np.isin(inside, species.partons).all())
+    fit = len(inside) == species.parton_count and bool(np.isin(inside, species.partons).all())
     return fit and (species.bottoms is None or int((inside == 5).sum()) >= species.bottoms)
 
 
-def _described(momenta: Any, pid: Any, pythia: Any) -> dict[str, Any]:
-    """Constituents, the hardest first, and their sum."""
+def _describe_jet(momenta: Any, pid: Any, pythia: Any) -> dict[str, Any]:
+    """The constituents of a jet, highest pT first, and their sum."""
     px, py, pz, energy = momenta
     pt, eta, phi = _polar(px, py, pz)
     order = np.argsort(-pt, kind="stable")
@@ -238,7 +242,7 @@ def _described(momenta: Any, pid: Any, pythia: Any) -> dict[str, Any]:
         "part_phi": phi,
         "part_energy": energy,
         "part_deta": eta - jet_eta,
-        "part_dphi": _turn(phi - jet_phi),
+        "part_dphi": _wrap_angle(phi - jet_phi),
     }
     jet = {"jet_pt": jet_pt, "jet_eta": jet_eta, "jet_phi": jet_phi, "jet_mass": mass, "jet_energy": float(total[3])}
     return {
@@ -255,14 +259,14 @@ def _polar(px: Any, py: Any, pz: Any) -> tuple[Any, Any, Any]:
     return pt, np.arcsinh(pz / np.maximum(pt, 1e-12)), np.arctan2(py, px)
 
 
-def _turn(angle: Any) -> Any:
+def _wrap_angle(angle: Any) -> Any:
     return (angle + np.pi) % (2 * np.pi) - np.pi
 
 
 def _table(jets: list[dict[str, Any]], label: Any, first: int) -> Table:
     parts = [name for name in jets[0] if name.startswith("part_")]
-    like = Ragged.from_lists([jet["part_pt"] for jet in jets])
-    columns: dict[str, Any] = {name: like.share(np.concatenate([jet[name] for jet in jets])) for name in parts}
+    part_pt = Ragged.from_lists([jet["part_pt"] for jet in jets])
+    columns: dict[str, Any] = {name: part_pt.share(np.concatenate([jet[name] for jet in jets])) for name in parts}
     numbers = {name: np.array([jet[name] for jet in jets]) for name in jets[0] if name not in parts}
     units = dict.fromkeys(("part_pt", "part_energy", "jet_pt", "jet_mass", "jet_energy"), "GeV")
     event = np.arange(first, first + len(jets))
@@ -271,13 +275,13 @@ def _table(jets: list[dict[str, Any]], label: Any, first: int) -> Table:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without the banner that fastjet prints, past Python, at its first clustering."""
+    """Hide the banner that fastjet prints at its first clustering. It does not use Python's standard output."""
     sys.stdout.flush()
-    kept = os.dup(1)
-    with open(os.devnull, "w") as nothing:  # noqa: PTH123
-        os.dup2(nothing.fileno(), 1)
+    stdout_copy = os.dup(1)
+    with open(os.devnull, "w") as null:  # noqa: PTH123
+        os.dup2(null.fileno(), 1)
     try:
         yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        os.dup2(stdout_copy, 1)
+        os.close(stdout_copy)
