@@ -82,6 +82,9 @@ def prepare(
         >>> import pathlib, tempfile
         >>> from clew import Table
         >>> class Plain(Recipe):
+        ...     def prepare(self, events):
+        ...         return events
+        ...
         ...     def model(self):
         ...         raise NotImplementedError
         >>> folder = pathlib.Path(tempfile.mkdtemp())
