@@ -1,4 +1,4 @@
-"""`clew.Client`: a clew server from Python. Commands such as `clew submit`, `jobs`, `logs` and `cancel` use it."""
+"""`clew.Client`: a clew server from Python. Commands such as `clew submit`, `jobs`, `logs` and `stop` use it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class JobOptions(TypedDict, total=False):
     dataset: str | None
     """The dataset: a folder, its full path on the agent's machine, or its key."""
     resources: Mapping[str, Any] | None
-    """Fields of `Resources`. Default for `cpus`: the number of processes of the job."""
+    """Fields of `Resources`. Default for `workers`: the number of processes of the job."""
     priority: int
     group: str | None
     requeue: int
@@ -75,7 +75,7 @@ def submission(
     body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
         body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
-    body["resources"] = {"cpus": _processes(loaded, kind), **body["resources"]}
+    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
     return _validated({**body, "name": Path(options.get("name") or Path(loaded.recipe.location).stem).name})
 
 
@@ -132,7 +132,7 @@ def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: 
         arguments += ["--set", setting]
     body = {**_common_fields(options), "kind": "train", "files": files, "arguments": arguments}
     body["name"] = options.get("name") or Path(str(model["model"]).partition(":")[0]).stem
-    body["resources"] = {"cpus": _processes(loaded, "train"), **body["resources"]}
+    body["resources"] = _with_workers(_processes(loaded, "train"), body["resources"])
     return _validated({**body, "spec": {**loaded.data, "recipe": "columns"}})
 
 
@@ -196,4 +196,9 @@ def _processes(loaded: Settings, kind: Kind) -> int:
         return (loaded.tune.parallel or 1) * loaded.tune.ranks
     if kind == "prepare":
         return loaded.prepare.workers or 1
-    return max(loaded.train.workers, 1)
+    return loaded.train.processes
+
+
+def _with_workers(processes: int, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return resources with one worker per process, and at least one per node."""
+    return {"workers": max(processes, int(resources.get("nodes", 1))), **resources}

@@ -73,15 +73,16 @@ def job_values(job: Job) -> dict[str, Any]:
 
 def resource_texts(resources: Resources) -> list[tuple[str, str]]:
     """Return the resources of a job as pairs of name and text."""
-    texts = [("cores", _counted(resources.cpus, "core"))]
-    if resources.gpus:
-        texts.append(("GPUs", _counted(resources.gpus, "GPU")))
-    if resources.memory:
-        texts.append(("memory", size(resources.memory)))
+    texts = [("workers", _counted(resources.workers, "worker"))] if resources.workers > 1 else []
+    texts.append(("cores", _counted(resources.total_cpus, "core")))
+    if resources.total_gpus:
+        texts.append(("GPUs", _counted(resources.total_gpus, "GPU")))
+    if resources.total_memory:
+        texts.append(("memory", size(resources.total_memory)))
     if resources.nodes > 1:
         texts.append(("nodes", _counted(resources.nodes, "node")))
-    if resources.wall:
-        texts.append(("wall time", duration(resources.wall)))
+    if resources.wall_time:
+        texts.append(("wall time", duration(resources.wall_time)))
     return texts
 
 

@@ -32,20 +32,23 @@ router = layout.router()
 _HELP = {
     "name": "Name of the job, and of the run, study or dataset that it makes: letters, digits, `_`, `.` and `-`.",
     "dataset": "Its key, or a path on the machine of the agent.",
-    "cpus": "Number of cores.",
-    "gpus": "Number of GPUs.",
+    "workers": "Processes that work together.",
+    "cpus": "Cores per worker.",
+    "gpus": "GPUs per worker.",
     "minutes": "Wall time in minutes; a job that takes longer is ended.",
-    "memory_gb": "Memory in GB; a job that uses more is ended.",
+    "memory_gb": "Memory per worker, in GB; a job whose workers together use more is ended.",
     "priority": "-100 to 100; a job with a higher priority starts first.",
     "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
     "group": "A group whose agents may run it, in addition to your own.",
 }
-_DEFAULTS = {"cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _SCHEMA_KEYS = {
+    "workers": "resources.workers",
     "cpus": "resources.cpus",
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
-    "minutes": "resources.wall",
+    "minutes": "resources.wall_time",
 }
 """Keys of the submission, by field of the form."""
 _MAX_FIELD_LENGTH = 20_000
@@ -139,7 +142,7 @@ def _read(values: dict[str, str]) -> tuple[SubmitForm, list[FormField]]:
 def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
     fields = []
     for name, text in _HELP.items():
-        kind: Any = "number" if name in ("cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
+        kind: Any = "number" if name in _NUMBERS else "line"
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
         value = values.get(f"job.{name}", default).strip()
@@ -156,10 +159,11 @@ def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, A
     body |= {name: by_name[name].value or 0 for name in ("priority", "requeue")}
     memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
+        "workers": by_name["workers"].value or 1,
         "cpus": by_name["cpus"].value or 1,
         "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
-        "wall": minutes,
+        "wall_time": minutes,
     }
     try:
         job = Submission.model_validate(body)

@@ -116,9 +116,9 @@ def _agent_info(row: Any, resources: list[Resources]) -> AgentInfo:
     used = None
     if resources:
         used = Resources(
-            cpus=sum(each.cpus for each in resources),
-            gpus=sum(each.gpus for each in resources),
-            memory=sum(each.memory or 0 for each in resources) or None,
+            cpus=sum(each.total_cpus for each in resources),
+            gpus=sum(each.total_gpus for each in resources),
+            memory=sum(each.total_memory or 0 for each in resources) or None,
         )
     same = {name: row[name] for name in ("id", "name", "host", "version", "slots", "load", "seen")}
     names = {"owner": row["owner_name"], "group": row["group_name"]}

@@ -22,7 +22,7 @@ _MAX_LOCATIONS = 16
 def make_order(transaction: Transaction, job: int) -> JobOrder:
     """Return what an agent needs to run a job. A new token is made; earlier tokens of the job are revoked."""
     row = transaction.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
-    now, wall = time.time(), row["resources"].get("wall")
+    now, wall = time.time(), row["resources"].get("wall_time")
     queue.revoke_job_tokens(transaction, job, now=now)
     target = row["facts"]["of"]
     token = NewTokenRow(

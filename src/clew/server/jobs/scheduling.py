@@ -75,7 +75,7 @@ def choose_jobs(
             continue
         chosen.append(job)
         free = remaining_slots(free, [job.resources])
-        cpus[job.owner] += job.resources.cpus
+        cpus[job.owner] += job.resources.total_cpus
         if job.owner in remaining:
             remaining[job.owner] -= 1
     return chosen
@@ -175,7 +175,7 @@ def _group_users(group: int) -> sa.Select[tuple[int]]:
 def _cpus_by_owner(active: Sequence[Any]) -> dict[int, int]:
     cpus: Counter[int] = Counter()
     for row in active:
-        cpus[row.owner] += Resources.model_validate(row.resources).cpus
+        cpus[row.owner] += Resources.model_validate(row.resources).total_cpus
     return cpus
 
 
