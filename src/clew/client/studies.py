@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.client.connection import Connection
-from clew.client.trial import ProposedTrial, StudyDetail, StudyRow, Trial
+from clew.client.trial import AssignedTrial, StudyDetail, StudyRow, Trial
 from clew.tuning.folder import StudyFolder
 
 _PAGE = 500
@@ -55,7 +55,7 @@ class Studies:
         """List the trials of a study, in order of number."""
         return (Trial.model_validate(item) for item in self._connection.pages(f"/studies/{study}/trials"))
 
-    def ask(self, study: int, *, count: int = 1, within: float | None = None) -> Sequence[ProposedTrial]:
+    def ask(self, study: int, *, count: int = 1, within: float | None = None) -> Sequence[AssignedTrial]:
         """Request trials to run.
 
         Args:
@@ -68,7 +68,7 @@ class Studies:
         """
         body = {"count": count, "within": within}
         answer = self._connection.call("POST", f"/studies/{study}/ask", body=body, repeatable=within is not None)
-        return [ProposedTrial.model_validate(item) for item in answer]
+        return [AssignedTrial.model_validate(item) for item in answer]
 
     def report(self, study: int, trial: int, *, step: int, value: float, lease: str | None = None) -> bool:
         """Report an intermediate value of the objective.

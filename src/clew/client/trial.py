@@ -92,7 +92,7 @@ class AskRequest(Section):
     """Seconds after which a trial without a result is proposed again."""
 
 
-class ProposedTrial(Section):
+class AssignedTrial(Section):
     """A trial to run."""
 
     trial: int

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from clew.client.trial import (
     AskRequest,
+    AssignedTrial,
     IntermediateValue,
     NewStudy,
-    ProposedTrial,
     PruneDecision,
     StudyDetail,
     StudyRow,
@@ -87,7 +87,7 @@ def push_trials(studies: StudiesOf, caller: StudyWriter, study: Number, body: Tr
 
 
 @router.post("/studies/{study}/ask")
-def ask(studies: StudiesOf, caller: Submitter, study: Number, body: AskRequest) -> list[ProposedTrial]:
+def ask(studies: StudiesOf, caller: Submitter, study: Number, body: AskRequest) -> list[AssignedTrial]:
     """Propose trials. An empty answer means that the study has proposed all its trials."""
     return studies.ask(caller, study, body)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from clew.client.trial import AskRequest, IntermediateValue, NewStudy, ProposedTrial, Trial, TrialResult
+from clew.client.trial import AskRequest, AssignedTrial, IntermediateValue, NewStudy, Trial, TrialResult
 from clew.errors import RunError
 from clew.server.accounts.audit import record_action
 from clew.server.accounts.caller import Caller
@@ -81,18 +81,18 @@ class OpenStudies:
             optuna_setup.create_sampler(tune), optuna_setup.create_pruner(tune.pruner, new.epochs)
         return self._service.write(lambda transaction: _insert_study(transaction, caller, new))
 
-    def ask(self, caller: Caller, number: int, request: AskRequest) -> list[ProposedTrial]:
+    def ask(self, caller: Caller, number: int, request: AskRequest) -> list[AssignedTrial]:
         """Propose trials; fewer than requested, or none, when the study has proposed all its trials."""
         from clew.tuning.study import EXTERNAL
 
         with self._opened(caller, number) as study:
-            proposed: list[ProposedTrial] = []
+            proposed: list[AssignedTrial] = []
             for _ in range(request.count):
                 lease = f"{EXTERNAL}-{secrets.token_hex(8)}"
                 trial = study.ask(lease, within=request.within)
                 if trial is None:
                     break
-                proposed.append(ProposedTrial(trial=trial.number, settings=trial.values, lease=lease))
+                proposed.append(AssignedTrial(trial=trial.number, settings=trial.values, lease=lease))
             self._save(number, study, [each.trial for each in proposed])
         return proposed
 
