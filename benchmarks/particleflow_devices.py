@@ -32,7 +32,7 @@ from _contest import Sheet, main, options
 from clew import settings
 from clew.bench.workload import inference_speed
 from clew.bench.workload.config import ACCURACY, WorkloadConfig
-from clew.bench.workload.event_data import EventData, dataset_checksum, make_event_data
+from clew.bench.workload.event_data import EventData, EventRequest, dataset_checksum, make_event_data
 from clew.bench.workload.results import WorkloadResult
 from clew.bench.workload.runner import WorkloadRunner
 from clew.bench.workload.training_run import WorkloadRun
@@ -86,7 +86,7 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
     bench.run([workload_run], bench.config.batch_size, f"seed {seed}")
     if workload_run.message:
         raise WorkerError(workload_run.message)
-    classes = inference_speed.classes(Run(bench.output / workload_run.run), bench.config)
+    outputs = inference_speed.benchmark_outputs(Run(bench.output / workload_run.run), bench.config)
     accuracy = workload_run.last(ACCURACY) or 0.0
     return Trained(
         seed,
@@ -94,7 +94,7 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
         workload_run.losses,
         workload_run.events_per_second,
         _start(bench.config, seed),
-        classes.tolist(),
+        outputs["class"].tolist(),
         workload_run.device,
     )
 
@@ -102,7 +102,9 @@ def train(bench: WorkloadRunner, seed: int) -> Trained:
 def _start(config: WorkloadConfig, seed: int) -> str:
     torch.manual_seed(seed)
     digest = hashlib.sha256()
-    for name, values in sorted(settings.load_settings(config.recipe, config.given).recipe.model().state_dict().items()):
+    for name, values in sorted(
+        settings.load_settings(config.recipe, config.recipe_settings).recipe.model().state_dict().items()
+    ):
         digest.update(name.encode() + values.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
@@ -110,8 +112,8 @@ def _start(config: WorkloadConfig, seed: int) -> str:
 def made(arguments: argparse.Namespace, folder: Path) -> EventData:
     """The events, by the seed."""
     own = config(arguments, SIDES[0])
-    recipe = settings.load_settings(own.recipe, own.given).recipe
-    return make_event_data(recipe, events=own.events, seed=own.seed, output=folder)
+    recipe = settings.load_settings(own.recipe, own.recipe_settings).recipe
+    return make_event_data(recipe, EventRequest(own.events, own.seed), folder)
 
 
 def benches(arguments: argparse.Namespace, folder: Path, event_data: EventData) -> dict[str, WorkloadRunner]:
@@ -160,7 +162,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     seeds = range(arguments.seeds)
     second = [_shown(SIDES[1], train(sides[SIDES[1]], seed)) for seed in seeds]
     again = _shown(SIDES[2], train(sides[SIDES[2]], 0))
-    agreement = inference_speed.agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config) or {}
+    agreement = element_agreement(Run(sides[SIDES[1]].output / "runs/seed-0"), sides[SIDES[1]].config)
     print(f"# one model on both: {json.dumps(agreement)}", flush=True)
     if saved:
         first = [Trained(**json.loads((saved / f"seed-{seed}.json").read_text())) for seed in seeds]
@@ -170,13 +172,27 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         _shown(SIDES[0], each)
     compare(sheet, first, second, again, agreement)
     sheet.state(
-        "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].material.checksum), ""
+        "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].data.checksum), ""
     )
     told = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
     return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": agreement} | {
         "asked": _asked(arguments),
-        "data": sides[SIDES[1]].material.checksum,
+        "data": sides[SIDES[1]].data.checksum,
         "here": arguments.here,
+    }
+
+
+def element_agreement(run: Run, config: WorkloadConfig) -> dict[str, Any]:
+    """Return how far one thread and the device agree on one model, per element."""
+    result = inference_speed.agreement(run, config) or {}
+    outputs = result["outputs"]
+    return {
+        "between": result["between"],
+        "share_of_elements_that_flip": outputs["bin"]["differ"],
+        "by_layer": outputs["bin"]["by_layer"],
+        "share_told_another_class": outputs["class"]["differ"],
+        "accuracy_gap": outputs["correct"]["mean_difference"],
+        "elements": result["items"],
     }
 
 

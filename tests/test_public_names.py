@@ -74,6 +74,8 @@ def test_recipe_contract_is_pinned() -> None:
         "metrics",
         "sample_plots",
         "display",
+        "benchmark_outputs",
+        "benchmark_facts",
     ]
 
 

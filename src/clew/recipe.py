@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from torch.optim import Optimizer
 
+    from clew.data.dataset import Dataset
     from clew.data.dataset.batch import Batch
     from clew.data.table import Table
     from clew.data.transforms import Transform
@@ -241,6 +242,24 @@ class Recipe:
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Figure]:
         """Event displays by title, for the report. Called with a few samples; the arguments are those of `metrics`."""
+        return {}
+
+    def benchmark_outputs(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """Return discrete outputs that a benchmark compares between devices and numbers of threads.
+
+        Args:
+            model: The trained network, on the device of the batch.
+            batch: A few validation events.
+
+        Returns:
+            Tensors by name whose last dimension counts items. Of an integer tensor (classes, bins) the share of
+            entries that differ is reported; of a boolean tensor (is the prediction correct?) also the difference of
+            the means. The default returns none.
+        """
+        return {}
+
+    def benchmark_facts(self, dataset: Dataset) -> Mapping[str, float]:
+        """Return numbers about a dataset that the report of a benchmark shows. The default returns none."""
         return {}
 
 

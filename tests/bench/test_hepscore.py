@@ -88,7 +88,7 @@ def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken_summary.json").write_text('{"run_info": {}}')
     cases = {
-        failed: "did not go well (out of memory",
+        failed: "failed (out of memory",
         other: "no workload 'tracking'",
         tmp_path / "empty": "no *_summary.json in it",
         tmp_path / "broken_summary.json": "not a summary of a workload: run_info.copies",
@@ -113,7 +113,10 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
     found = compare.compare(a, tmp_path / "b" / a.name).rows[0]
     assert (found.ratio, found.n) == (2.0, (3, 3)) and found.p is not None and found.p < 0.01
     alone = compare.compare(a, tmp_path / "c" / a.name).rows[0]  # its epochs are no repeats
-    assert alone.p is None and alone.told == "no repeats, nobody can say; epochs of a training scatter by 1.0%"
+    assert (
+        alone.p is None
+        and alone.significance == "no repeats, significance not known; epochs of a training scatter by 1.0%"
+    )
     with pytest.raises(ConfigError, match=r"batch_size_per_device is 4 in .* and 8 in"):
         compare.compare(a, tmp_path / "d" / a.name)
 

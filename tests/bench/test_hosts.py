@@ -58,7 +58,7 @@ def holder(can_host: None) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_bandwidths_are_read_as_people_write_them() -> None:
     assert [bits_per_second(text) for text in ("10Gbit", "1.5Mbit", "500kbit")] == [1e10, 1.5e6, 5e5]
     for text in ("10", "10GB", "0Mbit", "fast", "-1Gbit"):
-        with pytest.raises(ConfigError, match=r"as 10Gbit, 100Mbit or 500kbit"):
+        with pytest.raises(ConfigError, match=r"such as 10Gbit, 100Mbit or 500kbit"):
             bits_per_second(text)
 
 

@@ -12,7 +12,7 @@ import clew
 from clew import Dataset, Run
 from clew.bench.workload import inference_speed
 from clew.bench.workload.config import FIXED, WorkloadConfig
-from clew.bench.workload.event_data import EventData, make_event_data
+from clew.bench.workload.event_data import EventData, EventRequest, make_event_data
 from clew.recipes.particleflow import generator
 from clew.recipes.particleflow.generator import ParticleFlowGeneratorConfig
 from clew.settings import load_settings
@@ -38,8 +38,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> EventData:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLEW_CACHE", str(tmp_path_factory.mktemp("cache")))
         recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-        first = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
-        again = make_event_data(recipe, events=8, seed=0, output=tmp_path_factory.mktemp("out"))
+        first = make_event_data(recipe, EventRequest(8, 0), tmp_path_factory.mktemp("out"))
+        again = make_event_data(recipe, EventRequest(8, 0), tmp_path_factory.mktemp("out"))
         assert first.checksum == again.checksum and again.dataset.path == first.dataset.path
         return first
 
@@ -57,14 +57,15 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, t
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
     found = inference_speed.agreement(two, WorkloadConfig(threads=2, gpus=0))
-    assert found is not None and found["between"] == ["1 thread", "2 threads"] and len(found["by_layer"]) == 3
-    assert found["accuracy_gap"] <= found["share_told_another_class"] < 0.05
-    assert 0 <= found["share_of_elements_that_flip"] < 0.05 and found["elements"] > 100
+    assert found is not None and found["between"] == ["1 thread", "2 threads"] and found["items"] > 100
+    bins, classes, correct = (found["outputs"][name] for name in ("bin", "class", "correct"))
+    assert 0 <= bins["differ"] < 0.05 and len(bins["by_layer"]) == 3
+    assert correct["mean_difference"] <= classes["differ"] < 0.05
 
 
 def test_padding_is_what_bins_have_left(made: EventData) -> None:
     recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-    found = inference_speed.padding(recipe, made.dataset)
+    found = recipe.benchmark_facts(made.dataset)
     lengths = made.dataset.lengths("train", "elements")
     places = sum(64 * -(-int(n) // 64) for n in lengths)
     assert found["padding_share"] == pytest.approx(1 - lengths.sum() / places)

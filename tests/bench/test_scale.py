@@ -22,7 +22,8 @@ from clew.bench.scaling import measurement, page
 from clew.bench.scaling import study as scale
 from clew.bench.scaling.forecast import forecast
 from clew.bench.scaling.measurement import ScalingRun
-from clew.bench.scaling.study import ScaleConfig, ScalingResult
+from clew.bench.scaling.results import ScalingResult
+from clew.bench.scaling.study import ScaleConfig
 from clew.errors import ConfigError, RunError
 from clew.runs.timeline import PHASES, SPAN
 from tests.cli import SCRIPT, clew, done
@@ -168,7 +169,7 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns == first
     _look_at(json.loads((output / "scale.json").read_text()))
-    with pytest.raises(RunError, match="other epochs"):
+    with pytest.raises(RunError, match="different epochs"):
         scale.measure_scaling(ScaleConfig(recipe=LINE, dataset=str(data.path), epochs=3), output)
 
 
@@ -190,7 +191,7 @@ def _look_at(found: dict[str, Any]) -> None:
         assert row["events_per_second"] > 0 and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
         assert row["filling_seconds"] > 0
     assert one["shares"]["communicate"] == 0 and two["shares"]["communicate"] + two["shares"]["wait"] > 0
-    losses = [each["judged"][-1][2] for each in found["trainings"]]
+    losses = [each["validations"][-1][2] for each in found["trainings"]]
     assert [one["loss"], two["loss"]] == losses
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-    assert found["trainings"][0]["judged"][-1][1] == 2 * found["conditions"]["events"]["train"]
+    assert found["trainings"][0]["validations"][-1][1] == 2 * found["conditions"]["events"]["train"]

@@ -16,7 +16,7 @@ import torch
 import clew as package
 from clew.bench.workload import hepscore
 from clew.bench.workload.config import PADDED, PUBLISHED, PUBLISHED_BAND, WorkloadConfig
-from clew.bench.workload.event_data import make_event_data
+from clew.bench.workload.event_data import EventRequest, make_event_data
 from clew.bench.workload.node import NodeScan, SettingRun
 from clew.bench.workload.results import WorkloadResult, fit_message, key_figures, summary
 from clew.bench.workload.runner import run_workload
@@ -122,7 +122,7 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
     assert found.report.log == "ok" and found.report.wl_scores.keys() == {"training", "inference"}
     assert found.run_info.copies == 2 and found.report.wl_stats["training"].count == 2
     report = json.loads((output / "report.json").read_text())
-    first, second = report["attempts"]
+    first, second = report["runs"]
     assert len(first["losses"]) == 8 and first["losses"] == second["losses"]
     assert all(len(report["hashes"][name]) == 64 for name in ("data", "config", "code"))
     assert report["data"] | {"checksum": ""} == {"synthetic": True, "events": {"train": 40, "val": 4}, "checksum": ""}
@@ -168,7 +168,7 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
 ) -> None:
     seen: list[bool] = []
     recipe = package.recipe.resolve(SMALL)
-    made = make_event_data(recipe, events=40, seed=0, output=tmp_path)
+    made = make_event_data(recipe, EventRequest(40, 0), tmp_path)
     model = type(recipe).model
 
     def watched(self: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Jobs that are measured: started on this machine, watched, and never left behind."""
+"""Start measured jobs, wait for them, and end them together with this process."""
 
 from __future__ import annotations
 
@@ -14,23 +14,32 @@ from clew.core.log_tail import last_message
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, find_launcher
 from clew.jobs.launchers.ranks import RanksLauncher
 
-_PAUSE = 0.2
-_HERE = ("local", "warm", "ranks")
-"""Launchers whose jobs are named by the processes that lead their groups."""
+_POLL_SECONDS = 0.2
+_LOCAL = ("local", "warm", "ranks")
+"""Launchers whose job ids are process groups of this machine."""
 
 
 def run_job(
-    launcher: Launcher, start: Callable[[], LaunchedJob], told: Callable[[float, str], None]
+    launcher: Launcher, start: Callable[[], LaunchedJob], on_progress: Callable[[float, str], None]
 ) -> tuple[LaunchedJob, str]:
-    """Start a job, and wait for how it ends; it is ended with the study."""
-    job, begun = None, time.monotonic()
+    """Start a job and wait until it ends. It is stopped if this process fails.
+
+    Args:
+        launcher: The launcher of the job.
+        start: Starts the job.
+        on_progress: Called with the elapsed seconds and the state.
+
+    Returns:
+        The job and its final state.
+    """
+    job, started = None, time.monotonic()
     try:
-        with _later():
+        with _delayed_interrupt():
             job = start()
         with killed_with_parent([job]):
             while (state := launcher.state(job)) not in END_STATES:
-                told(time.monotonic() - begun, state)
-                time.sleep(_PAUSE)
+                on_progress(time.monotonic() - started, state)
+                time.sleep(_POLL_SECONDS)
     except BaseException:
         if job is not None:
             stop_job(launcher, job)
@@ -39,27 +48,27 @@ def run_job(
 
 
 @contextlib.contextmanager
-def _later() -> Iterator[None]:
-    """A Ctrl-C is heard at the end of the block: between two ranks, the first would be left behind."""
+def _delayed_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the block ends: between the starts of two ranks, the first one would keep running."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    signals: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: signals.append(number))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if signals:
         raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
 def killed_with_parent(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
-    """Jobs of this machine, which outlive who started them, end within the block also when this process is killed."""
-    own = [name for job in jobs if job.launcher in _HERE for name in job.id.split(",")]
-    groups = " ".join(f"-{name.partition(':')[0]}" for name in own)
-    script = f"read said || kill -KILL {groups}" if own else "read said"
+    """Kill the jobs of this machine if this process is killed within the block. Otherwise they would keep running."""
+    names = [name for job in jobs if job.launcher in _LOCAL for name in job.id.split(",")]
+    groups = " ".join(f"-{name.partition(':')[0]}" for name in names)
+    script = f"read line || kill -KILL {groups}" if names else "read line"
     with subprocess.Popen(["sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True) as guard:
         try:
             yield
@@ -68,21 +77,21 @@ def killed_with_parent(jobs: Sequence[LaunchedJob]) -> Iterator[None]:
 
 
 def stop_job(launcher: Launcher, job: LaunchedJob) -> None:
-    """Ask a job to end, and make it after a while."""
+    """Stop a job, and kill it if it does not end within five seconds."""
     with contextlib.suppress(KeyboardInterrupt):
         launcher.stop(job)
-        end = time.monotonic() + 5
-        while launcher.state(job) not in END_STATES and time.monotonic() < end:
-            time.sleep(_PAUSE)
+        deadline = time.monotonic() + 5
+        while launcher.state(job) not in END_STATES and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
     launcher.kill(job)
 
 
 def local_launcher(processes: int) -> Launcher:
-    """What starts jobs of so many processes on this machine."""
+    """Return the launcher for jobs of this many processes on this machine."""
     return find_launcher("warm") if processes == 1 else RanksLauncher(processes)
 
 
 def last_log_line(job: LaunchedJob) -> str:
-    """The last that a job said, of its first rank if it has several; an error before all else."""
+    """Return the last line that a job printed, of the first rank if it has several; an error line if there is one."""
     logs = [job.log, *sorted(Path(job.folder).glob("rank-*/log.txt"))]
     return last_message(*logs, errors_first=True, default="")

@@ -1,4 +1,4 @@
-"""`clew.Client`: a server from Python. `clew submit`, `jobs`, `logs`, `cancel` and others are thin over it."""
+"""`clew.Client`: a server from Python. `clew submit`, `jobs`, `logs`, `stop` and others are thin over it."""
 
 from __future__ import annotations
 

@@ -55,24 +55,47 @@ class Slots(Section):
 
 
 class Resources(Section):
-    """What a job needs; CPUs, GPUs and memory altogether, not a node."""
+    """What a job needs. `cpus`, `gpus` and `memory` are per worker."""
 
+    nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    workers: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Processes that work together, on all nodes."""
     cpus: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     gpus: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     memory: Annotated[int, Field(ge=1, le=1 << 60)] | None = None
-    """Bytes, enforced; None: no limit, and none is set aside."""
-    nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    wall: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    """Bytes. The total of all workers is enforced; None: no limit, and none is reserved."""
+    wall_time: Annotated[float, Field(gt=0, le=1e9)] | None = None
     """Seconds, enforced."""
     site: Line | None = None
-    """Where it must run; None: wherever there is room."""
+    """The site where it must run; None: any agent."""
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Self:
+        if self.nodes > self.workers:
+            raise ValueError(f"{self.nodes} nodes for {self.workers} workers: every node needs at least one worker")
+        return self
+
+    @property
+    def total_cpus(self) -> int:
+        """Cores of all workers."""
+        return self.workers * self.cpus
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all workers."""
+        return self.workers * self.gpus
+
+    @property
+    def total_memory(self) -> int | None:
+        """Bytes of all workers; None: no limit."""
+        return None if self.memory is None else self.workers * self.memory
 
     def fits(self, free: Slots) -> bool:
-        """Whether there is room."""
+        """Whether an agent with these free slots can run it."""
         if self.site not in (None, free.site):
             return False
-        enough = self.cpus <= free.cpus and self.gpus <= free.gpus and self.nodes <= free.nodes
-        return enough and (self.memory or 0) <= free.memory
+        enough = self.total_cpus <= free.cpus and self.total_gpus <= free.gpus and self.nodes <= free.nodes
+        return enough and (self.total_memory or 0) <= free.memory
 
 
 def left(slots: Slots, taken: Iterable[Resources]) -> Slots:
@@ -80,9 +103,9 @@ def left(slots: Slots, taken: Iterable[Resources]) -> Slots:
     used = list(taken)
     return slots.model_copy(
         update={
-            "cpus": max(slots.cpus - sum(each.cpus for each in used), 0),
-            "gpus": max(slots.gpus - sum(each.gpus for each in used), 0),
-            "memory": max(slots.memory - sum(each.memory or 0 for each in used), 0),
+            "cpus": max(slots.cpus - sum(each.total_cpus for each in used), 0),
+            "gpus": max(slots.gpus - sum(each.total_gpus for each in used), 0),
+            "memory": max(slots.memory - sum(each.total_memory or 0 for each in used), 0),
         }
     )
 

@@ -34,8 +34,8 @@ def submission(
 ) -> Submission:
     """A job from a recipe's name or file, a YAML or a run's folder, with `a.b=c` settings on top.
 
-    A recipe's file goes with the job. Paths become absolute: agents run elsewhere. Where no CPUs are asked for, they
-    are as many as the job has processes. For evaluate, `what` is the number of the job whose run is judged; for bench
+    A recipe's file goes with the job. Paths become absolute: agents run elsewhere. A job has as
+    many workers as processes. For evaluate, `what` is the number of the job whose run is judged; for bench
     the words after `clew bench`. `plain`: training without a recipe, by the options of `clew train --model`.
 
     Raises:
@@ -55,7 +55,7 @@ def submission(
     data, files = _travelling(loaded, kind)
     if kind != "prepare":
         more["dataset"] = data["train"]["dataset"] = _dataset(dataset or loaded.train.dataset)
-    asked = {"cpus": _processes(loaded, kind), **asked}
+    asked = _with_workers(_processes(loaded, kind), asked)
     named = name or Path(loaded.recipe.location).stem
     return _built({**more, "name": Path(named).name, "spec": data, "files": files, "resources": asked})
 
@@ -103,7 +103,7 @@ def _without_recipe(
             words += [f"--{option}", _place(plain[option], files) if option == "loss" else plain[option]]
     words += [word for each in settings for word in ("--set", each)]
     named = name or Path(str(plain["model"]).partition(":")[0]).stem
-    needs = {"cpus": _processes(loaded, "train"), **asked}
+    needs = _with_workers(_processes(loaded, "train"), asked)
     data = {**loaded.data, "recipe": "columns"}
     return _built({**more, "name": named, "spec": data, "files": files, "arguments": words, "resources": needs})
 
@@ -168,4 +168,9 @@ def _processes(loaded: Settings, kind: Kind) -> int:
         return (loaded.tune.parallel or 1) * loaded.tune.ranks
     if kind == "prepare":
         return loaded.prepare.workers or 1
-    return max(loaded.train.workers, 1)
+    return loaded.train.processes
+
+
+def _with_workers(processes: int, resources: Mapping[str, Any]) -> dict[str, Any]:
+    """Resources of a job that has as many workers as processes, and at least one on every node."""
+    return {"workers": max(processes, int(resources.get("nodes", 1))), **resources}

@@ -33,8 +33,8 @@ from clew.storage.locations import (
     split_inside,
 )
 from clew.storage.store_errors import ChecksumMismatchError, StoreUnavailableError, one_line_errors
-from clew.storage.transfer import ProgressCallback, TransferProgress, copy
-from clew.storage.transfer_state import cache_folder
+from clew.storage.transfer import copy
+from clew.storage.transfer_state import ProgressCallback, TransferProgress, cache_folder
 
 __all__ = [
     "ChecksumMismatchError",

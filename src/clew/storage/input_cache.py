@@ -24,8 +24,8 @@ from clew.errors import DataError
 from clew.storage import locations, store
 from clew.storage.store import StoredFile
 from clew.storage.store_errors import one_line_errors
-from clew.storage.transfer import ProgressCallback, copy
-from clew.storage.transfer_state import cache_folder
+from clew.storage.transfer import copy
+from clew.storage.transfer_state import ProgressCallback, cache_folder
 
 DEFAULT_LIMIT = 50_000_000_000
 """Bytes; `clew cache limit` changes it."""

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -29,7 +28,7 @@ from clew.storage.checksums import DownloadChecksums, check_download, file_check
 from clew.storage.locations import base_name, is_url, local_path, mask_secrets, scheme
 from clew.storage.store import LocalFile, Store, StoredFile
 from clew.storage.store_errors import ChecksumMismatchError, StoreUnavailableError, one_line_errors
-from clew.storage.transfer_state import TransferState, cache_folder
+from clew.storage.transfer_state import ProgressCallback, TransferProgress, TransferState, cache_folder
 
 PART = 8 << 20
 WORKERS = 8
@@ -40,30 +39,6 @@ _MAX_PARTS = 9_000
 _COMPLETION_FILES = ("manifest.json", "clew.json")
 """Files that are copied last: their presence means that the folder is complete."""
 _T = TypeVar("_T")
-
-
-@dataclass
-class TransferProgress:
-    """Progress of a transfer; sizes in bytes."""
-
-    total: int = 0
-    done: int = 0
-    resumed: int = 0
-    """The part of `done` that an earlier try had transferred."""
-    files: int = 0
-    unchanged: int = 0
-    """Number of files that already had the same content."""
-    name: str = ""
-    started: float = field(default_factory=time.monotonic)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """Estimated seconds until the end, or None at the start."""
-        moved = self.done - self.resumed
-        return (time.monotonic() - self.started) * (self.total - self.done) / moved if moved > 0 else None
-
-
-ProgressCallback = Callable[[TransferProgress], None]
 
 
 def copy(

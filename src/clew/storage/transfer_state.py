@@ -1,4 +1,7 @@
-"""The saved state of a transfer, which lets another process resume it; and the location of the cache folder."""
+"""State and progress of a transfer, and the location of the cache folder.
+
+The saved state lets another process resume the transfer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,30 @@ def cache_folder() -> Path:
     if folder:
         return Path(folder)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "clew"
+
+
+@dataclass
+class TransferProgress:
+    """Progress of a transfer; sizes in bytes."""
+
+    total: int = 0
+    done: int = 0
+    resumed: int = 0
+    """The part of `done` that an earlier try had transferred."""
+    files: int = 0
+    unchanged: int = 0
+    """Number of files that already had the same content."""
+    name: str = ""
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Estimated seconds until the end, or None at the start."""
+        moved = self.done - self.resumed
+        return (time.monotonic() - self.started) * (self.total - self.done) / moved if moved > 0 else None
+
+
+ProgressCallback = Callable[[TransferProgress], None]
 
 
 class TransferState:

@@ -22,6 +22,7 @@ from clew.errors import RunError, ServerError
 from clew.jobs import supervisor
 from clew.jobs.agent.agent import Agent
 from clew.jobs.agent.folder import AgentFolder
+from clew.jobs.task import Task
 from tests.jobs.agent.conftest import Hand, Hands, python
 from tests.jobs.agent.test_work import order, until
 from tests.server.conftest import Live
@@ -81,7 +82,7 @@ def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebod
     assert ada.jobs.cancel(job.id).cancelling
     assert ada.jobs.wait(job.id, seconds=30).state == "cancelled"
     (attempt,) = hand.folder.glob(f"jobs/{job.id}-*/attempt-1")
-    assert not list(supervisor.everyone(str(attempt)))
+    assert not list(supervisor.marked_processes(str(attempt)))
     with pytest.raises(ServerError, match="has ended: cancelled"):
         ada.jobs.cancel(job.id)
 
@@ -89,7 +90,7 @@ def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebod
 def test_limits_are_reasons(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hands(ada)
-    long = python(ada, SLEEPS.format(60), resources={"wall": 0.5})
+    long = python(ada, SLEEPS.format(60), resources={"wall_time": 0.5})
     large = python(ada, "x = bytearray(300_000_000); import time; time.sleep(60)", resources={"memory": 100_000_000})
     ended = ada.jobs.wait(long.id, seconds=60)
     assert (ended.state, ended.reason) == ("failed", "its wall time of 0.5 s is over")
@@ -128,14 +129,14 @@ def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_pa
 
     uid = {"name": "a", "uid": "01234567", "slots": Slots()}
     with Slow("http://127.0.0.1:9", "x", patience=0) as link:
-        agent = Agent(link, AgentFolder(tmp_path), Introduction.model_validate(uid), command=refused)
-        agent._work.take(order("", attempt=1))
-        ((working, _),) = agent._work.look()
-        agent._tell_of(working, Result(attempt=1, state="lost", reason="x"))
-        assert [(each.job, each.attempt) for each in agent._work.held()] == [(1, 2)]
+        agent = Agent(link, AgentFolder(tmp_path), Introduction.model_validate(uid), task_of=refused)
+        agent._jobs.take(order("", attempt=1))
+        ((working, _),) = agent._jobs.results()
+        agent._report_job(working, Result(attempt=1, state="lost", reason="x"))
+        assert [(each.job, each.attempt) for each in agent._jobs.held()] == [(1, 2)]
 
 
-def refused(given: Order, root: AgentFolder) -> tuple[str, ...]:
+def refused(given: Order, root: AgentFolder) -> Task:
     raise RunError("not here")
 
 
@@ -183,7 +184,7 @@ def test_an_agent_killed_while_a_job_runs_finds_it_again(somebody: Somebody, han
     hand.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
     assert mark.read_text() == "x" and "".join(ada.jobs.log(job.id)) == "begun\nover\n"
-    assert f"job {job.id} is found again" in hand.log
+    assert f"job {job.id} was started before" in hand.log
 
 
 def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, hands: Hands) -> None:
@@ -199,15 +200,15 @@ def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, 
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
 
 
-def test_a_killed_keeper_is_noticed(somebody: Somebody, hands: Hands) -> None:
+def test_a_killed_supervisor_is_noticed(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hand = hands(ada)
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
-    name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/keeper")).read_text()
+    name = next(hand.folder.glob(f"jobs/{job.id}-*/attempt-1/supervisor")).read_text()
     psutil.Process(int(name.partition(":")[0])).kill()
     ended = ada.jobs.wait(job.id, seconds=60)
-    assert (ended.state, ended.reason) == ("lost", "its keeper was killed")
+    assert (ended.state, ended.reason) == ("lost", "its supervisor was killed")
 
 
 def test_two_agents_race_and_every_job_is_done_once(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:

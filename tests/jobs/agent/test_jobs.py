@@ -18,9 +18,10 @@ from clew import Client, Dataset
 from clew.client.job import Order
 from clew.client.submission import submission
 from clew.errors import ConfigError
-from clew.jobs.agent.commands import command as agent_command
+from clew.jobs.agent.commands import order_task
 from clew.jobs.agent.completion import finish
 from clew.jobs.agent.folder import AgentFolder
+from clew.jobs.task import CommandTask
 from tests.jobs.agent.conftest import Hands
 from tests.tuning import RECIPE
 
@@ -131,7 +132,9 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     agent = ada._link.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
     (told,) = ada._link.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
     order = Order.model_validate(told)
-    words = agent_command(order, root)[3:]
+    task = order_task(order, root)
+    assert isinstance(task, CommandTask)
+    words = task.arguments
     assert (order.job, words[:6]) == (job.id, ("bench", "scale", "tracking", "--dataset", "/data", "--workers"))
     output = Path(words[-1])
     assert words[-2] == "--output" and output.is_relative_to(tmp_path)
@@ -151,7 +154,7 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
     job = next(ada.jobs.list())
     assert command(ada, "logs", job.id, "--follow").returncode == 2
     assert command(ada, "jobs", 999_999).returncode == 2
-    for words in (("cancel", job.id), ("requeue", 999_999), ("jobs", "--state", "dun"), ("submit", "trackin")):
+    for words in (("stop", job.id), ("requeue", 999_999), ("jobs", "--state", "dun"), ("submit", "trackin")):
         told = command(ada, *words)
         assert told.returncode == 2 and told.stderr.count("\n") == 1, told.stderr
     retried = command(ada, "retry", job.id)
@@ -168,7 +171,7 @@ def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
     introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
     ada._link.call("POST", "/agents", body=introduction)
     assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
-    assert "cancelled" in command(ada, "cancel", job.id).stdout
+    assert "cancelled" in command(ada, "stop", job.id).stdout
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_a_form_without_scripts_becomes_a_job(pages: httpx.Client, client: httpx
     job = client.get(f"/api/v1{told.headers['location']}").json()
     assert (job["name"], job["kind"], job["dataset"]) == ("by-form", "train", "/data/x")
     assert job["spec"] == {"recipe": "tracking", "train": {"epochs": 3}}
-    needs = {"cpus": 2, "gpus": 0, "memory": 1_500_000_000, "nodes": 1, "wall": 600.0, "site": None}
+    needs = {"nodes": 1, "workers": 1, "cpus": 2, "gpus": 0, "memory": 1_500_000_000, "wall_time": 600.0, "site": None}
     assert job["resources"] == needs
     page = pages.get(told.headers["location"])
     assert page.status_code == 200 and "by-form" in page.text

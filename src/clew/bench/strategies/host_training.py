@@ -1,4 +1,4 @@
-"""Trainings on several hosts: all workers together by torchrun, or a master that workers join."""
+"""Training on several virtual hosts: all workers with torchrun, or a master that workers join."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from clew.errors import WorkerError
 from clew.runs import Run
 
 CLEW = (sys.executable, "-c", "from clew.cli.main import run; run()")
-_PORT, _LOOK, _GOODBYE = 29500, 0.2, 15.0
-"""Where the master, or torchrun, listens; seconds between two looks, and for workers to end after their master."""
+_PORT, _POLL_SECONDS, _END_SECONDS = 29500, 0.2, 15.0
+"""Port of the master or of torchrun; time between two checks; time for workers to end after their master."""
 _Process = subprocess.Popen[str]
 
 
 @dataclass
 class HostTeam:
-    """One training on several hosts: a worker on every one but the first, on which the master is if there is one."""
+    """One training on several hosts: one worker per host, except the first host, which is for the master."""
 
     hosts: Sequence[Host]
     run: Run
     logs: Path
-    """A folder for what processes print."""
+    """Folder for the output of the processes."""
     threads: int
-    """Of each worker."""
-    patience: float
-    """Seconds after which it is given up."""
+    """Threads per worker."""
+    time_limit: float
+    """Seconds after which the training is stopped."""
     _started: dict[str, _Process] = field(default_factory=dict)
 
     def train(self, command: Sequence[str], *, asynchronous: bool) -> Iterator[None]:
-        """Do a `clew train` command; yields now and then until it is over.
+        """Run a `clew train` command. Yields several times per second until it ends.
 
         Raises:
-            WorkerError: a process failed, or it took too long.
+            WorkerError: A process failed, or the time limit was exceeded.
         """
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.time_limit
         try:
             for _ in self._elastic(command) if asynchronous else self._together(command):
                 _check(self._started, self.logs, end)
@@ -52,14 +52,14 @@ class HostTeam:
             while lead.poll() is None:
                 _check(self._started, self.logs, end)
                 yield
-                time.sleep(_LOOK)
-            _wait(self._started, _GOODBYE)
+                time.sleep(_POLL_SECONDS)
+            _wait(self._started, _END_SECONDS)
             _check(self._started, self.logs, end)
         finally:
             _kill(self._started)
 
     def _together(self, command: Sequence[str]) -> Iterator[None]:
-        """All at once, by torchrun."""
+        """Start all workers with torchrun."""
         workers = self.hosts[1:]
         launch = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={len(workers)}", "--nproc-per-node=1"]
         launch += [f"--master-addr={workers[0].address}", f"--master-port={_PORT}"]
@@ -68,13 +68,13 @@ class HostTeam:
         yield
 
     def _elastic(self, command: Sequence[str]) -> Iterator[None]:
-        """The master first; workers when it listens."""
+        """Start the master, and the workers when it listens."""
         master, *workers = self.hosts
         address = f"{master.name}:{_PORT}"
         self._start(master, [*CLEW, *command, "--workers", "0", "--listen", address])
         while not self.run.address_file.exists():
             yield
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
         for host in workers:
             self._start(host, [*CLEW, "worker", address, "--token-file", str(self.run.token_file)])
 
@@ -89,7 +89,7 @@ def _check(started: dict[str, _Process], logs: Path, end: float) -> None:
             told = _last_words(logs / f"{name}.log") or f"exit code {process.returncode}"
             raise WorkerError(f"{name}: {told} (see {logs / name}.log)")
     if time.monotonic() > end:
-        raise WorkerError(f"it did not end in time (see {logs})")
+        raise WorkerError(f"it exceeded the time limit (see {logs})")
 
 
 def _last_words(log: Path) -> str:
@@ -106,7 +106,7 @@ def _wait(started: dict[str, _Process], seconds: float) -> None:
 
 
 def _kill(started: dict[str, _Process]) -> None:
-    """Those that still run, with what they started."""
+    """Kill the processes that still run, with their children."""
     for process in started.values():
         if process.poll() is None:
             with contextlib.suppress(ProcessLookupError):

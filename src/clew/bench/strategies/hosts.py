@@ -1,7 +1,7 @@
-"""Several hosts on one machine: network namespaces on a switch whose lines are as fast as wanted.
+"""Virtual hosts on one machine: network namespaces, connected by a switch with limited bandwidth.
 
-The switch is a namespace too, so nothing of the machine's own network is touched, and removing the namespaces removes
-everything. They are removed however the block ends; what a killed process left behind is removed by the next.
+The switch is a namespace too, so the network of the machine is not changed, and removing the namespaces removes
+everything. They are removed when the block ends, for any reason; the next process removes those of a killed one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INTERFACE = "eth0"
 _NETWORK, _SWITCH = "10.77.0", "switch"
 _PREFIX = "clew-"
 _ETC = Path("/etc/netns")
-"""What lies here under a namespace's name, `ip netns exec` puts over /etc."""
+"""`ip netns exec` mounts the files in the subfolder of a namespace over /etc."""
 _numbers = itertools.count()
 _UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 _NAMED = 'hostname "$0" && exec "$@"'
@@ -55,7 +55,7 @@ with socket.create_server(("", 7)) as server:
 
 @dataclass(frozen=True)
 class Host:
-    """A namespace with a host name and an address of its own."""
+    """A namespace with its own host name and address."""
 
     name: str
     namespace: str
@@ -64,59 +64,61 @@ class Host:
     def start(
         self, command: Sequence[str], *, output: IO[Any] | int = subprocess.DEVNULL, **environment: str
     ) -> subprocess.Popen[str]:
-        """Start a command there that prints to `output`. It ends with the hosts at the latest."""
+        """Start a command on the host that prints to `output`. It ends with the hosts at the latest."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, "unshare", "--uts", "sh", "-c", _NAMED, self.name, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "GLOO_SOCKET_IFNAME": INTERFACE, **environment},
-            start_new_session=True,  # Ctrl-C is for whoever started the hosts
+            start_new_session=True,  # Ctrl-C goes to the process that created the hosts
             text=True,
         )
 
 
 def bits_per_second(bandwidth: str) -> float:
-    """Bits a second, of a text like 10Gbit, 1Gbit or 100Mbit.
+    """Return the bits per second of a bandwidth such as 10Gbit, 1Gbit or 100Mbit.
 
     Raises:
-        ConfigError: it is not one.
+        ConfigError: The text is not a bandwidth.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMG])bit", bandwidth)
     if match is None or not float(match[1]):
-        raise ConfigError(f"bandwidth {bandwidth}: expected a number and a unit, as 10Gbit, 100Mbit or 500kbit")
+        raise ConfigError(f"bandwidth {bandwidth}: expected a number and a unit such as 10Gbit, 100Mbit or 500kbit")
     return float(match[1]) * _UNITS[match[2]]
 
 
 @contextlib.contextmanager
 def hosts(count: int, bandwidth: str | None = None) -> Iterator[list[Host]]:
-    """So many hosts, called host-0, host-1 and so on, that know each other by name.
+    """Create virtual hosts with the names host-0, host-1 and so on, and remove them when the block ends.
 
-    `bandwidth` is that of the line between each host and the switch, in each direction; None for what the kernel gives.
+    Args:
+        count: Number of hosts.
+        bandwidth: Bandwidth between each host and the switch, in each direction; None: no limit.
 
     Raises:
-        ConfigError: hosts cannot be made here, or the bandwidth is no bandwidth.
+        ConfigError: Hosts cannot be created on this machine, or the bandwidth is not valid.
     """
     rate = None if bandwidth is None else bits_per_second(bandwidth)
     _check()
     remove_leftovers()
     mark = f"{_PREFIX}{os.getpid()}-{next(_numbers)}-"
-    made = [Host(f"host-{n}", f"{mark}{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
-    with _ending():
+    created = [Host(f"host-{n}", f"{mark}{n}", f"{_NETWORK}.{n + 1}") for n in range(count)]
+    with _exit_on_sigterm():
         try:
             _ip("netns", "add", f"{mark}{_SWITCH}")
             _ip("-n", f"{mark}{_SWITCH}", "link", "add", "br0", "type", "bridge")
             _ip("-n", f"{mark}{_SWITCH}", "link", "set", "br0", "up")
-            for host in made:
-                _plug(host, f"{mark}{_SWITCH}", rate)
-                _introduce(host, made)
-            yield made
+            for host in created:
+                _connect(host, f"{mark}{_SWITCH}", rate)
+                _write_hosts_file(host, created)
+            yield created
         finally:
             _remove(mark)
 
 
 def hosts_unavailable_reason() -> str:
-    """Why hosts cannot be made here; empty if they can."""
+    """Return why hosts cannot be created on this machine; empty if they can."""
     try:
         with hosts(1):
             return ""
@@ -124,19 +126,19 @@ def hosts_unavailable_reason() -> str:
         return str(error)
 
 
-def measure_bandwidth(there: Host, back: Host, *, seconds: float = 1.0) -> float:
-    """Bits a second that one TCP connection from a host to another carries."""
-    sink = there.start([sys.executable, "-c", _SINK], output=subprocess.PIPE)
+def measure_bandwidth(receiver: Host, sender: Host, *, seconds: float = 1.0) -> float:
+    """Return the bits per second of one TCP connection between two hosts."""
+    sink = receiver.start([sys.executable, "-c", _SINK], output=subprocess.PIPE)
     assert sink.stdout is not None
     sink.stdout.readline()
-    flood = back.start([sys.executable, "-c", _FLOOD, there.address, str(seconds)])
-    told = sink.communicate(timeout=60 + seconds)[0]
+    flood = sender.start([sys.executable, "-c", _FLOOD, receiver.address, str(seconds)])
+    output = sink.communicate(timeout=60 + seconds)[0]
     flood.wait(timeout=60)
-    return float(told)
+    return float(output)
 
 
 def remove_leftovers() -> None:
-    """Remove what processes that are gone have left behind."""
+    """Remove the namespaces of processes that no longer exist."""
     for name in _namespaces():
         match = re.match(rf"({_PREFIX}(\d+)-)", name)
         if match is not None and not is_running(int(match[2])):
@@ -146,13 +148,13 @@ def remove_leftovers() -> None:
 def _check() -> None:
     missing = [name for name in ("ip", "tc", "unshare", "hostname") if shutil.which(name) is None]
     if missing:
-        raise ConfigError(f"hosts on one machine need {', '.join(missing)}; install iproute2, util-linux and hostname")
+        raise ConfigError(f"virtual hosts need {', '.join(missing)}; install iproute2, util-linux and hostname")
     if os.geteuid():
-        raise ConfigError("hosts on one machine are network namespaces, which only root can make; try with sudo")
+        raise ConfigError("virtual hosts are network namespaces, which only root can create; try with sudo")
 
 
-def _plug(host: Host, switch: str, rate: float | None) -> None:
-    """Make a host and the line from it to the switch."""
+def _connect(host: Host, switch: str, rate: float | None) -> None:
+    """Create a host and its connection to the switch."""
     port = f"port{host.namespace.rpartition('-')[2]}"
     _ip("netns", "add", host.namespace)
     _ip("-n", switch, "link", "add", port, "type", "veth", "peer", "name", INTERFACE, "netns", host.namespace)
@@ -162,13 +164,13 @@ def _plug(host: Host, switch: str, rate: float | None) -> None:
         _ip("-n", host.namespace, "link", "set", device, "up")
     for namespace, device in ((switch, port), (host.namespace, INTERFACE)) if rate is not None else ():
         assert rate is not None
-        burst = max(rate / 8 * 1e-3, 1 << 17)  # a millisecond's worth; a packet that is cut only later must fit
-        told = ("rate", f"{rate:.0f}bit", "burst", f"{burst:.0f}", "latency", "50ms")
-        _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *told)
+        burst = max(rate / 8 * 1e-3, 1 << 17)  # one millisecond; at least one unsegmented packet
+        limit = ("rate", f"{rate:.0f}bit", "burst", f"{burst:.0f}", "latency", "50ms")
+        _call("tc", "-n", namespace, "qdisc", "add", "dev", device, "root", "tbf", *limit)
 
 
-def _introduce(host: Host, all: Sequence[Host]) -> None:
-    """Let a host know the others by name."""
+def _write_hosts_file(host: Host, all: Sequence[Host]) -> None:
+    """Write the names of all hosts to the hosts file of one."""
     folder = _ETC / host.namespace
     folder.mkdir(parents=True, exist_ok=True)
     known = {"127.0.0.1": "localhost", **{each.address: each.name for each in all}}
@@ -176,23 +178,23 @@ def _introduce(host: Host, all: Sequence[Host]) -> None:
 
 
 def _remove(mark: str) -> None:
-    """End what runs in the namespaces whose names begin so, and remove them; Ctrl-C must wait."""
-    with _deaf():
-        found = [name for name in _namespaces() if name.startswith(mark)]
-        _end([int(pid) for name in found for pid in _call("ip", "netns", "pids", name, check=False).split()])
-        for name in found:
+    """Kill the processes in the namespaces with this prefix, and remove them. Ctrl-C is ignored meanwhile."""
+    with _ignoring_signals():
+        namespaces = [name for name in _namespaces() if name.startswith(mark)]
+        _kill([int(pid) for name in namespaces for pid in _call("ip", "netns", "pids", name, check=False).split()])
+        for name in namespaces:
             _call("ip", "netns", "del", name, check=False)
         for folder in _ETC.glob(f"{mark}*"):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _end(pids: Sequence[int]) -> None:
-    """Kill these and wait until they are gone."""
+def _kill(pids: Sequence[int]) -> None:
+    """Kill processes and wait until they have ended."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 10
-    while time.monotonic() < end and any(is_running(pid) for pid in pids):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(is_running(pid) for pid in pids):
         time.sleep(0.02)
 
 
@@ -201,14 +203,14 @@ def _namespaces() -> list[str]:
 
 
 @contextlib.contextmanager
-def _deaf() -> Iterator[None]:
+def _ignoring_signals() -> Iterator[None]:
     with _handling({signal.SIGINT: signal.SIG_IGN, signal.SIGTERM: signal.SIG_IGN}):
         yield
 
 
 @contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """SIGTERM ends the block like Ctrl-C, instead of the process at once."""
+def _exit_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block like Ctrl-C, so that the hosts are removed."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -230,13 +232,15 @@ def _handling(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _ip(*words: str) -> None:
-    _call("ip", *words)
+def _ip(*arguments: str) -> None:
+    _call("ip", *arguments)
 
 
 def _call(*command: str, check: bool = True) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if check and done.returncode:
-        told = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
-        raise ConfigError(f"no hosts on this machine: `{' '.join(command)}` says: {told}; root and iproute2 are needed")
+        message = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[0]
+        raise ConfigError(
+            f"cannot create virtual hosts: `{' '.join(command)}`: {message}; root and iproute2 are needed"
+        )
     return done.stdout

@@ -1,4 +1,4 @@
-"""How long strategies take to the same quality, on hosts whose lines are as slow as wanted."""
+"""Compare how long strategies take to the same quality, on virtual hosts with limited bandwidth."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from clew.training.strategy_table import STRATEGIES
 from clew.version import __version__
 
 MARGIN, LONGER = 0.02, 3
-"""Where no target is given, how far below what the reference reached it is (a share of that); and how many times the
-reference's epochs others may take."""
+"""Without a target: its distance from the value that the reference reached, as a share of it. And the number of epochs
+of the other trainings divided by those of the reference."""
 Strategy = Literal["allreduce", "diloco", "easgd", "gem", "downpour"]
 
 
 class StrategyStudyConfig(Section):
-    """What is compared."""
+    """The settings of a comparison of strategies."""
 
     recipe: str
     dataset: str | None = None
@@ -46,117 +46,123 @@ class StrategyStudyConfig(Section):
     bandwidths: tuple[str, ...] = ("10Gbit", "1Gbit", "100Mbit")
     workers: Annotated[int, Field(ge=2, le=200)] = 2
     epochs: Count | None = None
-    """Default: the recipe's."""
+    """Default: that of the recipe."""
     metric: str | None = None
-    """Of the validation. Default: the recipe's `train.best.metric`."""
+    """Metric of the validation. Default: `train.best.metric` of the recipe."""
     target: float | None = None
-    """Default: what allreduce reaches in these epochs without a limit, less a fiftieth."""
+    """Value to reach. Default: what allreduce reaches in these epochs without a bandwidth limit, minus 2%."""
     direction: Direction | None = None
-    """Default: that of `train.best` for its metric and for the loss minimize; maximize for others."""
+    """Default: that of `train.best` for its metric; else minimize for the loss and maximize for other metrics."""
     repeat: Count = 1
-    """Trainings of each kind, with `train.seed` and those after it."""
+    """Trainings per strategy and bandwidth, with `train.seed` and the seeds after it."""
     minutes: Positive = 10.0
-    """The longest that a training may take."""
+    """Time limit per training."""
     settings: tuple[str, ...] = ()
-    """For every training, as `train.batch_size=100`."""
+    """Settings of every training, for example `train.batch_size=100`."""
 
     @field_validator("bandwidths", "strategies")
     @classmethod
-    def _once(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(given))
+    def _without_duplicates(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(values))
 
     @field_validator("bandwidths")
     @classmethod
-    def _rates(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for bandwidth in given:
+    def _check_bandwidths(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        for bandwidth in values:
             if bandwidth != UNLIMITED:
                 bits_per_second(bandwidth)
-        return given
+        return values
 
 
 @dataclass(frozen=True)
 class StrategyProgress:
-    """How far a study is: trainings done, of all, and what is under way."""
+    """The progress of a study: trainings done, their total number, and the current one."""
 
     done: int
     total: int
-    trial: StrategyRun
-    spent: float = 0.0
-    over: bool = False
+    run: StrategyRun
+    seconds: float = 0.0
+    ended: bool = False
 
 
-Told = Callable[[StrategyProgress], None]
+OnProgress = Callable[[StrategyProgress], None]
 
 
-def compare_strategies(config: StrategyStudyConfig, output: Path, told: Told = lambda progress: None) -> StrategyStudy:
-    """Train with every strategy at every bandwidth, one after the other, into `output`.
+def compare_strategies(
+    config: StrategyStudyConfig, output: Path, on_progress: OnProgress = lambda progress: None
+) -> StrategyStudy:
+    """Train with every strategy at every bandwidth, one after the other.
 
-    `output` gets the runs and, anew after every training, `study.json` and `study.html`. A training that fails is
-    noted and the others go on.
+    `study.json` and `study.html` are written after every training. A training that fails is part of the result.
+
+    Args:
+        config: The settings.
+        output: A new folder for the runs and the results.
+        on_progress: Called several times per second.
 
     Raises:
-        ConfigError: settings do not fit, or there cannot be hosts on this machine.
-        RunError: the folder is taken.
-        WorkerError: the first training failed.
+        ConfigError: The settings are not valid, or virtual hosts cannot be created on this machine.
+        RunError: The folder is not empty.
+        WorkerError: The first training failed.
     """
     recipe = load_settings(config.recipe, config.settings)
     Dataset(config.dataset or recipe.train.dataset)
-    goal = _goal(config, recipe.train)
+    goal = _make_goal(config, recipe.train)
     if output.exists() and any(output.iterdir()):
-        raise RunError(f"{output} exists already; name another folder with --output, or remove it")
+        raise RunError(f"{output} exists already; choose another folder with --output, or remove it")
     epochs = config.epochs or recipe.train.epochs
-    made = StrategyStudy(goal, _conditions(config, recipe, epochs))
+    study = StrategyStudy(goal, _conditions(config, recipe, epochs))
     seeds = [recipe.train.seed + number for number in range(config.repeat)]
     total = len(config.bandwidths) * len(config.strategies) * len(seeds) + (goal.value is None)
-    steps = _Steps(config, output, total, told)
+    trainer = _Trainer(config, output, total, on_progress)
     if goal.value is None:
         with hosts(config.workers + 1) as all:
             first = StrategyRun("allreduce", UNLIMITED, "runs/reference", seeds[0])
-            made.reference = _sound(steps.train(all, first, goal, epochs))
-        made.goal = _set(goal, made.reference)
-        _read(made.reference, output, made.goal, config.workers)
+            study.reference = _check_first(trainer.train(all, first, goal, epochs))
+        study.goal = _with_value(goal, study.reference)
+        _read_run(study.reference, output, study.goal, config.workers)
     for bandwidth in config.bandwidths:
         with hosts(config.workers + 1, None if bandwidth == UNLIMITED else bandwidth) as all:
-            made.lines[bandwidth] = measure_bandwidth(all[0], all[1])
+            study.lines[bandwidth] = measure_bandwidth(all[0], all[1])
             for seed, strategy in itertools.product(seeds, config.strategies):
                 trial = StrategyRun(strategy, bandwidth, f"runs/{strategy}-{bandwidth}-{seed}", seed)
-                steps.train(all, trial, made.goal, LONGER * epochs)
-                made.trials.append(trial if made.trials or made.reference else _sound(trial))
-                made.conditions |= _size(Run(output / trial.run))
-                made.save(output / "study.json")
-                write(made, output / "study.html")
-    return made
+                trainer.train(all, trial, study.goal, LONGER * epochs)
+                study.trials.append(trial if study.trials or study.reference else _check_first(trial))
+                study.conditions |= _model_size(Run(output / trial.run))
+                study.save(output / "study.json")
+                write(study, output / "study.html")
+    return study
 
 
-class _Steps:
-    """The trainings of a study, one after the other."""
+class _Trainer:
+    """Runs the trainings of a study, one after the other."""
 
-    def __init__(self, config: StrategyStudyConfig, output: Path, total: int, told: Told) -> None:
-        self.config, self.output, self.total, self.told = config, output, total, told
+    def __init__(self, config: StrategyStudyConfig, output: Path, total: int, on_progress: OnProgress) -> None:
+        self.config, self.output, self.total, self.on_progress = config, output, total, on_progress
         self.done = 0
 
     def train(self, all: list[Host], trial: StrategyRun, goal: StrategyGoal, epochs: int) -> StrategyRun:
-        """Do one; its failure is part of the result."""
+        """Run one training. A failure is part of the result."""
         run = Run(self.output / trial.run)
         logs = self.output / "logs" / run.path.name
         logs.mkdir(parents=True)
-        team = host_training.HostTeam(all, run, logs, threads=_threads(self.config), patience=self.patience)
+        team = host_training.HostTeam(all, run, logs, threads=_threads(self.config), time_limit=self.time_limit)
         command = self._command(run, trial, goal, epochs)
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             for _ in team.train(command, asynchronous=STRATEGIES[trial.strategy].asynchronous):
-                _read(trial, self.output, goal, self.config.workers)
-                self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun))
+                _read_run(trial, self.output, goal, self.config.workers)
+                self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start))
         except WorkerError as error:
             trial.message = str(error)
-        _read(trial, self.output, goal, self.config.workers)
+        _read_run(trial, self.output, goal, self.config.workers)
         self.done += 1
-        self.told(StrategyProgress(self.done, self.total, trial, time.monotonic() - begun, over=True))
+        self.on_progress(StrategyProgress(self.done, self.total, trial, time.monotonic() - start, ended=True))
         return trial
 
     @property
-    def patience(self) -> float:
-        """Seconds after which a training that goes on and on is given up."""
+    def time_limit(self) -> float:
+        """Seconds after which a training is stopped."""
         return 60 * self.config.minutes + 120
 
     def _command(self, run: Run, trial: StrategyRun, goal: StrategyGoal, epochs: int) -> list[str]:
@@ -167,11 +173,11 @@ class _Steps:
         if STRATEGIES[strategy].asynchronous:
             settings.append(f"train.asynchronous.wait_for={config.workers}")
         options = {"--epochs": epochs, "--strategy": strategy, "--output": run.path, "--dataset": config.dataset}
-        given = [word for name, value in options.items() if value is not None for word in (name, str(value))]
-        return ["train", config.recipe, *given, *(word for each in settings for word in ("--set", each))]
+        arguments = [word for name, value in options.items() if value is not None for word in (name, str(value))]
+        return ["train", config.recipe, *arguments, *(word for each in settings for word in ("--set", each))]
 
 
-def _goal(config: StrategyStudyConfig, train: Any) -> StrategyGoal:
+def _make_goal(config: StrategyStudyConfig, train: Any) -> StrategyGoal:
     metric = config.metric or train.best.metric
     if config.direction is not None:
         return StrategyGoal(metric, config.direction, config.target)
@@ -179,20 +185,20 @@ def _goal(config: StrategyStudyConfig, train: Any) -> StrategyGoal:
     return StrategyGoal(metric, train.best.direction if metric == train.best.metric else usual, config.target)
 
 
-def _sound(trial: StrategyRun) -> StrategyRun:
-    """The first training: what it fails of, the others would."""
+def _check_first(trial: StrategyRun) -> StrategyRun:
+    """Raise if the first training failed: the others would fail for the same reason."""
     if trial.message:
         raise WorkerError(f"{trial.strategy} at {trial.bandwidth}: {trial.message}")
     return trial
 
 
-def _size(run: Run) -> dict[str, int]:
+def _model_size(run: Run) -> dict[str, int]:
     plan = run.last("plan") or {}
     return {name: plan[name] for name in ("parameters", "samples") if name in plan}
 
 
-def _set(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
-    """The goal with a value: a little less than the reference's last."""
+def _with_value(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
+    """Return the goal with a value: 2% worse than the last value of the reference."""
     if not reference.curve:
         raise ConfigError(f"no validation of {reference.run} has a '{goal.metric}'; choose another with --metric")
     last = reference.curve[-1][1]
@@ -200,28 +206,28 @@ def _set(goal: StrategyGoal, reference: StrategyRun) -> StrategyGoal:
     return StrategyGoal(goal.metric, goal.direction, float(f"{less:.4g}"))
 
 
-def _read(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) -> None:
-    """Fill in what a run's records say so far."""
+def _read_run(trial: StrategyRun, output: Path, goal: StrategyGoal, workers: int) -> None:
+    """Fill in the measurements from the records of a run so far."""
     run = Run(output / trial.run)
     if not (run.records_folder / "rank-0.jsonl").exists():
         return
     records = list(run.records())
     joined = [r["time"] for r in records if r["kind"] == "note" and "joined" in r]
     planned = [r["time"] for r in records if r["kind"] == "plan"]
-    begun = max(joined[:workers]) if joined else planned[0] if planned else 0.0
-    judged = [r for r in records if r["kind"] == "validation" and r["metrics"].get(goal.metric) is not None]
-    trial.curve = [(round(r["time"] - begun, 3), r["metrics"][goal.metric]) for r in judged]
-    trial.best, trial.epochs = goal.best([value for _, value in trial.curve]), len(judged)
-    first = next((place for place, (_, value) in enumerate(trial.curve) if goal.reached(value)), None)
+    start = max(joined[:workers]) if joined else planned[0] if planned else 0.0
+    validations = [r for r in records if r["kind"] == "validation" and r["metrics"].get(goal.metric) is not None]
+    trial.curve = [(round(r["time"] - start, 3), r["metrics"][goal.metric]) for r in validations]
+    trial.best, trial.epochs = goal.best([value for _, value in trial.curve]), len(validations)
+    first = next((index for index, (_, value) in enumerate(trial.curve) if goal.reached(value)), None)
     if first is not None:
         trial.seconds = trial.curve[first][0]
         trial.samples = next(
-            (r["samples"] for r in records if r["kind"] == "step" and r["step"] >= judged[first]["step"]), None
+            (r["samples"] for r in records if r["kind"] == "step" and r["step"] >= validations[first]["step"]), None
         )
     if any(r["kind"] == "end" for r in records):
-        summary, found = summarize(run), workers_of(run)
+        summary, async_workers = summarize(run), workers_of(run)
         trial.samples_per_second = round(summary.samples_per_second, 1)
-        shares = sum_workers(found.workers).shares if found else summary.shares
+        shares = sum_workers(async_workers.workers).shares if async_workers else summary.shares
         trial.communicate = round(shares.get("communicate", 0.0), 4)
 
 

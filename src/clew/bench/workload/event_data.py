@@ -1,4 +1,4 @@
-"""The events a workload runs on: synthetic ones made once and kept, or files of the user's."""
+"""The events of a workload: synthetic events, generated once and cached, or files of the user."""
 
 from __future__ import annotations
 
@@ -17,101 +17,115 @@ from clew.errors import DataError
 from clew.recipe import Recipe
 from clew.storage.transfer_state import cache_folder
 
-HELD_OUT = 0.1
-"""Events to validate on, as a share of those to learn from, on top of them."""
+VALIDATION_SHARE = 0.1
+"""Number of validation events divided by the number of training events."""
 _FEWEST = 4
+"""Smallest number of validation events."""
 
 
 @dataclass(frozen=True)
 class EventData:
-    """A dataset and what identifies it."""
+    """A dataset and its checksum."""
 
     dataset: Dataset
     synthetic: bool
     checksum: str
-    """SHA-256 over the content of all shards."""
+    """SHA-256 of the content of all shards."""
+
+
+@dataclass(frozen=True)
+class EventRequest:
+    """The events that a workload needs."""
+
+    events: int
+    """Training events; a tenth more are for validation."""
+    seed: int
+    files: Sequence[str] = ()
+    """Files to read the events from; empty: synthetic events."""
 
 
 def make_event_data(
-    recipe: Recipe,
-    *,
-    events: int,
-    seed: int,
-    data: Sequence[str] = (),
-    output: Path,
-    told: Callable[[str], None] = lambda note: None,
+    recipe: Recipe, request: EventRequest, output: Path, notify: Callable[[str], None] = lambda text: None
 ) -> EventData:
-    """The dataset for so many events to learn from and a tenth more to validate on, made, or the first of those in the
-    files that `data` names.
+    """Return the dataset of a workload. Synthetic events are generated once and cached.
+
+    Args:
+        recipe: The recipe.
+        request: The events.
+        output: Folder for the dataset of the user's files.
+        notify: Called with a line of text about the progress.
 
     Raises:
-        DataError: the files hold too few, or something else.
+        DataError: The files hold too few events, or cannot be read.
     """
-    if data:
-        made = _given(recipe, events, data, output, told)
-        return EventData(made, False, dataset_checksum(made))
-    folder = cache_folder() / "bench" / _key(recipe, events, seed)
-    dataset = folder / "dataset"
-    if not (dataset / "manifest.json").exists():
-        _make(recipe, events, seed, folder, told)
-    found = Dataset(dataset)
-    return EventData(found, True, dataset_checksum(found))
+    if request.files:
+        dataset = _from_files(recipe, request, output, notify)
+        return EventData(dataset, False, dataset_checksum(dataset))
+    folder = cache_folder() / "bench" / _key(recipe, request.events, request.seed)
+    if not (folder / "dataset" / "manifest.json").exists():
+        _generate(recipe, request, folder, notify)
+    dataset = Dataset(folder / "dataset")
+    return EventData(dataset, True, dataset_checksum(dataset))
 
 
-def _held_out(events: int) -> int:
-    return max(_FEWEST, round(HELD_OUT * events))
+def _validation_events(events: int) -> int:
+    return max(_FEWEST, round(VALIDATION_SHARE * events))
 
 
-def _given(recipe: Recipe, events: int, data: Sequence[str], output: Path, told: Callable[[str], None]) -> Dataset:
-    """The first events of these files, file after file."""
-    folder, wanted = output / "events", {"train": events, "val": _held_out(events)}
+def _from_files(recipe: Recipe, request: EventRequest, output: Path, notify: Callable[[str], None]) -> Dataset:
+    """Prepare the first events of the files, in the order of the files."""
+    folder, counts = output / "events", {"train": request.events, "val": _validation_events(request.events)}
     shutil.rmtree(folder, ignore_errors=True)
-    told(f"reading {sum(wanted.values()):,} events")
-    files = {one: storage.expand(one) for one in data}
-    for one in (one for one, own in files.items() if not own):
-        raise DataError(f"--data {one}: no such file")
-    found = _dealt((piece for own in files.values() for file in own for piece in recipe.read(file)), wanted, folder)
-    if found < sum(wanted.values()):
-        need = f"{events:,} to learn from and {wanted['val']:,} to validate on"
-        raise DataError(f"--data holds {found:,} events, and {need} are needed; give more files, or fewer --events")
-    told("preparing them")
-    inputs = {name: [str(folder / name)] for name in wanted}
-    made = prepare(recipe, input=inputs, output=str(output / "dataset"), replace=True)
+    notify(f"reading {sum(counts.values()):,} events")
+    paths = []
+    for pattern in request.files:
+        matches = storage.expand(pattern)
+        if not matches:
+            raise DataError(f"--data {pattern}: no such file")
+        paths += matches
+    written = _write_splits((piece for path in paths for piece in recipe.read(path)), counts, folder)
+    if written < sum(counts.values()):
+        need = f"{counts['train']:,} training and {counts['val']:,} validation events are needed"
+        raise DataError(f"--data holds {written:,} events, but {need}; add files, or lower --events")
+    notify("preparing them")
+    inputs = {name: [str(folder / name)] for name in counts}
+    dataset = prepare(recipe, input=inputs, output=str(output / "dataset"), replace=True)
     shutil.rmtree(folder)
-    return made
+    return dataset
 
 
-def _dealt(pieces: Iterable[Table], wanted: dict[str, int], folder: Path) -> int:
-    """Write the first so many of the events of each split; how many there were, up to all that are wanted."""
-    left, done, number = dict(wanted), 0, 0
+def _write_splits(pieces: Iterable[Table], counts: dict[str, int], folder: Path) -> int:
+    """Write the first events of each split to files. Return the number of events written."""
+    remaining, written, number = dict(counts), 0, 0
     for piece in pieces:
-        place = 0
-        while place < len(piece) and any(left.values()):
-            split = next(name for name, count in left.items() if count)
-            own = piece.slice(place, min(len(piece), place + left[split]))
+        start = 0
+        while start < len(piece) and any(remaining.values()):
+            split = next(name for name, count in remaining.items() if count)
+            part = piece.slice(start, min(len(piece), start + remaining[split]))
             path = folder / split / f"{number:05d}.h5"
             path.parent.mkdir(parents=True, exist_ok=True)
-            own.save(path)
-            left[split] -= len(own)
-            place, done, number = place + len(own), done + len(own), number + 1
-        if not any(left.values()):
+            part.save(path)
+            remaining[split] -= len(part)
+            start, written, number = start + len(part), written + len(part), number + 1
+        if not any(remaining.values()):
             break
-    return done
+    return written
 
 
-def _make(recipe: Recipe, events: int, seed: int, folder: Path, told: Callable[[str], None]) -> None:
-    count, done = _held_out(events), 0
+def _generate(recipe: Recipe, request: EventRequest, folder: Path, notify: Callable[[str], None]) -> None:
+    count, done = _validation_events(request.events), 0
+    total = request.events + count
 
-    def wrote(path: Path, number: int) -> None:
+    def progress(path: Path, number: int) -> None:
         nonlocal done
         done += number
-        told(f"making events, once: {done:,} of {events + count:,}")
+        notify(f"generating events, once: {done:,} of {total:,}")
 
-    told(f"making {events + count:,} events, once")
-    for name, number, own in (("train", events, seed), ("val", count, seed + 1)):
+    notify(f"generating {total:,} events, once")
+    for name, number, seed in (("train", request.events, request.seed), ("val", count, request.seed + 1)):
         shutil.rmtree(folder / name, ignore_errors=True)
-        generate(recipe, number, own, folder / name, progress=wrote)
-    told("preparing them")
+        generate(recipe, number, seed, folder / name, progress=progress)
+    notify("preparing them")
     inputs = {name: [str(folder / name)] for name in ("train", "val")}
     prepare(recipe, input=inputs, output=str(folder / "dataset"), replace=True)
     for name in inputs:
@@ -119,30 +133,30 @@ def _make(recipe: Recipe, events: int, seed: int, folder: Path, told: Callable[[
 
 
 def _key(recipe: Recipe, events: int, seed: int) -> str:
-    """What the events depend on: how many, the seed, the recipe's settings and its code."""
-    told = [recipe.location, to_data(recipe.config), events, seed, code_checksum(_own(recipe))]
-    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """Return a key of all that the events depend on: their number, the seed, the recipe's settings and code."""
+    parts = [recipe.location, to_data(recipe.config), events, seed, code_checksum(_code_of(recipe))]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
-def _own(recipe: Recipe) -> Path:
-    """The folder of a shipped recipe, or the one file of another."""
+def _code_of(recipe: Recipe) -> Path:
+    """Return the folder of a shipped recipe, or the file of another."""
     import inspect
 
     file = Path(inspect.getfile(type(recipe)))
     return file.parent if "recipes" in file.parts and "clew" in file.parts else file
 
 
-def code_checksum(place: Path) -> str:
-    """SHA-256 over the Python files of a folder, or of one file."""
+def code_checksum(path: Path) -> str:
+    """Return the SHA-256 of the Python files in a folder, or of one file."""
     digest = hashlib.sha256()
-    files = [place] if place.is_file() else sorted(place.rglob("*.py"))
-    for path in files:
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    files = [path] if path.is_file() else sorted(path.rglob("*.py"))
+    for file in files:
+        digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
 def dataset_checksum(dataset: Dataset) -> str:
-    """SHA-256 over those of the shards."""
+    """Return the SHA-256 over the checksums of all shards."""
     digest = hashlib.sha256()
     for name, shards in sorted(dataset.manifest.splits.items()):
         digest.update(name.encode() + b"".join(shard.sha256.encode() for shard in shards))

@@ -1,7 +1,7 @@
-"""The form in which hep-workloads write what they measured, and the score that HEPscore makes of several.
+"""The summary format of hep-workloads, and the score that HEPscore computes from several summaries.
 
-`SCHEMA` is shipped beside this file as `summary.schema.json`; every summary is checked against the same models before
-it is written.
+`SCHEMA` is the path of `summary.schema.json` in this folder. Every summary is checked against the same models before it
+is written.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Open(BaseModel):
-    """More than what is named here may be there."""
+    """A model that allows more fields."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True)
 
 
 class SummaryRunInfo(_Open):
-    """How it was run."""
+    """How the workload was run."""
 
     copies: Count
     threads_per_copy: Count
@@ -42,7 +42,7 @@ class SummaryRunInfo(_Open):
 
 
 class ScoreStats(_Open):
-    """What a score is made of: one value a copy."""
+    """Statistics of a score over copies."""
 
     count: Annotated[int, Field(ge=0)]
     min: NonNegative
@@ -52,7 +52,7 @@ class ScoreStats(_Open):
 
 
 class SummaryReport(_Open):
-    """Scores, of which a higher one is better; `log` is `ok`, or says what went wrong."""
+    """Scores, higher is better. `log` is `ok` or an error message."""
 
     wl_scores: Annotated[dict[str, NonNegative], Field(alias="wl-scores", min_length=1)]
     wl_stats: Annotated[dict[str, ScoreStats], Field(alias="wl-stats")] = {}
@@ -60,7 +60,7 @@ class SummaryReport(_Open):
 
 
 class SummaryApp(_Open):
-    """What was run."""
+    """The workload."""
 
     version: str
     description: str
@@ -71,7 +71,7 @@ class SummaryApp(_Open):
 
 
 class WorkloadSummary(_Open):
-    """`<name>_summary.json`."""
+    """The content of `<name>_summary.json`."""
 
     run_info: SummaryRunInfo
     report: SummaryReport
@@ -79,13 +79,13 @@ class WorkloadSummary(_Open):
 
 
 def summary_schema() -> dict[str, Any]:
-    """The form as a JSON schema."""
-    told = WorkloadSummary.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **told}
+    """Return the JSON schema of a summary."""
+    schema = WorkloadSummary.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def score_stats(values: Sequence[float]) -> dict[str, float]:
-    """Of one score over copies."""
+    """Return the statistics of one score over copies."""
     if not values:
         return {"count": 0, "min": 0.0, "max": 0.0, "avg": 0.0, "median": 0.0}
     rounded = [round(value, 4) for value in values]
@@ -94,16 +94,16 @@ def score_stats(values: Sequence[float]) -> dict[str, float]:
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
-    """Check a summary and write it, whole or not at all."""
+    """Check a summary and write it atomically."""
     WorkloadSummary.model_validate(summary)
     write_text(path, json.dumps(summary, indent=1, allow_nan=False) + "\n")
 
 
 def read_summary(path: Path) -> WorkloadSummary:
-    """A summary from a file.
+    """Read a summary.
 
     Raises:
-        ConfigError: it has not the form.
+        ConfigError: The file cannot be read or has another format.
     """
     try:
         return WorkloadSummary.model_validate_json(path.read_text())
@@ -116,14 +116,14 @@ def read_summary(path: Path) -> WorkloadSummary:
 
 
 class ReferenceWorkload(Section):
-    """A workload on the reference machine."""
+    """The scores of a workload on the reference machine."""
 
     ref_scores: dict[str, Annotated[float, Field(gt=0)]]
     weight: Annotated[float, Field(gt=0)] = 1.0
 
 
 class Reference(Section):
-    """The reference machine: what every workload scored there."""
+    """The reference machine and the scores of all workloads on it."""
 
     name: str
     scaling: Annotated[float, Field(gt=0)] = 1.0
@@ -138,7 +138,7 @@ PUBLISHED = Reference(
 
 @dataclass
 class NodeScore:
-    """What comes of several summaries."""
+    """The score of a node."""
 
     value: float
     reference: str
@@ -147,10 +147,10 @@ class NodeScore:
 
 
 def load_reference(path: Path | None) -> Reference:
-    """A reference machine from a YAML or JSON file, or from a summary measured on it.
+    """Read a reference machine from a YAML or JSON file, or from a summary measured on it.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: The file has another format.
     """
     if path is None:
         return PUBLISHED
@@ -162,11 +162,13 @@ def load_reference(path: Path | None) -> Reference:
 
 
 def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
-    """As HEPscore does: each score over the reference's, their geometric mean, the median of the repetitions of a
-    workload, and the weighted geometric mean of workloads times a scale.
+    """Compute the score of a node as HEPscore does.
+
+    Each score is divided by that of the reference. The geometric mean counts for a run, the median of the repetitions
+    for a workload, and the weighted geometric mean of workloads, times a scale, for the node.
 
     Raises:
-        ConfigError: a summary failed, or the reference lacks a workload or a score.
+        ConfigError: A summary failed, or the reference lacks a workload or a score.
     """
     runs: dict[str, list[float]] = {}
     for path in paths:
@@ -177,29 +179,29 @@ def node_score(paths: Sequence[Path], against: Reference) -> NodeScore:
     medians = {name: statistics.median(values) for name, values in runs.items()}
     weights = {name: against.benchmarks[name].weight for name in medians}
     total = sum(weights[name] * math.log(value) for name, value in medians.items()) / sum(weights.values())
-    found = NodeScore(against.scaling * math.exp(total), against.name)
+    score = NodeScore(against.scaling * math.exp(total), against.name)
     for name, values in runs.items():
-        found.workloads[name] = {"median": medians[name], "repetitions": values, "weight": weights[name]}
+        score.workloads[name] = {"median": medians[name], "repetitions": values, "weight": weights[name]}
         if len(values) < REPETITIONS:
-            found.notes.append(f"{name}: {len(values)} of {REPETITIONS} repetitions; HEPscore takes the median of 3")
-    lacking = sorted(against.benchmarks.keys() - runs.keys())
-    if lacking:
-        found.notes.append(f"left out: {', '.join(lacking)}")
-    return found
+            score.notes.append(f"{name}: {len(values)} of {REPETITIONS} repetitions; HEPscore takes the median of 3")
+    missing = sorted(against.benchmarks.keys() - runs.keys())
+    if missing:
+        score.notes.append(f"not included: {', '.join(missing)}")
+    return score
 
 
 def _relative(path: Path, name: str, against: Reference) -> float:
-    """The geometric mean of a summary's scores, each over the reference's."""
+    """Return the geometric mean of the scores of a summary, each divided by that of the reference."""
     summary = read_summary(path)
     if summary.report.log != "ok":
-        raise ConfigError(f"{path}: that run did not go well ({summary.report.log}); leave it out or run it again")
-    known = against.benchmarks.get(name)
-    if known is None:
+        raise ConfigError(f"{path}: the run failed ({summary.report.log}); remove it or run it again")
+    workload = against.benchmarks.get(name)
+    if workload is None:
         raise ConfigError(f"{path}: the reference has no workload '{name}'; it has {', '.join(against.benchmarks)}")
-    lacking = known.ref_scores.keys() - summary.report.wl_scores.keys()
-    if lacking:
-        raise ConfigError(f"{path}: no score '{sorted(lacking)[0]}', which the reference has")
-    ratios = [summary.report.wl_scores[each] / value for each, value in known.ref_scores.items()]
+    missing = workload.ref_scores.keys() - summary.report.wl_scores.keys()
+    if missing:
+        raise ConfigError(f"{path}: no score '{sorted(missing)[0]}', which the reference has")
+    ratios = [summary.report.wl_scores[key] / value for key, value in workload.ref_scores.items()]
     if min(ratios) <= 0:
         raise ConfigError(f"{path}: a score is 0")
     return math.exp(statistics.fmean(map(math.log, ratios)))

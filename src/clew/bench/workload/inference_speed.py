@@ -1,15 +1,13 @@
-"""What a trained model of a workload is asked: how fast it answers, and whether that depends on device and threads."""
+"""Measurements of a trained model: how fast it predicts, and whether its outputs depend on device and threads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from clew.bench.workload.config import WorkloadConfig, devices_per_copy, threads_per_copy
 from clew.data.dataset import Dataset
@@ -21,34 +19,34 @@ from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of_run
 from clew.training.training_data import default_device
 
-_LEAST = 3.0
-"""Seconds that inference is measured at least."""
+_SECONDS = 3.0
+"""Shortest duration of the measurement of inference."""
 _EVENTS = 8
-"""Of validation, on which agreement is looked at."""
+"""Validation events on which the agreement is measured."""
 
 
 def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
-    """Events a second through the trained network, batches ready in memory, the first left out; one copy on the
-    threads of all."""
+    """Measure the speed of inference, with the batches in memory. The first batch is not counted.
+
+    Returns:
+        Events per second and how they were measured. One copy uses the threads of all copies.
+    """
     recipe, _ = recipe_of_run(run)
-    device = default_device(0) if devices_per_copy(config) else torch.device("cpu")
-    asked = ModelRunner(recipe, _model(run, recipe), device, config.batch_size)
+    device = _device(config)
+    runner = ModelRunner(recipe, _best_model(run, recipe), device, config.batch_size)
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
-    batches = asked.portion(samples).batches
-    with (
-        _threads(threads_per_copy(config) * config.copies),
-        torch.inference_mode(),
-        _autocast(device, config.precision),
-    ):
-        asked.outputs(batches[0])
-        events, begun, seconds = 0, time.perf_counter(), 0.0
-        while seconds < _LEAST:
+    batches = runner.portion(samples).batches
+    threads = threads_per_copy(config) * config.copies
+    with _threads(threads), torch.inference_mode(), _autocast(device, config.precision):
+        runner.outputs(batches[0])
+        events, start, seconds = 0, time.perf_counter(), 0.0
+        while seconds < _SECONDS:
             for batch in batches:
-                asked.outputs(batch)
+                runner.outputs(batch)
                 events += batch.size
             if device.type != "cpu":
                 torch.accelerator.synchronize()
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start
     return {
         "events_per_second": events / seconds,
         "events": events,
@@ -60,79 +58,66 @@ def inference(run: Run, config: WorkloadConfig) -> dict[str, Any]:
 
 
 def agreement(run: Run, config: WorkloadConfig) -> dict[str, Any] | None:
-    """How far one thread and what was measured on (the device, or several threads) agree on the trained model.
+    """Compare the outputs of the trained model on one thread with those on the device, or on several threads.
 
-    The share of elements that are in another bin, and of those that are told another class, over a few validation
-    events; None where the network has no bins.
+    The outputs are those of `Recipe.benchmark_outputs`, for a few validation events.
+
+    Returns:
+        `between` (the two ways), `items`, and `outputs` by name: `differ` (share of entries), `by_layer` (the same per
+        index of the first of several dimensions), `mean_difference` of a boolean output. None if there are no outputs.
     """
-    model, batch = _judged(run)
-    if not hasattr(model, "bins"):
+    device, threads = _device(config), max(2, threads_per_copy(config))
+    first, second = _outputs(run, torch.device("cpu"), 1), _outputs(run, device, threads)
+    if not first:
         return None
-    device, many = (
-        default_device(0) if devices_per_copy(config) else torch.device("cpu"),
-        max(2, threads_per_copy(config)),
-    )
-    (bins, told), (others, otherwise) = _binned(model, batch, "cpu", 1), _binned(model, batch, device, many)
-    moved = (bins != others).double().mean(dim=(1, 2))
-    true = batch["targets"][:, 0].long()
-    accuracies = [float((each == true).double().mean()) for each in (told, otherwise)]
     return {
-        "between": ["1 thread", str(device) if device.type != "cpu" else f"{many} threads"],
-        "share_of_elements_that_flip": float(moved.mean()),
-        "by_layer": [float(each) for each in moved],
-        "share_told_another_class": float((told != otherwise).double().mean()),
-        "accuracy_gap": abs(accuracies[0] - accuracies[1]),
-        "elements": int(bins.shape[-1]),
+        "between": ["1 thread", str(device) if device.type != "cpu" else f"{threads} threads"],
+        "outputs": {name: _difference(first[name], second[name]) for name in first},
+        "items": int(next(iter(first.values())).shape[-1]),
     }
 
 
-def classes(run: Run, config: WorkloadConfig) -> NDArray[np.int64]:
-    """What the trained model says of the elements of a few validation events, where it was trained."""
-    model, batch = _judged(run)
-    device = default_device(0) if devices_per_copy(config) else "cpu"
-    told: NDArray[np.int64] = _binned(model, batch, device, threads_per_copy(config))[1].numpy()
-    return told
+def _difference(first: torch.Tensor, second: torch.Tensor) -> dict[str, Any]:
+    differ = (first != second).double()
+    difference: dict[str, Any] = {"differ": float(differ.mean())}
+    if differ.dim() > 1:
+        difference["by_layer"] = differ.flatten(1).mean(dim=1).tolist()
+    if first.dtype == torch.bool:
+        difference["mean_difference"] = abs(float(first.double().mean()) - float(second.double().mean()))
+    return difference
 
 
-def _judged(run: Run) -> tuple[Any, Batch]:
-    """The trained model, and a few validation events."""
+def benchmark_outputs(run: Run, config: WorkloadConfig) -> Mapping[str, torch.Tensor]:
+    """Return the outputs of `Recipe.benchmark_outputs` for a few validation events, on the device of the training."""
+    return _outputs(run, _device(config), threads_per_copy(config))
+
+
+def _outputs(run: Run, device: torch.device, threads: int) -> dict[str, torch.Tensor]:
     recipe, _ = recipe_of_run(run)
+    model = _best_model(run, recipe).eval().to(device)
+    batch = _validation_batch(run, recipe).to(device)
+    with _threads(threads), torch.inference_mode():
+        return {name: output.cpu() for name, output in recipe.benchmark_outputs(model, batch).items()}
+
+
+def _validation_batch(run: Run, recipe: Recipe) -> Batch:
     samples = Dataset(run.config().data["train"]["dataset"]).read("val")
-    return _model(run, recipe).eval(), to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
+    return to_batch(samples.slice(0, min(_EVENTS, len(samples))), recipe.columns)
 
 
-def _binned(model: Any, batch: Batch, device: torch.device | str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The bins and the classes of all elements, as computed there."""
-    elements, model = batch.to(torch.device(device)).ragged("elements"), model.to(device)
-    with _threads(count), torch.inference_mode():
-        bins = model.bins(elements.values, elements.offsets)
-        told = model(elements.values, elements.offsets)["class"].argmax(dim=1)
-    return bins.cpu(), told.cpu()
+def _device(config: WorkloadConfig) -> torch.device:
+    return default_device(0) if devices_per_copy(config) else torch.device("cpu")
 
 
-def padding(recipe: Recipe, dataset: Dataset) -> dict[str, float]:
-    """Shares of places without an element: in bins of each event, and in events padded to the longest one."""
-    size = getattr(getattr(recipe.config, "model", None), "bin_size", None)
-    if size is None or "elements" not in dataset.schema:
-        return {}
-    lengths = np.asarray(dataset.lengths("train", "elements"), dtype=np.int64)
-    bins = -(-lengths // size) * size
-    return {
-        "elements_per_event": float(lengths.mean()),
-        "padding_share": float(1 - lengths.sum() / bins.sum()),
-        "padding_share_of_rectangles": float(1 - lengths.sum() / (bins.max() * len(bins))),
-    }
-
-
-def _model(run: Run, recipe: Recipe) -> torch.nn.Module:
-    """With the weights of the best validation."""
+def _best_model(run: Run, recipe: Recipe) -> torch.nn.Module:
+    """Return the model with the weights of the best validation."""
     model = recipe.model()
     checkpoint.load(model, run.checkpoint("best"))
     return model
 
 
 def _autocast(device: torch.device, precision: str) -> torch.autocast:
-    """As in training."""
+    """Return the context of a precision, as in training."""
     dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
     return torch.autocast(device.type, dtype, enabled=dtype is not None)
 

@@ -1,4 +1,4 @@
-"""A workload's result as a page."""
+"""The HTML page of a workload's result."""
 
 from __future__ import annotations
 
@@ -6,232 +6,237 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from clew.bench.pages import (
+    MISSING,
+    BenchPage,
+    PageSection,
+    colour,
+    facts_table,
+    format_bytes,
+    format_number,
+    load_warnings,
+)
 from clew.bench.workload.config import ACCURACY, PADDED, WorkloadConfig
-from clew.bench.workload.environment import load_warnings
 from clew.bench.workload.results import WorkloadResult, comparability_note, fit_message, key_figures
+from clew.bench.workload.training_run import WorkloadRun
 from clew.figure import COLOURS, Figure, figure, line
-from clew.runs.html_page import HtmlPage, table
+from clew.runs.html_page import table
 
 
 def write(result: WorkloadResult, path: Path) -> Path:
-    """The page, in the look of a run's report."""
+    """Write the page and return its path."""
     config = WorkloadConfig(**result.config)
-    found = key_figures(result)
-    page = HtmlPage(f"Workload {config.name}")
-    seen = result.environment
     facts = [
-        escape(str(seen["cpu"])),
+        escape(str(result.environment["cpu"])),
         f"{config.copies} cop{'ies' if config.copies > 1 else 'y'}",
-        f"batch {config.batch_size} a device",
+        f"batch {config.batch_size} per device",
         escape(config.precision),
         f"{config.events:,} events, {config.epochs} epochs",
         escape(result.status),
     ]
-    page.header(facts=facts, notes=notes(result, config))
-    page.section("Result", headline(result, config, found), drawn(result))
-    page.section("Every epoch", epochs(result))
-    page.section("Batch sizes", scan(result), scan_figures(result))
-    page.section("Inference, bins, memory", more(result))
-    page.section(
-        "Hashes", table((), [(escape(k), f"<code>{escape(v or 'none')}</code>") for k, v in result.hashes.items()])
-    )
-    page.section("Data", table((), [(escape(k), escape(str(v))) for k, v in result.data.items()]))
-    page.section("Settings", table((), [(escape(k), escape(str(v))) for k, v in result.config.items()]))
-    page.section("Environment", table((), [(escape(k), escape(str(v))) for k, v in seen.items()]))
-    return page.write(path)
+    hashes = [(escape(name), f"<code>{escape(value or 'none')}</code>") for name, value in result.hashes.items()]
+    sections = [
+        PageSection("Result", headline(result), epoch_figures(result)),
+        PageSection("Every epoch", epoch_table(result)),
+        PageSection("Batch sizes", scan_table(result), scan_figures(result)),
+        PageSection("Inference, agreement, memory", other_measurements(result)),
+        PageSection("Hashes", table((), hashes)),
+        PageSection("Data", facts_table(result.data)),
+        PageSection("Settings", facts_table(result.config)),
+        PageSection("Environment", facts_table(result.environment)),
+    ]
+    return BenchPage(f"Workload {config.name}", facts, notes(result, config), sections).write(path)
 
 
 def notes(result: WorkloadResult, config: WorkloadConfig) -> list[str]:
-    """What a reader must know first."""
-    found = [escape(f"seed {a.seed}, copy {a.copy}: {a.message}") for a in result.attempts if a.message]
+    """Return what a reader must know first: a busy machine, failures, and what can be compared."""
+    failures = [escape(f"seed {run.seed}, copy {run.copy}: {run.message}") for run in result.runs if run.message]
     if result.fits is not None:
-        found.insert(0, f"Out of memory at a batch of {result.fits['asked']}; {fit_message(result.fits)}.")
-    seen = result.environment
-    return [
-        *load_warnings(seen.get("load_before"), seen.get("cores_allowed")),
-        *found,
-        escape(comparability_note(config)),
-    ]
+        failures.insert(0, f"Out of memory at a batch of {result.fits['requested']}; {fit_message(result.fits)}.")
+    machine = result.environment
+    warnings = load_warnings(machine.get("load_before"), machine.get("cores_allowed"))
+    return [*warnings, *failures, escape(comparability_note(config))]
 
 
-def headline(result: WorkloadResult, config: WorkloadConfig, found: dict[str, Any]) -> str:
-    """The figures that count."""
-    left = "first epoch left out" if found["first_epoch_left_out"] else "one epoch alone, which warms up"
+def headline(result: WorkloadResult) -> str:
+    """Return a table of the key figures."""
+    figures = key_figures(result)
+    excluded = "first epoch not counted" if figures["first_epoch_left_out"] else "one epoch only, with warm-up"
     speeds = result.speeds
-    many = f", {min(speeds):.3g} to {max(speeds):.3g} over {len(speeds)} seeds" if len(speeds) > 1 else ""
+    seeds = f", {min(speeds):.3g} to {max(speeds):.3g} over {len(speeds)} seeds" if len(speeds) > 1 else ""
+    speed = f"<b>{format_number(figures['events_per_second'])}</b> <small>{excluded}{seeds}</small>"
     rows = [
-        ("events/s, all copies", f"<b>{number(found['events_per_second'])}</b> <small>{left}{many}</small>"),
-        ("accuracy of elements that are there", _accuracy(found, ACCURACY)),
-        ("accuracy with padding counted", f"{_accuracy(found, PADDED)} <small>as the published figure</small>"),
-        ("pass band", _band(found)),
-        ("time to target", _target(found)),
-        ("J/event", f"{number(found['joules_per_event'])} <small>{escape(result.power)}</small>"),
-        ("peak memory of a copy", _bytes(found["peak_memory_bytes"])),
-        ("peak memory of a device", _bytes(found["peak_device_memory_bytes"])),
-        ("of that the training's tensors", _bytes(found["peak_device_tensors_bytes"])),
-        ("waiting for data", _percent(found["data_wait_share"])),
-        ("padding", _percent(found["padding_share"])),
+        ("events/s, all copies", speed),
+        ("accuracy without padding", _accuracy(figures, ACCURACY)),
+        ("accuracy with padding counted", f"{_accuracy(figures, PADDED)} <small>as in the publication</small>"),
+        ("pass band", _pass_band(figures)),
+        ("time to target", _time_to_target(figures)),
+        ("J/event", f"{format_number(figures['joules_per_event'])} <small>{escape(result.power)}</small>"),
+        ("peak memory of a copy", format_bytes(figures["peak_memory_bytes"])),
+        ("peak memory of a device", format_bytes(figures["peak_device_memory_bytes"])),
+        ("peak memory of tensors", format_bytes(figures["peak_device_tensors_bytes"])),
+        ("waiting for data", format_number(figures["data_wait_share"], ".1%")),
+        ("padding", format_number(figures["padding_share"], ".1%")),
     ]
-    return table((), [row for row in rows if row[1] != "–"])
+    return table((), [row for row in rows if row[1] != MISSING])
 
 
-def _accuracy(found: dict[str, Any], name: str) -> str:
-    told = found["accuracy"][name]
-    if told is None:
-        return "–"
-    spread = f" ± {told['deviation']:.4f} over {told['n']} seeds" if told["deviation"] is not None else ""
-    return f"{told['mean']:.4f}<small>{spread}</small>"
+def _accuracy(figures: dict[str, Any], name: str) -> str:
+    accuracy = figures["accuracy"][name]
+    if accuracy is None:
+        return MISSING
+    deviation = accuracy["deviation"]
+    spread = f" ± {deviation:.4f} over {accuracy['n']} seeds" if deviation is not None else ""
+    return f"{accuracy['mean']:.4f}<small>{spread}</small>"
 
 
-def _band(found: dict[str, Any]) -> str:
-    band = found["band"]
+def _pass_band(figures: dict[str, Any]) -> str:
+    band = figures["band"]
     if band is None:
-        return "none known for this configuration"
-    told = {True: "passed", False: "<b>not passed</b>", None: "not known yet"}[found["passed"]]
-    return f"{escape(band['metric'])} from {band['low']:.4f} to {band['high']:.4f}: {told}"
+        return "none for this configuration"
+    verdict = {True: "passed", False: "<b>not passed</b>", None: "not known yet"}[figures["passed"]]
+    return f"{escape(band['metric'])} from {band['low']:.4f} to {band['high']:.4f}: {verdict}"
 
 
-def _target(found: dict[str, Any]) -> str:
-    if found["target"] is None:
-        return "no target; give one with --target"
-    took = found["seconds_to_target"]
-    return f"{found['target']:.4f} {'not reached' if took is None else f'after {took:,.1f} s'}"
+def _time_to_target(figures: dict[str, Any]) -> str:
+    if figures["target"] is None:
+        return "no target; set one with --target"
+    seconds = figures["seconds_to_target"]
+    return f"{figures['target']:.4f} {'not reached' if seconds is None else f'after {seconds:,.1f} s'}"
 
 
-def number(value: float | None) -> str:
-    """Three digits, or a dash."""
-    return "–" if value is None else f"{value:,.3g}" if value < 1000 else f"{value:,.0f}"
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
-
-
-def _bytes(value: float | None) -> str:
-    return "–" if value is None else f"{value / 2**30:.2f} GiB"
-
-
-def drawn(result: WorkloadResult) -> list[Figure]:
-    """Speed and accuracy by epoch."""
-    if not result.good:
+def epoch_figures(result: WorkloadResult) -> list[Figure]:
+    """Return figures of speed and accuracy against epochs."""
+    runs = result.successful
+    if not runs:
         return []
-    speed, accuracy = [], []
-    for place, each in enumerate(result.good):
-        title, colour = f"seed {each.seed}, copy {each.copy}", place % len(COLOURS)
-        x = [epoch.number + 1 for epoch in each.epochs]
-        marks = ["circle-open" if epoch not in each.counted else "circle" for epoch in each.epochs]
-        own: dict[str, Any] = {
-            "marker": {
-                "symbol": marks,
-                "size": 9,
-                "color": COLOURS[colour],
-                "line": {"width": 2, "color": COLOURS[colour]},
-            }
-        }
-        speed.append(line(x, [epoch.speed for epoch in each.epochs], title, colour=colour, mode="lines+markers", **own))
-        for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")) if not each.copy else ():
-            known = [
-                (n, epoch.metrics[name]) for n, epoch in zip(x, each.epochs, strict=True) if epoch.metrics.get(name)
-            ]
-            if known:
-                style: dict[str, Any] = {"line": {"color": COLOURS[colour], "width": 2, "dash": dash}}
-                ends, values = zip(*known, strict=True)
-                called = f"seed {each.seed}{', padding counted' if name == PADDED else ''}"
-                accuracy.append(line(ends, values, called, mode="lines+markers", **style))
-    whole: dict[str, Any] = {"dtick": 1} if len(result.good[0].epochs) < 12 else {}
-    made = [
+    ticks: dict[str, Any] = {"dtick": 1} if len(runs[0].epochs) < 12 else {}
+    layout: dict[str, Any] = {"x": "epoch", "showlegend": True, "xaxis": ticks}
+    speed = [_speed_line(run, index) for index, run in enumerate(runs)]
+    figures = [
         figure(
             speed,
-            title="Speed of each epoch (hollow: left out)",
-            x="epoch",
+            title="Speed of each epoch (hollow: not counted)",
             y="events/s",
-            showlegend=True,
-            xaxis=whole,
             yaxis={"rangemode": "tozero"},
+            **layout,
         )
     ]
+    first_copies = [(index, run) for index, run in enumerate(runs) if not run.copy]
+    accuracy = [trace for index, run in first_copies for trace in _accuracy_lines(run, index)]
     if accuracy:
-        made.append(figure(accuracy, title="Accuracy", x="epoch", y="", showlegend=True, xaxis=whole))
-    return made
+        figures.append(figure(accuracy, title="Accuracy", y="", **layout))
+    return figures
 
 
-def epochs(result: WorkloadResult) -> str:
-    """A row an epoch."""
+def _speed_line(run: WorkloadRun, index: int) -> dict[str, Any]:
+    symbols = ["circle" if epoch in run.measured_epochs else "circle-open" for epoch in run.epochs]
+    outline = {"width": 2, "color": colour(index)}
+    return line(
+        [epoch.number + 1 for epoch in run.epochs],
+        [epoch.speed for epoch in run.epochs],
+        f"seed {run.seed}, copy {run.copy}",
+        colour=index % len(COLOURS),
+        mode="lines+markers",
+        marker={"symbol": symbols, "size": 9, "color": colour(index), "line": outline},
+    )
+
+
+def _accuracy_lines(run: WorkloadRun, index: int) -> list[dict[str, Any]]:
+    traces = []
+    for name, dash in ((ACCURACY, "solid"), (PADDED, "dot")):
+        points = [(epoch.number + 1, epoch.metrics[name]) for epoch in run.epochs if epoch.metrics.get(name)]
+        if points:
+            x, y = zip(*points, strict=True)
+            title = f"seed {run.seed}{', padding counted' if name == PADDED else ''}"
+            stroke = {"color": colour(index), "width": 2, "dash": dash}
+            traces.append(line(x, y, title, mode="lines+markers", line=stroke))
+    return traces
+
+
+def epoch_table(result: WorkloadResult) -> str:
+    """Return a table with one row per epoch."""
     head = ("seed", "copy", "epoch", "seconds", "events/s", "validation loss", "accuracy", "padding counted", "")
     rows = [
         (
-            str(each.seed),
-            str(each.copy),
+            str(run.seed),
+            str(run.copy),
             str(epoch.number + 1),
             f"{epoch.seconds:,.2f}",
-            number(epoch.speed),
-            "–" if epoch.loss is None else f"{epoch.loss:.5g}",
-            *("–" if epoch.metrics.get(name) is None else f"{epoch.metrics[name]:.4f}" for name in (ACCURACY, PADDED)),
-            "" if epoch in each.counted else "left out",
+            format_number(epoch.speed),
+            format_number(epoch.loss, ".5g"),
+            *(format_number(epoch.metrics.get(name), ".4f") for name in (ACCURACY, PADDED)),
+            "" if epoch in run.measured_epochs else "not counted",
         )
-        for each in result.attempts
-        for epoch in each.epochs
+        for run in result.runs
+        for epoch in run.epochs
     ]
     return table(head, rows) if rows else ""
 
 
-def scan(result: WorkloadResult) -> str:
-    """A row a batch size."""
-    head = ("batch a device", "devices", "events/s", "accuracy", "")
+def scan_table(result: WorkloadResult) -> str:
+    """Return a table with one row per batch size."""
     rows = [
         (
             str(row["batch_size_per_device"]),
             str(row["devices"]),
-            number(row["events_per_second"]),
-            "–" if row["accuracy"] is None else f"{row['accuracy']:.4f}",
-            ""
-            if row["fits"] and not row["message"]
-            else "out of memory"
-            if not row["fits"]
-            else escape(row["message"]),
+            format_number(row["events_per_second"]),
+            format_number(row["accuracy"], ".4f"),
+            escape(row["message"]) if row["fits"] else "out of memory",
         )
         for row in result.scan
     ]
-    return table(head, rows) if rows else ""
+    return table(("batch per device", "devices", "events/s", "accuracy", ""), rows) if rows else ""
 
 
 def scan_figures(result: WorkloadResult) -> list[Figure]:
-    """Speed and accuracy against batch size, a line a number of devices."""
-    known = sorted((r for r in result.scan if r["events_per_second"]), key=lambda r: int(r["batch_size_per_device"]))
-    sizes = sorted({row["batch_size_per_device"] for row in known})
+    """Return figures of speed and accuracy against batch size, one line per number of devices."""
+    rows = sorted((row for row in result.scan if row["events_per_second"]), key=lambda row: _batch(row))
+    sizes = sorted({_batch(row) for row in rows})
     if len(sizes) < 2:
         return []
     ticks: dict[str, Any] = {"type": "log", "tickvals": sizes, "ticktext": [str(size) for size in sizes], "dtick": None}
-    made = []
+    figures = []
     for key, title, unit in (("events_per_second", "Speed", "events/s"), ("accuracy", "Accuracy", "")):
         traces = []
-        for place, count in enumerate(sorted({row["devices"] for row in known})):
-            own = [row for row in known if row["devices"] == count and row[key] is not None]
-            x, y = [row["batch_size_per_device"] for row in own], [row[key] for row in own]
-            name = f"{count} device{'s' if count > 1 else ''}" if count else "processors"
-            traces += [line(x, y, name, colour=place % len(COLOURS), mode="lines+markers")] if own else []
+        for index, count in enumerate(sorted({row["devices"] for row in rows})):
+            points = [(_batch(row), row[key]) for row in rows if row["devices"] == count and row[key] is not None]
+            if points:
+                x, y = zip(*points, strict=True)
+                name = f"{count} device{'s' if count > 1 else ''}" if count else "processors"
+                traces.append(line(x, y, name, colour=index % len(COLOURS), mode="lines+markers"))
         base: dict[str, Any] = {"rangemode": "tozero"} if unit else {}
         if traces:
-            made.append(
-                figure(traces, title=title, x="batch a device", y=unit, showlegend=True, xaxis=ticks, yaxis=base)
-            )
-    return made
+            layout: dict[str, Any] = {"showlegend": True, "xaxis": ticks, "yaxis": base}
+            figures.append(figure(traces, title=title, x="batch per device", y=unit, **layout))
+    return figures
 
 
-def more(result: WorkloadResult) -> str:
-    """What was measured besides."""
+def _batch(row: dict[str, Any]) -> int:
+    return int(row["batch_size_per_device"])
+
+
+def other_measurements(result: WorkloadResult) -> str:
+    """Return a table of inference speed, agreement of outputs, and batch sizes that were tried."""
     rows = []
     if result.inference:
-        told = result.inference
-        rows.append(("inference", f"{number(told['events_per_second'])} events/s at batch {told['batch_size']}"))
-    if result.bins:
-        (one, other), count = result.bins["between"], f"of {result.bins['elements']:,}"
-        share, told = result.bins["share_of_elements_that_flip"], result.bins["share_told_another_class"]
-        rows.append(("elements in another bin", f"{share:.4%} {count} with {other} than with {one}"))
-        rows.append(
-            ("elements told another class", f"{told:.4%}; the accuracy moves by {result.bins['accuracy_gap']:.4%}")
-        )
+        speed = format_number(result.inference["events_per_second"])
+        rows.append(("inference", f"{speed} events/s at batch {result.inference['batch_size']}"))
+    if result.agreement:
+        rows += agreement_rows(result.agreement)
     if result.fits:
         tried = ", ".join(f"{t['batch_size']} {'fits' if t['fits'] else 'does not'}" for t in result.fits["tried"])
         rows.append(("batches tried", tried))
     return table((), rows) if rows else ""
+
+
+def agreement_rows(agreement: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return one row per output: the share of entries that differ between two ways to compute it."""
+    first, second = agreement["between"]
+    rows = []
+    for name, difference in agreement["outputs"].items():
+        text = f"{difference['differ']:.4%} differ between {first} and {second}"
+        if "mean_difference" in difference:
+            text += f"; the mean changes by {difference['mean_difference']:.4%}"
+        rows.append((f"output '{name}'", text))
+    return rows

@@ -1,93 +1,93 @@
-"""What a workload measured: all of it, the figures to look at first, and the summary that HEPscore reads."""
+"""The result of a workload: all measurements, the key figures, and the summary in the format of HEPscore."""
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
+from clew.bench.results import BenchResult
 from clew.bench.workload import hepscore
 from clew.bench.workload.config import ACCURACY, KIND, PADDED, WorkloadConfig, devices_per_copy, threads_per_copy
 from clew.bench.workload.environment import containment, device_names
 from clew.bench.workload.training_run import WorkloadRun, spread
-from clew.core.files import write_text
 from clew.runs.environment import capture
 from clew.version import __version__
 
 
 @dataclass
-class WorkloadResult:
-    """Everything that was measured; on disk after every epoch."""
+class WorkloadResult(BenchResult):
+    """Everything that was measured. It is saved after every epoch."""
+
+    kind: ClassVar[str] = KIND
 
     config: dict[str, Any]
     environment: dict[str, Any]
     hashes: dict[str, str | None]
     data: dict[str, Any]
-    attempts: list[WorkloadRun] = field(default_factory=list)
+    runs: list[WorkloadRun] = field(default_factory=list)
     scan: list[dict[str, Any]] = field(default_factory=list)
     """Batch size, devices, events/s, accuracy, and whether it fits."""
     inference: dict[str, Any] | None = None
     fits: dict[str, Any] | None = None
-    """Where it ran out of memory: what was asked for, and the largest batch that fits."""
-    bins: dict[str, Any] | None = None
-    """How many elements change their bin with the device or the number of threads."""
+    """After running out of memory: the requested batch size, and the largest one that fits."""
+    agreement: dict[str, Any] | None = None
+    """How outputs depend on the device or the number of threads (see `inference_speed.agreement`)."""
     power: str = ""
-    """Where joules come from, or why there are none."""
+    """How the energy was measured, or why it was not."""
     status: str = "running"
-    kind: str = KIND
-    format: int = 1
 
     @property
-    def good(self) -> list[WorkloadRun]:
-        """Attempts with at least one whole epoch."""
-        return [each for each in self.attempts if each.epochs and not each.message]
+    def successful(self) -> list[WorkloadRun]:
+        """The runs with at least one complete epoch."""
+        return [run for run in self.runs if run.epochs and not run.message]
 
     @property
     def seeds(self) -> list[int]:
-        """Those that were run, in order."""
-        return list(dict.fromkeys(each.seed for each in self.good))
+        """The seeds of successful runs, in order."""
+        return list(dict.fromkeys(run.seed for run in self.successful))
 
-    def of(self, seed: int) -> list[WorkloadRun]:
-        """The copies of a seed."""
-        return [each for each in self.good if each.seed == seed]
+    def copies(self, seed: int) -> list[WorkloadRun]:
+        """Return the successful copies of a seed."""
+        return [run for run in self.successful if run.seed == seed]
 
     @property
     def speeds(self) -> list[float]:
-        """Events a second of all copies together, one a seed."""
-        return [sum(each.events_per_second for each in self.of(seed)) for seed in self.seeds]
+        """Events per second of all copies together, one value per seed."""
+        return [sum(run.events_per_second for run in self.copies(seed)) for seed in self.seeds]
 
-    def save(self, path: Path) -> None:
-        """As JSON."""
-        write_text(path, json.dumps({**asdict(self), "figures": key_figures(self)}, indent=1) + "\n")
+    def derived(self) -> dict[str, Any]:
+        return {"figures": key_figures(self)}
 
 
 def key_figures(result: WorkloadResult) -> dict[str, Any]:
-    """What a reader looks for first."""
+    """Return the figures that a reader looks for first."""
     config = WorkloadConfig(**result.config)
-    band, good = config.band, result.good
+    band, runs = config.band, result.successful
     target = config.target or (band[1][0] if band and band[0] == ACCURACY else None)
-    firsts = [result.of(seed)[0] for seed in result.seeds]  # copies of a seed have the same weights
-    accuracy = {name: spread([v for a in firsts if (v := a.last(name)) is not None]) for name in (ACCURACY, PADDED)}
-    told = accuracy[band[0]] if band else None
-    judged = told["mean"] if told else None
-    joules = [each.joules_per_event for each in good if each.joules_per_event is not None]
+    firsts = [result.copies(seed)[0] for seed in result.seeds]  # copies of a seed have the same weights
+    accuracy = {
+        name: spread([value for run in firsts if (value := run.last(name)) is not None]) for name in (ACCURACY, PADDED)
+    }
+    measured = accuracy[band[0]] if band else None
+    mean = measured["mean"] if measured else None
+    joules = [run.joules_per_event for run in runs if run.joules_per_event is not None]
     return {
-        "events_per_second": _middle(result.speeds),
-        "epoch_seconds": [[epoch.seconds for epoch in each.epochs] for each in good],
-        "first_epoch_left_out": any(len(each.epochs) > 1 for each in good),
+        "events_per_second": _median(result.speeds),
+        "epoch_seconds": [[epoch.seconds for epoch in run.epochs] for run in runs],
+        "first_epoch_left_out": any(len(run.epochs) > 1 for run in runs),
         "accuracy": accuracy,
         "band": None if band is None else {"metric": band[0], "low": band[1][0], "high": band[1][1]},
-        "passed": None if band is None or judged is None else band[1][0] <= judged <= band[1][1],
+        "passed": None if band is None or mean is None else band[1][0] <= mean <= band[1][1],
         "target": target,
-        "seconds_to_target": None if target is None or not good else good[0].reached(ACCURACY, target),
+        "seconds_to_target": None if target is None or not runs else runs[0].seconds_to(ACCURACY, target),
         "joules_per_event": sum(joules) / len(joules) if joules else None,
-        "peak_memory_bytes": max((each.memory for each in good if each.memory), default=None),
-        "peak_device_memory_bytes": max((each.device_memory for each in good if each.device_memory), default=None),
-        "peak_device_tensors_bytes": max((each.device_tensors for each in good if each.device_tensors), default=None),
-        "data_wait_share": _middle([each.wait_share for each in good]),
+        "peak_memory_bytes": _peak(run.memory for run in runs),
+        "peak_device_memory_bytes": _peak(run.device_memory for run in runs),
+        "peak_device_tensors_bytes": _peak(run.device_tensors for run in runs),
+        "data_wait_share": _median([run.wait_share for run in runs]),
         "padding_share": result.data.get("padding_share"),
         "comparable_with_published_accuracy": config.comparable is None,
         "comparable": comparability_note(config),
@@ -95,40 +95,47 @@ def key_figures(result: WorkloadResult) -> dict[str, Any]:
 
 
 def comparability_note(config: WorkloadConfig) -> str:
-    """What of this result may be laid beside the published one, in words."""
+    """Return a sentence on what can be compared with the published result."""
     if config.comparable is None:
         return (
             "Accuracy with padding counted: comparable with the published 0.9576 to 0.9579, if these files are the "
-            "public ones, which clew cannot check. Without padding: nothing was published."
+            "public ones, which clew cannot check. Accuracy without padding: not published."
         )
     return f"Accuracy: not comparable with the published one ({config.comparable})."
 
 
 def fit_message(fits: dict[str, Any]) -> str:
-    """Which batch does, in words."""
-    best, least = fits["largest_that_fits"], fits["smallest_that_does_not"]
-    if best is None:
-        return "not even 1 fits" if fits["exact"] else f"nor does {least} fit"
-    return f"the largest that fits is {best}" if fits["exact"] else f"{best} fits, {least} does not"
+    """Return a phrase on which batch size fits."""
+    largest, too_large = fits["largest_that_fits"], fits["smallest_that_does_not"]
+    if largest is None:
+        return "not even 1 fits" if fits["exact"] else f"{too_large} does not fit either"
+    return f"the largest that fits is {largest}" if fits["exact"] else f"{largest} fits, {too_large} does not"
 
 
-def _middle(values: list[float]) -> float | None:
+def _peak(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value), default=None)
+
+
+def _median(values: list[float]) -> float | None:
     return statistics.median(values) if values else None
 
 
 def summary(result: WorkloadResult, config: WorkloadConfig) -> dict[str, Any]:
-    """What hep-workloads write."""
-    good, each_copy = result.good, [a.events_per_second for a in (result.of(result.seeds[0]) if result.seeds else [])]
-    scores, stats = {"training": round(_middle(result.speeds) or 0.0, 4)}, {"training": hepscore.score_stats(each_copy)}
+    """Return the summary in the format of hep-workloads."""
+    runs, copies = result.successful, result.copies(result.seeds[0]) if result.seeds else []
+    scores, stats = (
+        {"training": round(_median(result.speeds) or 0.0, 4)},
+        {"training": hepscore.score_stats([run.events_per_second for run in copies])},
+    )
     if result.inference:
         value = round(result.inference["events_per_second"], 4)
         scores["inference"], stats["inference"] = value, hepscore.score_stats([value])
-    team = threads_per_copy(config)
+    threads = threads_per_copy(config)
     return {
         "run_info": {
             "copies": config.copies,
-            "threads_per_copy": team,
-            "events_per_thread": max(1, math.ceil(config.events / team)),
+            "threads_per_copy": threads,
+            "events_per_thread": max(1, math.ceil(config.events / threads)),
             "events_per_copy": config.events,
             "devices_per_copy": devices_per_copy(config),
             "precision": config.precision,
@@ -137,8 +144,8 @@ def summary(result: WorkloadResult, config: WorkloadConfig) -> dict[str, Any]:
         "report": {
             "wl-scores": scores,
             "wl-stats": stats,
-            "log": _log(result),
-            "training": _training(good[0], config) | {"throughput_per_seed": _rounded(result.speeds)} if good else {},
+            "log": _log_message(result),
+            "training": _training(runs[0], config) | {"throughput_per_seed": _rounded(result.speeds)} if runs else {},
         },
         "app": {
             "version": f"clew {__version__}",
@@ -151,22 +158,17 @@ def summary(result: WorkloadResult, config: WorkloadConfig) -> dict[str, Any]:
     }
 
 
-def _log(result: WorkloadResult) -> str:
+def _log_message(result: WorkloadResult) -> str:
     if result.fits is not None:
-        return f"out of memory at batch {result.fits['asked']}; {fit_message(result.fits)}"
-    failed = next((each.message for each in result.attempts if each.message), "")
+        return f"out of memory at batch {result.fits['requested']}; {fit_message(result.fits)}"
+    failed = next((run.message for run in result.runs if run.message), "")
     if failed:
         return f"failed: {failed}"
-    if not result.good:
+    if not result.successful:
         return "no epoch is finished yet"
-    done, wanted = sum(len(each.epochs) for each in result.good), _wanted(result)
-    return f"unfinished: {done} of {wanted} epochs" if result.status == "running" and done < wanted else "ok"
-
-
-def _wanted(result: WorkloadResult) -> int:
-    """Epochs of all copies and seeds together."""
     config = WorkloadConfig(**result.config)
-    return config.epochs * config.copies * config.seeds
+    done, total = sum(len(run.epochs) for run in result.successful), config.epochs * config.copies * config.seeds
+    return f"unfinished: {done} of {total} epochs" if result.status == "running" and done < total else "ok"
 
 
 def _rounded(values: list[float]) -> list[float]:
@@ -174,10 +176,10 @@ def _rounded(values: list[float]) -> list[float]:
 
 
 def _training(first: WorkloadRun, config: WorkloadConfig) -> dict[str, Any]:
-    """The figures of the published workload, by its names."""
+    """Return the figures of the published workload, under its names."""
     count, epochs = max(1, devices_per_copy(config)), first.epochs
     total = config.batch_size * count
-    mean = sum(epoch.seconds for epoch in first.counted) / len(first.counted)
+    mean = sum(epoch.seconds for epoch in first.measured_epochs) / len(first.measured_epochs)
     return {
         "mean_throughput": round(first.events_per_second, 4),
         "mean_epoch_time": round(mean, 4),

@@ -1,4 +1,4 @@
-"""One training of a workload: how fast each epoch was, how good the model, what it took from the machine."""
+"""One training of a workload: the speed of every epoch, the quality of the model, memory and energy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.jobs.launchers.launcher import JobState, LaunchedJob
 from clew.runs import Run, resource_usage
 from clew.runs.records import Record
 
-_TOO_LARGE = (
+_OUT_OF_MEMORY = (
     "out of memory",
     "outofmemory",
     "can't allocate memory",
@@ -23,29 +23,29 @@ _TOO_LARGE = (
 
 @dataclass
 class EpochMeasurement:
-    """One pass over the events."""
+    """The measurement of one epoch."""
 
     number: int
     seconds: float
-    """Of training: validation and checkpoints do not count."""
+    """Duration of training, without validation and checkpoints."""
     events: int
     waited: float
-    """Of the seconds, those spent waiting for data."""
+    """Part of `seconds` that was spent waiting for data."""
     loss: float | None = None
     metrics: dict[str, float | None] = field(default_factory=dict)
-    """Of the validation behind it."""
+    """Metrics of the validation after it."""
     since_start: float | None = None
-    """Seconds from the first step to the end of that validation."""
+    """Seconds from the start of the training to the end of that validation."""
 
     @property
     def speed(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.seconds if self.seconds else 0.0
 
 
 @dataclass
 class WorkloadRun:
-    """One copy of one seed."""
+    """One training: one copy of one seed."""
 
     seed: int
     copy: int
@@ -53,102 +53,104 @@ class WorkloadRun:
     state: str = "waiting"
     epochs: list[EpochMeasurement] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
-    """Training losses as recorded, in full precision."""
+    """Recorded training losses, in full precision."""
     device: str = ""
     parameters: int = 0
     memory: float | None = None
-    """Peak bytes of all ranks on the host."""
+    """Peak memory of all ranks on the host, in bytes."""
     device_memory: float | None = None
-    """Peak bytes on the device, whoever has them."""
+    """Peak memory of the device, in bytes, including other programs."""
     device_tensors: float | None = None
-    """Peak bytes of the training's own tensors on a device."""
+    """Peak memory of the tensors of the training on a device, in bytes."""
     energy: float | None = None
-    """Joules of the whole training, where the hardware tells."""
+    """Energy of the complete training in joules; None if the hardware does not measure it."""
     message: str = ""
     too_large: bool = False
-    """Out of memory."""
+    """Whether it ran out of memory."""
 
     @property
-    def counted(self) -> list[EpochMeasurement]:
-        """Epochs behind the first, which warms up, where there are several."""
+    def measured_epochs(self) -> list[EpochMeasurement]:
+        """The epochs after the first, which includes warm-up; the first if there is only one."""
         return self.epochs[1:] or self.epochs
 
     @property
     def events_per_second(self) -> float:
-        """Mean over the epochs that count."""
-        seconds = sum(epoch.seconds for epoch in self.counted)
-        return sum(epoch.events for epoch in self.counted) / seconds if seconds else 0.0
+        """Mean over the measured epochs."""
+        seconds = sum(epoch.seconds for epoch in self.measured_epochs)
+        return sum(epoch.events for epoch in self.measured_epochs) / seconds if seconds else 0.0
 
     @property
     def wait_share(self) -> float:
-        """Of training time, waiting for data."""
-        seconds = sum(epoch.seconds for epoch in self.counted)
-        return sum(epoch.waited for epoch in self.counted) / seconds if seconds else 0.0
+        """Share of the training time spent waiting for data."""
+        seconds = sum(epoch.seconds for epoch in self.measured_epochs)
+        return sum(epoch.waited for epoch in self.measured_epochs) / seconds if seconds else 0.0
 
     @property
     def joules_per_event(self) -> float | None:
-        """Over the whole training, validations included; None where the hardware does not tell."""
+        """Energy per event over the complete training, including validations; None if it was not measured."""
         events = sum(epoch.events for epoch in self.epochs)
         return None if self.energy is None or not events else self.energy / events
 
     def last(self, metric: str) -> float | None:
-        """A metric of the newest validation."""
+        """Return a metric of the last validation that has it."""
         return next((e.metrics[metric] for e in reversed(self.epochs) if e.metrics.get(metric) is not None), None)
 
-    def reached(self, metric: str, value: float) -> float | None:
-        """Seconds until a metric was that good."""
-        good = (e.since_start for e in self.epochs if (e.metrics.get(metric) or 0.0) >= value and e.since_start)
-        return next(good, None)
+    def seconds_to(self, metric: str, value: float) -> float | None:
+        """Return the seconds until a metric reached a value; None if it did not."""
+        times = (e.since_start for e in self.epochs if (e.metrics.get(metric) or 0.0) >= value and e.since_start)
+        return next(times, None)
 
 
-def read_run(attempt: WorkloadRun, run: Run) -> None:
-    """Fill in what a run's records say so far."""
+def read_run(measured: WorkloadRun, run: Run) -> None:
+    """Fill in the measurements from the records of a run so far."""
     history = run.history() if (run.records_folder / "rank-0.jsonl").exists() else []
     plan = next((record for record in history if record["kind"] == "plan"), None)
     if plan is None:
         return
-    attempt.device, attempt.parameters = str(plan["device"]), int(plan["parameters"])
+    measured.device, measured.parameters = str(plan["device"]), int(plan["parameters"])
     steps = [record for record in history if record["kind"] == "step"]
-    attempt.losses = [next(iter(step["loss"].values())) for step in steps]
-    judged = {record["epoch"]: record for record in history if record["kind"] == "validation"}
-    attempt.epochs = [_epoch(steps, number, judged[number], float(plan["time"])) for number in sorted(judged)]
-    attempt.memory = resource_usage.peak_memory(run)
-    told = [record for stream in run.streams("usage") for record in run.records(stream, "usage")]
-    attempt.device_memory, attempt.device_tensors = (
-        max((record[key] for record in told if key in record), default=None)
+    measured.losses = [next(iter(step["loss"].values())) for step in steps]
+    validations = {record["epoch"]: record for record in history if record["kind"] == "validation"}
+    measured.epochs = [
+        _epoch(steps, number, validations[number], float(plan["time"])) for number in sorted(validations)
+    ]
+    measured.memory = resource_usage.peak_memory(run)
+    usage = [record for stream in run.streams("usage") for record in run.records(stream, "usage")]
+    measured.device_memory, measured.device_tensors = (
+        max((record[key] for record in usage if key in record), default=None)
         for key in ("device_memory", "device_tensors")
     )
     joules = resource_usage.energy_used(run)
-    attempt.energy = joules(history[-1]["time"] + 60) if joules else None
+    measured.energy = joules(history[-1]["time"] + 60) if joules else None
 
 
-def _epoch(steps: list[Record], number: int, judged: Record, begun: float) -> EpochMeasurement:
-    own = [step for step in steps if step["epoch"] == number]
+def _epoch(steps: list[Record], number: int, validation: Record, start: float) -> EpochMeasurement:
+    epoch_steps = [step for step in steps if step["epoch"] == number]
     before = max((step["samples"] for step in steps if step["epoch"] < number), default=0)
-    events = own[-1]["samples"] - before if own else 0
-    seconds, waited = (round(sum(step[key] for step in own), 6) for key in ("seconds", "wait"))
-    metrics = dict(judged["metrics"])
+    events = epoch_steps[-1]["samples"] - before if epoch_steps else 0
+    seconds, waited = (round(sum(step[key] for step in epoch_steps), 6) for key in ("seconds", "wait"))
+    metrics = dict(validation["metrics"])
     return EpochMeasurement(
-        number, seconds, events, waited, metrics.get("loss"), metrics, round(judged["time"] - begun, 3)
+        number, seconds, events, waited, metrics.get("loss"), metrics, round(validation["time"] - start, 3)
     )
 
 
-def record_end(attempt: WorkloadRun, run: Run, state: JobState, job: LaunchedJob) -> None:
-    """How it ended, and why where not well."""
-    attempt.state = state
+def record_end(measured: WorkloadRun, run: Run, state: JobState, job: LaunchedJob) -> None:
+    """Fill in how a training ended, and why it failed if it did."""
+    measured.state = state
     if state == "finished":
         return
     end = run.end() if run.path.exists() else None
-    said = last_log_line(job)
-    attempt.message = str(end["message"]) if end else said or "it ended without a word"
-    told = f"{attempt.message} {(end or {}).get('error', '')}".lower()
-    attempt.too_large = any(word in told for word in _TOO_LARGE) or (
-        not end and state in ("lost", "failed") and not said
+    last_line = last_log_line(job)
+    measured.message = str(end["message"]) if end else last_line or "it ended without a message"
+    text = f"{measured.message} {(end or {}).get('error', '')}".lower()
+    measured.too_large = any(word in text for word in _OUT_OF_MEMORY) or (
+        not end and state in ("lost", "failed") and not last_line
     )
 
 
 def spread(values: list[float]) -> dict[str, Any] | None:
-    """Mean, standard deviation and extremes; None of nothing."""
+    """Return the mean, standard deviation and extremes of values; None if there are none."""
     if not values:
         return None
     deviation = statistics.stdev(values) if len(values) > 1 else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from clew.cli.bench.values import parts
 from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
 
 if TYPE_CHECKING:
@@ -18,30 +19,36 @@ if TYPE_CHECKING:
 def strategies(
     recipe: What,
     bandwidth: Annotated[
-        str, typer.Option(help="Of each host's line, several with commas; `unlimited` is one.")
+        str, typer.Option(help="Bandwidths of each host, separated by commas; `unlimited` sets no limit.")
     ] = "10Gbit,1Gbit,100Mbit",
-    strategy: Annotated[str, typer.Option(help="Which ones, with commas.")] = "allreduce,diloco,easgd,gem,downpour",
-    dataset: Annotated[str | None, typer.Option(help="A folder that `clew prepare` made.")] = None,
-    workers: Annotated[int, typer.Option(help="Hosts that learn.")] = 2,
-    epochs: Annotated[int | None, typer.Option(help="Of the reference; the others get three times as many.")] = None,
-    metric: Annotated[str | None, typer.Option(help="Of the validation (default: train.best.metric).")] = None,
+    strategy: Annotated[
+        str, typer.Option(help="Strategies, separated by commas.")
+    ] = "allreduce,diloco,easgd,gem,downpour",
+    dataset: Annotated[str | None, typer.Option(help="A dataset made by `clew prepare`.")] = None,
+    workers: Annotated[int, typer.Option(help="Number of workers, one host each.")] = 2,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of the reference; the other trainings get three times as many.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="Metric of the validation (default: train.best.metric).")] = None,
     target: Annotated[
         float | None,
-        typer.Option(help="Value to reach (default: what allreduce reaches without a limit, less a fiftieth)."),
+        typer.Option(help="Value to reach (default: what allreduce reaches without a limit, minus 2%)."),
     ] = None,
-    direction: Annotated[str | None, typer.Option(help="Of the metric: minimize or maximize.")] = None,
-    repeat: Annotated[int, typer.Option(help="Trainings of each kind, with other seeds; the median counts.")] = 1,
-    limit: Annotated[str, typer.Option(help="The longest that one training may take: 90s, 10m.")] = "10m",
+    direction: Annotated[str | None, typer.Option(help="Direction of the metric: minimize or maximize.")] = None,
+    repeat: Annotated[
+        int, typer.Option(help="Trainings per strategy and bandwidth, with different seeds; the median counts.")
+    ] = 1,
+    limit: Annotated[str, typer.Option(help="Time limit per training, for example 90s or 10m.")] = "10m",
     settings: Settings = None,
     output: Annotated[Path, typer.Option(help="A new folder for the runs, study.json and study.html.")] = Path(
         "strategies"
     ),
-    json: Annotated[bool, typer.Option("--json", help="For other programs: print study.json.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print study.json.")] = False,
 ) -> None:
-    """Which strategy is first at a target, by the bandwidth between hosts.
+    """Measure which strategy reaches a target first, per bandwidth between hosts.
 
-    Hosts are network namespaces of this machine (root and iproute2 are needed): a worker each, and one for the master
-    of the strategies that have one. They are removed again however this ends.
+    The hosts are network namespaces of this machine (root and iproute2 are needed): one per worker, and one for the
+    master of the strategies that have one. They are always removed at the end.
 
     \b
     Examples:
@@ -52,11 +59,11 @@ def strategies(
     from clew.bench.strategies.study import StrategyStudyConfig, compare_strategies
     from clew.core.config import Document, validate
 
-    given = {
+    options = {
         "recipe": recipe,
         "dataset": dataset,
-        "strategies": _parts(strategy),
-        "bandwidths": _parts(bandwidth),
+        "strategies": parts(strategy),
+        "bandwidths": parts(bandwidth),
         "workers": workers,
         "epochs": epochs,
         "metric": metric,
@@ -66,35 +73,31 @@ def strategies(
         "minutes": parse_seconds(limit, "--limit") / 60,
         "settings": list(settings or ()),
     }
-    config = validate(StrategyStudyConfig, Document(given, {}, "clew bench strategies"))
+    config = validate(StrategyStudyConfig, Document(options, {}, "clew bench strategies"))
     with progress() as bar:
-        task = bar.add_task("compare", total=None, note="making hosts")
+        task = bar.add_task("strategies", total=None, note="creating hosts")
 
-        def told(now: StrategyProgress) -> None:
+        def on_progress(now: StrategyProgress) -> None:
             bar.update(task, completed=now.done, total=now.total, note=_note(now))
-            if now.over and not json:
+            if now.ended and not json:
                 bar.console.print(f"  {_line(now)}")
 
-        found = compare_strategies(config, output, told)
+        result = compare_strategies(config, output, on_progress)
     if json:
         typer.echo((output / "study.json").read_text(), nl=False)
         return
-    _show(found)
+    _show(result)
     console.print(f"[dim]page:[/] {bold(output / 'study.html')}   [dim]runs:[/] {bold(output / 'runs')}")
 
 
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _note(now: StrategyProgress) -> str:
-    trial = now.trial
+    trial = now.run
     value = f", {trial.curve[-1][1]:.4f} after epoch {trial.epochs}" if trial.curve else ""
-    return f"{trial.strategy} at {trial.bandwidth}: {now.spent:.0f} s{value}"
+    return f"{trial.strategy} at {trial.bandwidth}: {now.seconds:.0f} s{value}"
 
 
 def _line(now: StrategyProgress) -> str:
-    trial = now.trial
+    trial = now.run
     count = f"{trial.epochs} epoch{'s' if trial.epochs != 1 else ''}"
     best = "no validation" if trial.best is None else f"best {trial.best:.4f} in {count}"
     best = f"failed: {trial.message}" if trial.message else best
@@ -102,23 +105,23 @@ def _line(now: StrategyProgress) -> str:
     return escape(f"[{now.done}/{now.total}] {trial.strategy} at {trial.bandwidth}: {reached}{best}")
 
 
-def _show(found: StrategyStudy) -> None:
-    goal = found.goal
+def _show(result: StrategyStudy) -> None:
+    goal = result.goal
     sign = ">=" if goal.direction == "maximize" else "<="
-    kind = "median seconds" if found.conditions["repeat"] > 1 else "seconds"
-    told = f"{sign} {goal.value:g}, {found.conditions['workers']} workers"
-    console.print(f"\n{kind} to {bold(goal.metric)} {told}")
-    rows = [(name, *(_cell(found, name, each) for each in found.lines)) for name in found.strategies]
-    rows.append(("[line, measured]", *(f"{speed / 1e6:,.0f} Mbit/s" for speed in found.lines.values())))
-    console.print(table(("", *found.lines), rows, right=range(1, len(found.lines) + 1)))
-    for trial in found.trials:
+    kind = "median seconds" if result.conditions["repeat"] > 1 else "seconds"
+    target = f"{sign} {goal.value:g}, {result.conditions['workers']} workers"
+    console.print(f"\n{kind} to {bold(goal.metric)} {target}")
+    rows = [(name, *(_cell(result, name, each) for each in result.lines)) for name in result.strategies]
+    rows.append(("[line, measured]", *(f"{speed / 1e6:,.0f} Mbit/s" for speed in result.lines.values())))
+    console.print(table(("", *result.lines), rows, right=range(1, len(result.lines) + 1)))
+    for trial in result.trials:
         if trial.message:
             console.print(f"[yellow]{trial.strategy} at {trial.bandwidth}:[/] {escape(trial.message)}")
 
 
-def _cell(found: StrategyStudy, name: str, bandwidth: str) -> str:
-    middle = found.seconds(name, bandwidth)
+def _cell(result: StrategyStudy, name: str, bandwidth: str) -> str:
+    middle = result.seconds(name, bandwidth)
     if middle is not None:
-        return f"{middle:,.1f}{' *' if found.fastest(bandwidth) == name else ''}"
-    best = found.goal.best([trial.best for trial in found.of(name, bandwidth) if trial.best is not None])
+        return f"{middle:,.1f}{' *' if result.fastest(bandwidth) == name else ''}"
+    best = result.goal.best([trial.best for trial in result.runs_at(name, bandwidth) if trial.best is not None])
     return "failed" if best is None else f"not reached ({best:.3g})"

@@ -18,44 +18,47 @@ if TYPE_CHECKING:
     from clew.bench.workload.node import SettingRun
     from clew.bench.workload.results import WorkloadResult
 
-Json = Annotated[bool, typer.Option("--json", help="For other programs: print the JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Precision = Annotated[str, typer.Option(help="float32, bf16 or fp16.")]
-Recipe = Annotated[str, typer.Option(hidden=True, help="Another recipe in the same harness, for tests.")]
+Recipe = Annotated[str, typer.Option(hidden=True, help="Another recipe, for tests.")]
 
 
 def particleflow(
     output: Annotated[
-        Path | None, typer.Option(help="A folder for summary, report and runs (default: the next under bench/).")
+        Path | None, typer.Option(help="Folder for summary, report and runs (default: the next free one in bench/).")
     ] = None,
-    events: Annotated[int, typer.Option(min=1, help="To learn from; a tenth more are to validate on.")] = 32,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over them; the first is left out of speeds.")] = 2,
-    batch_size: Annotated[int, typer.Option(min=1, help="For each device.")] = 4,
+    events: Annotated[int, typer.Option(min=1, help="Training events; a tenth more are for validation.")] = 32,
+    epochs: Annotated[int, typer.Option(min=1, help="Epochs; the first one does not count for the speed.")] = 2,
+    batch_size: Annotated[int, typer.Option(min=1, help="Batch size per device.")] = 4,
     gpus: Annotated[
-        int | None, typer.Option(min=0, help="Devices of each copy; 0: processors (default: one where there is one).")
+        int | None, typer.Option(min=0, help="Devices per copy; 0: processors (default: one if there is one).")
     ] = None,
-    copies: Annotated[int, typer.Option(min=1, help="At the same time, each on cores of its own.")] = 1,
-    threads: Annotated[int | None, typer.Option(min=1, help="Of each copy (default: the cores, shared).")] = None,
+    copies: Annotated[int, typer.Option(min=1, help="Copies at the same time, each on its own cores.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads per copy (default: the cores divided by the copies).")
+    ] = None,
     precision: Precision = "float32",
-    seed: Annotated[int, typer.Option(help="Of events and weights.")] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="Trainings with other weights, to see the spread.")] = 1,
-    target: Annotated[float | None, typer.Option(help="Accuracy whose time is told.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of events and weights.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Trainings with different seeds, to measure the spread.")] = 1,
+    target: Annotated[float | None, typer.Option(help="Accuracy up to which the time is measured.")] = None,
     deterministic: Annotated[
-        bool, typer.Option("--deterministic", help="The same bits on the same machine and threads; bins compared.")
+        bool,
+        typer.Option("--deterministic", help="Reproducible algorithms; compares outputs between threads or devices."),
     ] = False,
     inference: Annotated[bool, typer.Option("--inference", help="Measure inference as well.")] = False,
-    batch_scan: Annotated[str, typer.Option(help="Batch sizes to try besides, with commas: 1,2,4,8.")] = "",
+    batch_scan: Annotated[str, typer.Option(help="More batch sizes, separated by commas: 1,2,4,8.")] = "",
     data: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILES", help="The first events of these in the place of synthetic ones. Repeatable."),
+        typer.Option(metavar="FILES", help="Files to read events from, instead of synthetic ones. Repeatable."),
     ] = None,
     settings: Settings = None,
     recipe: Recipe = "particleflow",
     json: Json = False,
 ) -> None:
-    """Train the particle-flow network on this node, and write what HEPscore reads.
+    """Train the particle-flow network on this node, and write a summary for HEPscore.
 
-    `particleflow_summary.json` has the form of hep-workloads; `report.html` and `report.json` say much more. Both are
-    written after every epoch. Synthetic events are made once and kept; running out of memory is a result too.
+    `particleflow_summary.json` has the format of hep-workloads; `report.html` and `report.json` hold more. All are
+    written after every epoch. Synthetic events are generated once and cached. Out of memory is a result too.
 
     \b
     Examples:
@@ -67,11 +70,11 @@ def particleflow(
     """
     from clew.bench.workload.config import WorkloadConfig
     from clew.bench.workload.runner import run_workload
-    from clew.cli.bench.bench import whole
+    from clew.cli.bench.values import whole_numbers
     from clew.core.config import Document, validate
     from clew.runs.folder import next_run_path
 
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "recipe": recipe,
         "name": Path(recipe).stem,
         "events": events,
@@ -86,13 +89,13 @@ def particleflow(
         "target": target,
         "deterministic": deterministic,
         "inference": inference,
-        "batch_scan": whole(batch_scan, "--batch-scan"),
+        "batch_scan": whole_numbers(batch_scan, "--batch-scan"),
         "data": list(data or ()),
         "settings": list(settings or ()),
     }
-    config = validate(WorkloadConfig, Document(given, {}, "clew bench particleflow"))
+    config = validate(WorkloadConfig, Document(options, {}, "clew bench particleflow"))
     output = output or next_run_path(Path("bench"), config.name)
-    with _noting() as note:
+    with _status_line() as note:
         found = run_workload(config, output, note)
     if json:
         typer.echo((output / f"{config.name}_summary.json").read_text(), nl=False)
@@ -103,16 +106,16 @@ def particleflow(
 
 
 def hepix(
-    working: Annotated[bool, typer.Option("-W", help="Results straight into the results' folder.")] = False,
-    copies: Annotated[int, typer.Option("--copies", "-c", min=1, help="At the same time.")] = 1,
-    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Of each copy.")] = 1,
-    events: Annotated[int, typer.Option("--events", "-e", min=1, help="That each copy learns from.")] = 32,
-    extra_args: Annotated[str, typer.Option(help="More, as `clew bench particleflow` takes it.")] = "",
-    results: Annotated[Path, typer.Option(help="Where results go.")] = Path("/results"),
+    working: Annotated[bool, typer.Option("-W", help="Write the results directly into the results folder.")] = False,
+    copies: Annotated[int, typer.Option("--copies", "-c", min=1, help="Copies at the same time.")] = 1,
+    threads: Annotated[int, typer.Option("--threads", "-t", min=1, help="Threads per copy.")] = 1,
+    events: Annotated[int, typer.Option("--events", "-e", min=1, help="Training events per copy.")] = 32,
+    extra_args: Annotated[str, typer.Option(help="More options of `clew bench particleflow`.")] = "",
+    results: Annotated[Path, typer.Option(help="Folder for results.")] = Path("/results"),
 ) -> None:
-    """The entry of the container, called as hep-score calls a workload.
+    """Entry point of the container, with the options that hep-score uses.
 
-    Without -W the results go into a folder of their own under the results' folder.
+    Without -W the results go into a subfolder of the results folder.
 
     \b
     Examples:
@@ -122,7 +125,7 @@ def hepix(
     from clew.cli.main import command
 
     if not results.is_dir():
-        raise ConfigError(f"{results}: no such folder; bind one there (-B DIR:/results), or name one with --results")
+        raise ConfigError(f"{results}: no such folder; bind one (-B DIR:/results), or choose one with --results")
     output = results if working else results / "particleflow"
     words = ["bench", "particleflow", "--output", str(output), "--copies", str(copies)]
     words += ["--threads", str(threads), "--events", str(events), *shlex.split(extra_args)]
@@ -130,16 +133,14 @@ def hepix(
 
 
 def score(
-    results: Annotated[
-        list[Path], typer.Argument(metavar="RESULTS", help="Summaries, or folders in which they lie anywhere.")
-    ],
+    results: Annotated[list[Path], typer.Argument(metavar="RESULTS", help="Summaries, or folders that contain them.")],
     reference: Annotated[
         Path | None,
         typer.Option(help="A summary of the reference machine, or a YAML (default: the published Xeon Gold 6148)."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """One score of several results, as HEPscore makes it.
+    """Compute one score from several results, as HEPscore does.
 
     Every score is divided by that of the reference machine; the geometric mean counts for a run, the median of three
     runs for a workload, and the weighted geometric mean of workloads, times a scale, for the node.
@@ -176,16 +177,18 @@ def score(
 
 
 def node(
-    output: Annotated[Path, typer.Option(help="A folder for node.json and the runs.")] = Path("node"),
-    time: Annotated[str, typer.Option(help="How long the scan may take, about: 90s, 2m.")] = "2m",
-    price_per_hour: Annotated[float | None, typer.Option(min=0.0, help="Of this node, for a cost.")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="0: processors alone.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for node.json and the runs.")] = Path("node"),
+    time: Annotated[str, typer.Option(help="Approximate duration of the scan, for example 90s or 2m.")] = "2m",
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0.0, help="Price of this node, for the cost of a million events.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="0: processors only.")] = None,
     events: Annotated[int, typer.Option(min=1, help="Synthetic events to train on.")] = 32,
     settings: Settings = None,
     recipe: Recipe = "particleflow",
     json: Json = False,
 ) -> None:
-    """The best setting for this node: threads and copies, batch size, precision.
+    """Find the best setting for this node: threads and copies, batch size, precision.
 
     \b
     Examples:
@@ -193,32 +196,32 @@ def node(
       clew bench node --price-per-hour 2.40
       clew bench node --time 5m --gpus 0 --json
     """
+    from clew.bench.pages import load_warnings
     from clew.bench.workload.config import WorkloadConfig
-    from clew.bench.workload.environment import load_warnings
     from clew.bench.workload.node import scan_settings
     from clew.core.config import Document, validate
 
-    own = {"recipe": recipe, "events": events, "gpus": gpus, "settings": list(settings or ())}
-    config = validate(WorkloadConfig, Document(own, {}, "clew bench node"))
+    options = {"recipe": recipe, "events": events, "gpus": gpus, "settings": list(settings or ())}
+    config = validate(WorkloadConfig, Document(options, {}, "clew bench node"))
     output.mkdir(parents=True, exist_ok=True)
-    with _noting() as note:
+    with _status_line() as note:
 
-        def told(text: str, trial: SettingRun | None) -> None:
+        def notify(text: str, trial: SettingRun | None) -> None:
             if trial is not None and not json:
-                said = f"failed: {trial.message}" if trial.message else f"{trial.events_per_second:,.3g} events/s"
-                console.print(f"  {trial.setting}: {escape(said)}")
+                result = f"failed: {trial.message}" if trial.message else f"{trial.events_per_second:,.3g} events/s"
+                console.print(f"  {trial.setting}: {escape(result)}")
             elif text:
                 note(text)
 
         seconds = parse_seconds(time, "--time")
-        found = scan_settings(config, output, seconds=seconds, price_per_hour=price_per_hour, told=told)
+        found = scan_settings(config, output, seconds=seconds, price_per_hour=price_per_hour, notify=notify)
     if json:
         typer.echo((output / "node.json").read_text(), nl=False)
         return
     best = found.best
     console.print(f"best: {bold(best.setting)}, {best.events_per_second:,.3g} events/s")
     if found.untried:
-        console.print(f"[yellow]no time for {escape('; '.join(found.untried))}: give more with --time[/]")
+        console.print(f"[yellow]not measured: {escape('; '.join(found.untried))}; increase --time[/]")
     for note in load_warnings(found.environment.get("load_before"), found.environment.get("cores_allowed")):
         console.print(f"[yellow]{escape(note)}[/]")
     if found.cost is not None:
@@ -249,8 +252,8 @@ def _summaries(given: Path) -> list[Path]:
 
 
 @contextmanager
-def _noting() -> Iterator[Any]:
-    """A line that changes while something goes on; nothing where nobody watches."""
+def _status_line() -> Iterator[Any]:
+    """Yield a function that shows a line of text in a terminal, and nothing elsewhere."""
     if not console.is_terminal:
         yield lambda text: None
         return
@@ -259,46 +262,49 @@ def _noting() -> Iterator[Any]:
 
 
 def _show(found: WorkloadResult) -> None:
+    from clew.bench.pages import load_warnings
     from clew.bench.workload.config import ACCURACY, PADDED
-    from clew.bench.workload.environment import load_warnings
     from clew.bench.workload.results import fit_message, key_figures
 
-    told = key_figures(found)
-    left = "first epoch left out" if told["first_epoch_left_out"] else "one epoch"
+    figures = key_figures(found)
+    counted = "first epoch not counted" if figures["first_epoch_left_out"] else "one epoch"
     rows: list[tuple[str, str]] = []
-    if told["events_per_second"] is not None:
-        rows.append(("events/s", f"{told['events_per_second']:,.4g} ({left})"))
+    if figures["events_per_second"] is not None:
+        rows.append(("events/s", f"{figures['events_per_second']:,.4g} ({counted})"))
     for name, title in ((ACCURACY, "accuracy"), (PADDED, "accuracy, padding counted")):
-        if told["accuracy"][name] is not None:
-            rows.append((title, f"{told['accuracy'][name]['mean']:.4f}"))
-    if told["band"] is not None:
-        band = told["band"]
-        said = {True: "passed", False: "NOT passed", None: "not known"}[told["passed"]]
-        rows.append(("pass band", f"{band['metric']} {band['low']:.4f} to {band['high']:.4f}: {said}"))
-    if told["target"] is not None:
-        took = told["seconds_to_target"]
-        rows.append((f"time to {told['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
-    rows.append(("J/event", found.power if told["joules_per_event"] is None else f"{told['joules_per_event']:.4g}"))
-    if told["peak_memory_bytes"]:
-        rows.append(("peak memory of a copy", f"{told['peak_memory_bytes'] / 2**30:.2f} GiB"))
-    if told["peak_device_tensors_bytes"]:
-        rows.append(("peak memory of tensors", f"{told['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
-    if told["data_wait_share"] is not None:
-        rows.append(("waiting for data", f"{told['data_wait_share']:.1%}"))
+        if figures["accuracy"][name] is not None:
+            rows.append((title, f"{figures['accuracy'][name]['mean']:.4f}"))
+    if figures["band"] is not None:
+        band = figures["band"]
+        verdict = {True: "passed", False: "NOT passed", None: "not known"}[figures["passed"]]
+        rows.append(("pass band", f"{band['metric']} {band['low']:.4f} to {band['high']:.4f}: {verdict}"))
+    if figures["target"] is not None:
+        took = figures["seconds_to_target"]
+        rows.append((f"time to {figures['target']:.4f}", "not reached" if took is None else f"{took:,.1f} s"))
+    rows.append(
+        ("J/event", found.power if figures["joules_per_event"] is None else f"{figures['joules_per_event']:.4g}")
+    )
+    if figures["peak_memory_bytes"]:
+        rows.append(("peak memory of a copy", f"{figures['peak_memory_bytes'] / 2**30:.2f} GiB"))
+    if figures["peak_device_tensors_bytes"]:
+        rows.append(("peak memory of tensors", f"{figures['peak_device_tensors_bytes'] / 2**30:.2f} GiB on a device"))
+    if figures["data_wait_share"] is not None:
+        rows.append(("waiting for data", f"{figures['data_wait_share']:.1%}"))
     if found.inference:
         rows.append(("inference, events/s", f"{found.inference['events_per_second']:,.4g}"))
-    if found.bins:
-        share, (one, other) = found.bins["share_of_elements_that_flip"], found.bins["between"]
-        rows.append(("elements in another bin", f"{share:.4%} between {one} and {other}"))
+    if found.agreement:
+        from clew.bench.workload.page import agreement_rows
+
+        rows += agreement_rows(found.agreement)
     if found.fits:
-        rows.append(("out of memory", f"at batch {found.fits['asked']}; {fit_message(found.fits)}"))
+        rows.append(("out of memory", f"at batch {found.fits['requested']}; {fit_message(found.fits)}"))
     for row in found.scan:
         where = f" on {row['devices']} devices" if row["devices"] > 1 else ""
         rows.append((f"batch {row['batch_size_per_device']}{where}", _scanned(row)))
     console.print(table(("", ""), rows))
     for note in load_warnings(found.environment.get("load_before"), found.environment.get("cores_allowed")):
         console.print(f"[yellow]{escape(note)}[/]")
-    console.print(f"[dim]{escape(told['comparable'])}[/]")
+    console.print(f"[dim]{escape(figures['comparable'])}[/]")
 
 
 def _scanned(row: dict[str, Any]) -> str:

@@ -17,9 +17,9 @@ from clew.recipes.particleflow.generator import EVENTS_PER_FILE, write_events
 from clew.recipes.particleflow.settings import ParticleFlowConfig
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
-    from clew import Batch
+    from clew import Batch, Dataset
 
 
 class ParticleFlow(Recipe):
@@ -110,6 +110,25 @@ class ParticleFlow(Recipe):
 
     def display(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, figure.Figure]:
         return display.event_displays(samples, objects)
+
+    def benchmark_outputs(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """The bin of every element (layers, stacks, elements), its class, and whether the class is correct."""
+        elements = batch.ragged(ELEMENTS)
+        classes = model(elements.values, elements.offsets)["class"].argmax(dim=1)
+        outputs = {"class": classes, "correct": classes == batch[TARGETS][:, 0].long()}
+        bins: Any = getattr(model, "bins", None)
+        return outputs if bins is None else {"bin": bins(elements.values, elements.offsets), **outputs}
+
+    def benchmark_facts(self, dataset: Dataset) -> Mapping[str, float]:
+        """Elements per event, and shares of padding: in bins, and if all events were as long as the longest."""
+        lengths = np.asarray(dataset.lengths("train", ELEMENTS), dtype=np.int64)
+        size = self.config.model.bin_size
+        padded = -(-lengths // size) * size
+        return {
+            "elements_per_event": float(lengths.mean()),
+            "padding_share": float(1 - lengths.sum() / padded.sum()),
+            "padding_share_of_rectangles": float(1 - lengths.sum() / (padded.max() * len(padded))),
+        }
 
 
 def _to_float32(column: Ragged) -> Ragged:

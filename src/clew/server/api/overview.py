@@ -13,12 +13,11 @@ from clew.server.accounts.callers import Caller
 from clew.server.api.dependencies import PROBLEMS, Reader, ServiceOf
 from clew.server.api.runs import RunRow, listed, rows
 from clew.server.database.tables import agents, jobs, runs
+from clew.server.jobs import queue
 from clew.server.storage.quota import quota, used
 
 router = APIRouter(prefix="/api/v1", tags=["overview"], responses=PROBLEMS)
 _FEW = 20
-_SILENT = 120.0
-"""Seconds after which an agent that said nothing counts as away."""
 
 
 class JobLine(BaseModel):
@@ -110,4 +109,4 @@ def _agents(connection: sa.Connection, caller: Caller) -> list[AgentLine]:
     columns = [agents.c[name] for name in AgentLine.model_fields if name != "away"]
     query = sa.select(*columns).where(caller.seen(agents)).order_by(agents.c.seen.desc()).limit(100)
     now = time.time()
-    return [AgentLine(**row, away=now - row["seen"] > _SILENT) for row in connection.execute(query).mappings()]
+    return [AgentLine(**row, away=now - row["seen"] >= queue.LEASE) for row in connection.execute(query).mappings()]

@@ -73,14 +73,15 @@ def shown(job: Job) -> dict[str, Any]:
 
 def asked(resources: Resources) -> list[tuple[str, str]]:
     """What a job needs, in words."""
-    cores = f"{resources.cpus} core{'s' if resources.cpus > 1 else ''}"
-    found = [("cores", cores)]
-    if resources.gpus:
-        found.append(("GPUs", f"{resources.gpus} GPU{'s' if resources.gpus > 1 else ''}"))
-    if resources.memory:
-        found.append(("memory", size(resources.memory)))
+    cores, gpus, memory = resources.total_cpus, resources.total_gpus, resources.total_memory
+    found = [("workers", f"{resources.workers} workers")] if resources.workers > 1 else []
+    found.append(("cores", f"{cores} core{'s' if cores > 1 else ''}"))
+    if gpus:
+        found.append(("GPUs", f"{gpus} GPU{'s' if gpus > 1 else ''}"))
+    if memory:
+        found.append(("memory", size(memory)))
     if resources.nodes > 1:
         found.append(("nodes", f"{resources.nodes} nodes"))
-    if resources.wall:
-        found.append(("wall time", length(resources.wall)))
+    if resources.wall_time:
+        found.append(("wall time", length(resources.wall_time)))
     return found

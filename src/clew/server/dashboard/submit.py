@@ -24,20 +24,23 @@ router = layout.router()
 _HELP = {
     "name": "Of the job, and of the run, study or dataset that it makes: letters, digits, `_`, `.` and `-`.",
     "dataset": "Its key, or a path on the machine that will run it.",
-    "cpus": "Cores.",
-    "gpus": "GPUs.",
+    "workers": "Processes that work together.",
+    "cpus": "Cores per worker.",
+    "gpus": "GPUs per worker.",
     "minutes": "Wall time; a job that takes longer is ended.",
-    "memory_gb": "A job that takes more is ended.",
+    "memory_gb": "Per worker, in GB; a job whose workers together use more is ended.",
     "priority": "-100 to 100: the higher, the sooner.",
     "requeue": "How often it goes back to the queue when it stopped early or its machine was lost.",
     "group": "Whose machines may run it, beside your own.",
 }
-_DEFAULTS = {"cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
+_NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
 _PLACES = {
+    "workers": "resources.workers",
     "cpus": "resources.cpus",
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
-    "minutes": "resources.wall",
+    "minutes": "resources.wall_time",
 }
 """Where a message of the schema belongs that is about a part of it."""
 _LONGEST = 20_000
@@ -132,7 +135,9 @@ def _read(given: dict[str, str]) -> tuple[Form, list[Field]]:
 def _job_fields(recipe: str, given: dict[str, str]) -> list[Field]:
     found = []
     for name, text in _HELP.items():
-        kind: Any = "number" if name in ("cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
+        kind: Any = (
+            "number" if name in ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
+        )
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
         value = given.get(f"job.{name}", default).strip()
@@ -149,10 +154,11 @@ def _submission(form: Form, fields: list[Field], document: dict[str, Any]) -> Su
     body |= {name: given[name].value or 0 for name in ("priority", "requeue")}
     memory, minutes = _number(given["memory_gb"], 1e9), _number(given["minutes"], 60)
     body["resources"] = {
+        "workers": given["workers"].value or 1,
         "cpus": given["cpus"].value or 1,
         "gpus": given["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
-        "wall": minutes,
+        "wall_time": minutes,
     }
     try:
         made = Submission.model_validate(body)

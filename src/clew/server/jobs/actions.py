@@ -229,7 +229,7 @@ def events(connection: sa.Connection, job: int, *, limit: int, after: int = 0) -
 def order(change: Change, job: int) -> Order:
     """What an agent needs to run a job, with a token of its own; those it had before are void."""
     row = change.execute(sa.select(jobs).where(jobs.c.id == job)).mappings().one()
-    now, wall = time.time(), row["resources"].get("wall")
+    now, wall = time.time(), row["resources"].get("wall_time")
     queue.revoke(change, job, now=now)
     until = now + (_LONG if wall is None else wall + _SPARE)
     whose = row["facts"]["of"] or job  # what judges a run adds to it

@@ -83,9 +83,9 @@ def listed(connection: sa.Connection, caller: Caller) -> list[Agent]:
 def _told(row: Any, taken: list[Resources]) -> Agent:
     used = (
         Resources(
-            cpus=sum(each.cpus for each in taken),
-            gpus=sum(each.gpus for each in taken),
-            memory=sum(each.memory or 0 for each in taken) or None,
+            cpus=sum(each.total_cpus for each in taken),
+            gpus=sum(each.total_gpus for each in taken),
+            memory=sum(each.total_memory or 0 for each in taken) or None,
         )
         if taken
         else None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from clew.jobs.agent.setup import PARENT_VARIABLE
 from clew.server.accounts.callers import add_token
 from clew.server.database.tables import tokens, users
 from clew.server.database.writer import Change
@@ -32,7 +33,7 @@ def beside(service: Service, address: str, user: str) -> None:
     folder = service.config.folder / "agent"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
-    command += ["--server", address, "--folder", str(folder), "--name", "local", "--beside", str(os.getpid())]
+    command += ["--server", address, "--folder", str(folder), "--name", "local"]
     threading.Thread(target=_keep, args=(command, folder / "agent.log", token), name="beside", daemon=True).start()
 
 
@@ -53,7 +54,7 @@ def _start(command: list[str], file: Path, token: str) -> subprocess.Popen[bytes
             stdout=log,
             stderr=log,
             start_new_session=True,  # Ctrl-C is for the server
-            env={**os.environ, "CLEW_TOKEN": token},
+            env={**os.environ, "CLEW_TOKEN": token, PARENT_VARIABLE: str(os.getpid())},
         )
 
 

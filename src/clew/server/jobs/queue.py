@@ -67,7 +67,7 @@ def chosen(
             continue
         found.append(first)
         free = left(free, [first.resources])
-        used[first.owner] += first.resources.cpus
+        used[first.owner] += first.resources.total_cpus
         if first.owner in open_to:
             open_to[first.owner] -= 1
     return found
@@ -161,7 +161,7 @@ def _belonging(group: int) -> sa.Select[tuple[int]]:
 def _shares(active: Sequence[Any]) -> dict[int, int]:
     used: Counter[int] = Counter()
     for each in active:
-        used[each.owner] += Resources.model_validate(each.resources).cpus
+        used[each.owner] += Resources.model_validate(each.resources).total_cpus
     return used
 
 
