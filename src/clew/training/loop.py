@@ -208,8 +208,8 @@ class _Loop:
                 self.validator.submit(weights if weights.exists() else self.run.checkpoint("last"), facts)
         if len(state["ranks"]) == self.strategy.ranks:
             restore_rank_state(state["ranks"][self.strategy.rank], self.model, self.device)
-        facts = {"file": path.name, "damaged": [file.name for file in damaged]}
-        self.writer.write("resume", epoch=self.epoch, step=self.step, **facts)
+        files = {"file": path.name, "damaged": [file.name for file in damaged]}
+        self.writer.write("resume", epoch=self.epoch, step=self.step, **files)
 
     def close(self) -> None:
         """Wait for files that are being written, and end threads and processes."""
