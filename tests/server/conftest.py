@@ -39,15 +39,15 @@ class Live:
         with log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True, env=_environment())
         assert self.process.stdout is not None
-        said = ""
-        while "clew serves" not in said:
+        message = ""
+        while "clew serves" not in message:
             line = self.process.stdout.readline()
             if not line:
                 self.stop()
                 raise AssertionError(f"the server did not start:\n{self.log[-3000:]}")
-            said += line
-        self.url = re.findall(r"http://\S+", said)[0]
-        self.token = (re.findall(r"clew_\S+", said) or [self.token])[0]
+            message += line
+        self.url = re.findall(r"http://\S+", message)[0]
+        self.token = (re.findall(r"clew_\S+", message) or [self.token])[0]
         self.wait()
         return self
 
@@ -106,8 +106,8 @@ def server(tmp_path: Path) -> Iterator[Live]:
 @pytest.fixture
 def client(shared_server: Live) -> Iterator[httpx.Client]:
     """The administrator of the shared server."""
-    with shared_server.client() as found:
-        yield found
+    with shared_server.client() as result:
+        yield result
 
 
 @pytest.fixture
@@ -117,15 +117,15 @@ def person(shared_server: Live, client: httpx.Client, request: pytest.FixtureReq
 
     def made(name: str, *, scopes: tuple[str, ...] = ("read", "write", "submit"), group: str = "") -> httpx.Client:
         name = f"{name}-{request.node.name[:40].replace('[', '-').replace(']', '')}"
-        told = client.post("/api/v1/users", json={"name": name})
-        assert told.status_code in (201, 409), told.text
+        response = client.post("/api/v1/users", json={"name": name})
+        assert response.status_code in (201, 409), response.text
         if group:
             client.post("/api/v1/groups", json={"name": group})
             assert client.put(f"/api/v1/groups/{group}/members/{name}").status_code == 204
         body = {"name": "test", "scopes": list(scopes), "user": name}
-        told = client.post("/api/v1/tokens", json=body)
-        assert told.status_code == 201, told.text
-        opened.append(shared_server.client(told.json()["token"]))
+        response = client.post("/api/v1/tokens", json=body)
+        assert response.status_code == 201, response.text
+        opened.append(shared_server.client(response.json()["token"]))
         return opened[-1]
 
     yield made

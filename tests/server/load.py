@@ -44,11 +44,11 @@ class Timed(Connection):
             self.inside.append(float(response.headers["Server-Timing"].rpartition("=")[2]) / 1000)
 
     def call(self, method: str, path: str, **more: Any) -> Any:
-        begun = time.perf_counter()
-        found = super().call(method, path, **more)
+        started = time.perf_counter()
+        result = super().call(method, path, **more)
         if path.endswith("/records"):
-            self.seen.append(time.perf_counter() - begun)
-        return found
+            self.seen.append(time.perf_counter() - started)
+        return result
 
 
 class Reporter(threading.Thread):
@@ -122,9 +122,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     for name, kind in (("first", int), ("runs", int), ("seconds", float), ("begin", float)):
         parser.add_argument(f"--{name}", type=kind, required=True)
-    given = parser.parse_args()
-    found = report(given.folder, first=given.first, runs=given.runs, seconds=given.seconds, begin=given.begin)
-    (given.folder / f"{given.first}.json").write_text(json.dumps(found))
+    values = parser.parse_args()
+    result = report(values.folder, first=values.first, runs=values.runs, seconds=values.seconds, begin=values.begin)
+    (values.folder / f"{values.first}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

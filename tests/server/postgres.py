@@ -15,9 +15,9 @@ from pathlib import Path
 
 def binaries() -> Path | None:
     """Where initdb and pg_ctl are: on the path, or where Debian has them."""
-    found = shutil.which("initdb")
+    result = shutil.which("initdb")
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-    places += [Path(found).resolve().parent] if found else []
+    places += [Path(result).resolve().parent] if result else []
     return next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
 
 
@@ -50,8 +50,8 @@ def _served(place: Path, data: Path, user: str | None, options: tuple[str, ...])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    told = " ".join(["-h 127.0.0.1", f"-p {port}", "-k ''", *(f"-c {option}" for option in options)])
-    _run(user, place / "pg_ctl", "-D", data, "-o", told, "-l", data / "log", "-w", "start")
+    response = " ".join(["-h 127.0.0.1", f"-p {port}", "-k ''", *(f"-c {option}" for option in options)])
+    _run(user, place / "pg_ctl", "-D", data, "-o", response, "-l", data / "log", "-w", "start")
     try:
         yield f"postgresql://clew@127.0.0.1:{port}/postgres"
     finally:

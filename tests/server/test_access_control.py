@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tests.server.conftest import Live
@@ -43,10 +43,10 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 def test_every_route_wants_a_token(closed: Live) -> None:
-    found = list(_routes(closed))
-    assert len(found) > 40
+    result = list(_routes(closed))
+    assert len(result) > 40
     with httpx.Client(base_url=closed.url, timeout=30) as nobody:
-        for method, path in found:
+        for method, path in result:
             assert nobody.request(method, path).status_code in TURNED_AWAY, (method, path)
 
 
@@ -62,12 +62,12 @@ def test_somebody_else_finds_nothing_and_a_reader_changes_nothing(closed: Live) 
             for method, path in _routes(closed):
                 if "/events" in path or path.endswith("/session"):
                     continue
-                told = eve.request(method, path)
+                response = eve.request(method, path)
                 if method != "GET" and scope == "read" and not path.startswith("/api/v1/tokens"):
-                    assert told.status_code in (403, 404, 405, 422), (method, path, told.text)
+                    assert response.status_code in (403, 404, 405, 422), (method, path, response.text)
                 if re.match(r"/api/v1/(runs|datasets|benchmarks|agents|jobs|studies)/1", path):
-                    assert told.status_code in (403, 404, 405, 422), (method, path, told.text)
-                assert b"secret content" not in told.content
+                    assert response.status_code in (403, 404, 405, 422), (method, path, response.text)
+                assert b"secret content" not in response.content
 
 
 def _mutated(token: str) -> list[str]:
@@ -83,7 +83,7 @@ def test_no_token_but_the_true_one_opens(closed: Live, place: str) -> None:
     with httpx.Client(base_url=closed.url, timeout=30) as nobody:
         for text in _mutated(closed.token):
             safe = quote(text, safe="")
-            asked: dict[str, dict[str, Any]] = {
+            request: dict[str, dict[str, Any]] = {
                 "bearer": {"headers": {"Authorization": b"Bearer " + text.encode()}},
                 "cookie": {"headers": {"Cookie": f"clew_session={safe}"}},
                 "basic": {"headers": {"Authorization": "Basic " + base64.b64encode(text.encode()).decode()}},
@@ -92,10 +92,10 @@ def test_no_token_but_the_true_one_opens(closed: Live, place: str) -> None:
             }
             path = f"/api/v1/runs/{safe}" if place == "path" else "/api/v1/runs"
             try:
-                told = nobody.get(path, **asked[place])
+                response = nobody.get(path, **request[place])
             except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
                 continue  # no HTTP any more
-            assert told.status_code in (400, 401, 404, 429, 431), (text, told.status_code, told.text)
+            assert response.status_code in (400, 401, 404, 429, 431), (text, response.status_code, response.text)
 
 
 @given(st.text(max_size=80))
@@ -105,10 +105,10 @@ def test_no_text_at_all_opens(closed: Live, text: str) -> None:
     with httpx.Client(base_url=closed.url) as nobody:
         for headers in ({b"Authorization": b"Bearer " + raw}, {b"Cookie": b"clew_session=" + raw}):
             try:
-                told = nobody.get("/api/v1/me", headers=headers)
+                response = nobody.get("/api/v1/me", headers=headers)
             except (httpx.LocalProtocolError, httpx.RemoteProtocolError):
                 continue
-            assert told.status_code in (400, 401, 429)
+            assert response.status_code in (400, 401, 429)
 
 
 OUT = ["../../../../etc/passwd", "..", "....//etc/passwd", "/etc/passwd", "..\\..\\clew.sqlite", "a/../../clew.sqlite"]
@@ -124,14 +124,14 @@ def test_no_path_leads_out(closed: Live, name: str, before: str) -> None:
         for method, body in (("GET", None), ("PUT", b"x")):
             connection = HTTPConnection(closed.url.removeprefix("http://"), timeout=30)  # sends paths as they are
             connection.request(method, before + written, body, headers)
-            told = connection.getresponse()
-            content = told.read()
+            response = connection.getresponse()
+            content = response.read()
             connection.close()
             assert b"root:" not in content and b"SQLite format" not in content
             allowed = (200, 201, 303, 400, 404, 405, 422) if name in ("incoming", "con") else (303, 400, 404, 405, 422)
-            assert told.status in allowed, (method, written, content[:200])
-    kept = {path.name for path in closed.folder.iterdir()}
-    assert {name for name in kept if "sqlite" not in name} <= {"artefacts", "agent", "logs"}, kept
+            assert response.status in allowed, (method, written, content[:200])
+    stored = {path.name for path in closed.folder.iterdir()}
+    assert {name for name in stored if "sqlite" not in name} <= {"artefacts", "agent", "logs"}, stored
 
 
 def test_bad_tokens_are_counted_and_good_ones_still_pass(server: Live) -> None:

@@ -10,9 +10,9 @@ from tests.server.conftest import Live
 
 
 def _run(client: httpx.Client, uid: str, **more: Any) -> dict[str, Any]:
-    told = client.post("/api/v1/runs", json={"uid": uid, "name": uid, **more})
-    assert told.status_code == 201, told.text
-    return dict(told.json())
+    response = client.post("/api/v1/runs", json={"uid": uid, "name": uid, **more})
+    assert response.status_code == 201, response.text
+    return dict(response.json())
 
 
 def test_the_first_start_makes_one_administrator(shared_server: Live) -> None:
@@ -23,9 +23,9 @@ def test_the_first_start_makes_one_administrator(shared_server: Live) -> None:
 
 def test_nothing_without_a_token(shared_server: Live) -> None:
     for headers in ({}, {"Authorization": "Bearer clew_wrong"}, {"Authorization": "Basic YTpi"}):
-        told = httpx.get(f"{shared_server.url}/api/v1/runs", headers=headers)
-        assert told.status_code == 401
-        assert told.json()["hint"]
+        response = httpx.get(f"{shared_server.url}/api/v1/runs", headers=headers)
+        assert response.status_code == 401
+        assert response.json()["hint"]
 
 
 def test_one_sees_ones_own_and_ones_groups(person: Any) -> None:
@@ -83,13 +83,13 @@ def test_a_stream_ends_with_its_token(person: Any) -> None:
     number = ada.get("/api/v1/tokens").json()[0]["id"]
     other = person("ada")
     with ada.stream("GET", f"/api/v1/runs/{run}/events") as events:
-        told = []
+        response = []
         for line in events.iter_lines():
-            told.append(line)
+            response.append(line)
             if line == "event: run":
                 assert other.delete(f"/api/v1/tokens/{number}").status_code == 204
                 other.patch(f"/api/v1/runs/{run}", json={"name": "secret"})
-    assert "event: run" in told and not any("secret" in line for line in told)
+    assert "event: run" in response and not any("secret" in line for line in response)
 
 
 def test_a_browser_changes_nothing_without_the_header(shared_server: Live) -> None:

@@ -37,9 +37,9 @@ def run(client: httpx.Client, request: pytest.FixtureRequest) -> int:
 
 
 def test_a_file_comes_back_whole_or_by_range(client: httpx.Client, run: int) -> None:
-    told = _put(client, run, "checkpoints/best.safetensors", kind="checkpoint")
-    assert told.status_code == 201
-    assert told.json()["sha256"] == hashlib.sha256(CONTENT).hexdigest()
+    response = _put(client, run, "checkpoints/best.safetensors", kind="checkpoint")
+    assert response.status_code == 201
+    assert response.json()["sha256"] == hashlib.sha256(CONTENT).hexdigest()
     where = f"/api/v1/runs/{run}/artefacts/checkpoints/best.safetensors"
     assert client.get(where).content == CONTENT
     part = client.get(where, headers={"Range": "bytes=1000-1999"})
@@ -55,8 +55,8 @@ def test_the_same_content_is_kept_once(shared_server: Live, client: httpx.Client
     for name in ("a", "b", "c/d"):
         assert _put(client, run, name, content).status_code == 201
     assert _put(client, run, "a", content).status_code == 200
-    found = hashlib.sha256(content).hexdigest()
-    assert [path.name for path in (shared_server.folder / "artefacts").rglob(found)] == [found]
+    result = hashlib.sha256(content).hexdigest()
+    assert [path.name for path in (shared_server.folder / "artefacts").rglob(result)] == [result]
 
 
 def test_what_is_not_what_was_announced_is_refused(client: httpx.Client, run: int) -> None:
@@ -66,8 +66,8 @@ def test_what_is_not_what_was_announced_is_refused(client: httpx.Client, run: in
 
 def test_an_uploaded_page_runs_in_a_sandbox(client: httpx.Client, run: int) -> None:
     _put(client, run, "report.html", b"<script>alert(1)</script>", kind="report")
-    told = client.get(f"/api/v1/runs/{run}/artefacts/report.html")
-    policy = told.headers["Content-Security-Policy"]
+    response = client.get(f"/api/v1/runs/{run}/artefacts/report.html")
+    policy = response.headers["Content-Security-Policy"]
     assert "sandbox allow-scripts;" in policy and "allow-same-origin" not in policy and "default-src 'none'" in policy
     saved = client.get(f"/api/v1/runs/{run}/artefacts/report.html", params={"save": True})
     assert "attachment" in saved.headers["Content-Disposition"]
@@ -89,19 +89,19 @@ def test_uploads_at_the_same_time_share_the_room(client: httpx.Client, person: A
     ada, other = person("ada"), person("ada")
     name, run = ada.get("/api/v1/me").json()["name"], make(ada, "shared")
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1000}).status_code == 200
-    told: list[int] = []
+    response: list[int] = []
 
     def slowly() -> Iterator[bytes]:
         yield b"a" * 600
         for _ in range(100):  # until the server has read that
-            told.append(_put(other, run, "second", b"b" * 600).status_code)
-            if told[-1] == 413:
+            response.append(_put(other, run, "second", b"b" * 600).status_code)
+            if response[-1] == 413:
                 break
             assert other.delete(f"/api/v1/runs/{run}/artefacts/second").status_code == 204
         yield b"a" * 300
 
     first = ada.put(f"/api/v1/runs/{run}/artefacts/first", content=slowly()).status_code
-    assert (first, told[-1]) == (201, 413) or (first == 413 and 201 in told)  # whoever's first bytes came first
+    assert (first, response[-1]) == (201, 413) or (first == 413 and 201 in response)  # whoever's first bytes came first
     if first == 201:
         assert _put(ada, run, "third", b"c" * 100).status_code == 201
 
@@ -234,7 +234,7 @@ def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
         ("bytes=-", 200, "0123456789"),
     ],
 )
-def test_ranges_of_what_lies_elsewhere(asked: str, status: int, found: str) -> None:
+def test_ranges_of_what_lies_elsewhere(request: str, status: int, result: str) -> None:
     data = b"0123456789"
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -245,9 +245,9 @@ def test_ranges_of_what_lies_elsewhere(asked: str, status: int, found: str) -> N
 
     async def get() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
-            return await client.get("/", headers={"Range": asked} if asked else {})
+            return await client.get("/", headers={"Range": request} if request else {})
 
-    told = _done(get())
-    assert (told.status_code, told.text) == (status, found)
+    response = _done(get())
+    assert (response.status_code, response.text) == (status, result)
     if status == 206:
-        assert told.headers["Content-Range"] == f"bytes {found[0]}-{found[-1]}/10"
+        assert response.headers["Content-Range"] == f"bytes {result[0]}-{result[-1]}/10"

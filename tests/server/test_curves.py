@@ -24,27 +24,27 @@ COUNT = 10 * SPAN + 77
 def _records() -> list[dict[str, Any]]:
     """Losses at random, some not finite; steps and times that are not even; a resume in the middle."""
     rng = np.random.default_rng(1)
-    steps, found = 0, list[dict[str, Any]]()
+    steps, result = 0, list[dict[str, Any]]()
     for seq in range(COUNT):
         if seq == 6 * SPAN + 10:
-            steps = found[4 * SPAN]["step"]
-            found.append({"seq": seq, "time": 1000.0 + seq, "kind": "resume", "step": steps})
+            steps = result[4 * SPAN]["step"]
+            result.append({"seq": seq, "time": 1000.0 + seq, "kind": "resume", "step": steps})
             continue
         steps += int(rng.integers(1, 20))
         value = None if rng.random() < 0.05 else float(rng.normal())
         moment = 1000.0 + seq + float(rng.random())
-        found.append({"seq": seq, "time": moment, "kind": "step", "step": steps, "loss": {"loss": value}})
-    return found
+        result.append({"seq": seq, "time": moment, "kind": "step", "step": steps, "loss": {"loss": value}})
+    return result
 
 
 def _kept(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    kept: list[dict[str, Any]] = []
+    stored: list[dict[str, Any]] = []
     for record in records:
         if record["kind"] == "resume":
-            kept = [each for each in kept if each["step"] <= record["step"]]
+            stored = [each for each in stored if each["step"] <= record["step"]]
         else:
-            kept.append(record)
-    return kept
+            stored.append(record)
+    return stored
 
 
 def _make(transaction: Transaction) -> None:
@@ -79,24 +79,24 @@ def test_bins_are_what_is_in_them(
     service: Service, monkeypatch: pytest.MonkeyPatch, fine: int, axis: str, part: tuple[float, float]
 ) -> None:
     monkeypatch.setattr(curves, "_POINTS_PER_ROW", fine)
-    kept = _kept(_records())
-    place = [each[axis] for each in kept]
+    stored = _kept(_records())
+    place = [each[axis] for each in stored]
     begin, end = (place[0] + share * (place[-1] - place[0]) for share in part)
     whole = part == (0.0, 1.0)
-    found = _drawn(service, CurveWindow(50, axis, None if whole else begin, None if whole else end))
-    inside = [each for each in kept if whole or begin <= each[axis] <= end]
-    slack = SPAN if fine == 1 and found.bins and not whole else 0  # spans that a window cuts are in or out as a whole
-    assert abs(found.count - len(inside)) <= slack
-    assert len(found.step) == len(inside) if not found.bins else 3 <= len(found.step) <= 50
-    values = {(each["step"], each["time"]): each["loss"]["loss"] for each in kept}
-    for step, moment, last in zip(found.step, found.time, found.last, strict=True):
+    result = _drawn(service, CurveWindow(50, axis, None if whole else begin, None if whole else end))
+    inside = [each for each in stored if whole or begin <= each[axis] <= end]
+    slack = SPAN if fine == 1 and result.bins and not whole else 0  # spans that a window cuts are in or out as a whole
+    assert abs(result.count - len(inside)) <= slack
+    assert len(result.step) == len(inside) if not result.bins else 3 <= len(result.step) <= 50
+    values = {(each["step"], each["time"]): each["loss"]["loss"] for each in stored}
+    for step, moment, last in zip(result.step, result.time, result.last, strict=True):
         assert values[step, moment] == last
-    assert found.time == sorted(found.time)
+    assert result.time == sorted(result.time)
     if not slack:
         real = [each["loss"]["loss"] for each in inside if each["loss"]["loss"] is not None]
-        assert min(value for value in found.min if value is not None) == min(real)
-        assert max(value for value in found.max if value is not None) == max(real)
-        assert found.step[-1] == inside[-1]["step"]
+        assert min(value for value in result.min if value is not None) == min(real)
+        assert max(value for value in result.max if value is not None) == max(real)
+        assert result.step[-1] == inside[-1]["step"]
 
 
 def test_sums_are_those_of_the_points_that_count(service: Service) -> None:

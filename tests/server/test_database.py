@@ -93,9 +93,9 @@ def test_spans_are_filled_in_from_the_points_there_were(database: Any) -> None:
     engine.dispose()
     opened = open_database(url)
     with opened.read() as connection:
-        found = connection.execute(sa.text("SELECT span, seq, min, max, count FROM spans ORDER BY span")).all()
+        result = connection.execute(sa.text("SELECT span, seq, min, max, count FROM spans ORDER BY span")).all()
     opened.close()
-    assert [tuple(row) for row in found] == [(0, 255, -255.0, 1.0, 255), (1, 511, -511.0, -256.0, 256)]
+    assert [tuple(row) for row in result] == [(0, 255, -255.0, 1.0, 255), (1, 511, -511.0, -256.0, 256)]
 
 
 def test_a_database_of_a_newer_clew_is_refused(database: Any) -> None:

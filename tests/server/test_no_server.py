@@ -26,9 +26,9 @@ run()
         (["token", "create", "x", "--folder", "/nowhere/x"], "is not installed; pip install 'clew[serve]'"),
     ],
 )
-def test_it_says_what_to_install(words: list[str], told: str) -> None:
+def test_it_says_what_to_install(words: list[str], response: str) -> None:
     done = subprocess.run([sys.executable, "-c", HIDE, *words], capture_output=True, text=True)
-    assert done.returncode == 2 and told in done.stderr
+    assert done.returncode == 2 and response in done.stderr
 
 
 @pytest.mark.parametrize("verb", ["serve", "token", "login", "runs"])

@@ -29,8 +29,8 @@ CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
 
 @pytest.fixture
 def link(shared_server: Live) -> Iterator[Connection]:
-    with Connection(shared_server.url, shared_server.token, retry_seconds=5.0) as found:
-        yield found
+    with Connection(shared_server.url, shared_server.token, retry_seconds=5.0) as result:
+        yield result
 
 
 def _count(client: httpx.Client, number: int, run: Run) -> None:
@@ -38,12 +38,12 @@ def _count(client: httpx.Client, number: int, run: Run) -> None:
     streams = client.get(f"/api/v1/runs/{number}/records/streams").json()["next"]
     assert set(streams) == {path.stem for path in run.records_folder.glob("*.jsonl") if path.stat().st_size}
     for name in streams:
-        kept, after = [], -1
+        stored, after = [], -1
         while after is not None:
-            told = client.get(f"/api/v1/runs/{number}/records", params={"stream": name, "after": after}).json()
-            kept += told["items"]
-            after = told["next"]
-        assert kept == list(run.records(name))
+            response = client.get(f"/api/v1/runs/{number}/records", params={"stream": name, "after": after}).json()
+            stored += response["items"]
+            after = response["next"]
+        assert stored == list(run.records(name))
 
 
 def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client, link: Connection, run: Run) -> None:
@@ -59,8 +59,8 @@ def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client,
     names = {each["name"]: each for each in client.get(f"/api/v1/runs/{pusher.number}/artefacts").json()["items"]}
     assert {"checkpoints/best.safetensors", "checkpoints/last.safetensors"} < names.keys()
     assert any(name.startswith("plots/") and each["kind"] == "plot" for name, each in names.items())
-    told = client.get(f"/api/v1/runs/{pusher.number}/artefacts/checkpoints/best.safetensors")
-    assert told.content == run.checkpoint("best").read_bytes()
+    response = client.get(f"/api/v1/runs/{pusher.number}/artefacts/checkpoints/best.safetensors")
+    assert response.content == run.checkpoint("best").read_bytes()
 
 
 def test_runs_begun_in_the_same_microsecond_are_two(
@@ -139,8 +139,8 @@ def test_training_reports_while_it_runs_and_goes_on_without_the_server(
     away = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "second")
     assert away.state == "finished"
     server.start()
-    told = subprocess.run([*CLEW, "runs", "push", str(away.path)], capture_output=True, text=True, check=True)
-    assert "is run 2" in told.stdout
+    response = subprocess.run([*CLEW, "runs", "push", str(away.path)], capture_output=True, text=True, check=True)
+    assert "is run 2" in response.stdout
     with server.client() as client:
         _count(client, 2, away)
 
@@ -166,9 +166,9 @@ def _rows(client: httpx.Client) -> list[dict[str, Any]]:
     return list(client.get("/api/v1/runs").json()["items"])
 
 
-def _until(found: Any) -> Any:
+def _until(result: Any) -> Any:
     for _ in range(1200):
-        if value := found():
+        if value := result():
             return value
         time.sleep(0.1)
     raise AssertionError("it did not happen")
@@ -203,21 +203,21 @@ def test_credentials_come_from_the_environment_then_from_the_login(monkeypatch: 
 
 
 def test_log_in_make_a_token_and_revoke_it(shared_server: Live, tmp_path: Path) -> None:
-    def told(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    def run_clew(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
         home = {**os.environ, "CLEW_CONFIG": str(tmp_path)}
         return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, env=home, **more)
 
-    assert "logged in" in told("login", shared_server.url, "--token", shared_server.token).stdout
-    piped = told("login", shared_server.url, input=f"{shared_server.token}\n")
+    assert "logged in" in run_clew("login", shared_server.url, "--token", shared_server.token).stdout
+    piped = run_clew("login", shared_server.url, input=f"{shared_server.token}\n")
     assert "logged in" in piped.stdout and not piped.stderr
-    assert told("login", shared_server.url, input="").returncode == 2
-    text = told("token", "create", "laptop", "--scope", "read", check=True).stdout.split()[0]
-    listed = told("token", "list", check=True).stdout
+    assert run_clew("login", shared_server.url, input="").returncode == 2
+    text = run_clew("token", "create", "laptop", "--scope", "read", check=True).stdout.split()[0]
+    listed = run_clew("token", "list", check=True).stdout
     number = next(line.split()[0] for line in listed.splitlines() if text[:10] in line)
     with shared_server.client(text) as client:
         assert client.get("/api/v1/me").json()["scopes"] == ["read"]
-        assert told("token", "revoke", number).returncode == 0
+        assert run_clew("token", "revoke", number).returncode == 0
         assert client.get("/api/v1/me").status_code == 401
-    wrong = told("login", shared_server.url, "--token", "clew_wrong")
+    wrong = run_clew("login", shared_server.url, "--token", "clew_wrong")
     assert wrong.returncode == 2 and "not good here" in wrong.stderr
     assert json.loads((tmp_path / "login.json").read_text())["token"] == shared_server.token

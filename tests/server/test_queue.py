@@ -97,20 +97,20 @@ _jobs = st.builds(
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
 def test_no_more_is_given_than_there_is(given: list[WaitingJob], taken: int) -> None:
     free = remaining_slots(SLOTS, [Resources()] * taken)
-    found = choose_jobs(given, SLOTS, free, Usage(), now=NOW)
-    assert len({each.id for each in found}) == len(found)
-    assert sum(each.resources.cpus for each in found) <= free.cpus
-    assert sum(each.resources.gpus for each in found) <= free.gpus
-    assert sum(each.resources.memory or 0 for each in found) <= free.memory
-    rest = remaining_slots(free, [each.resources for each in found])
-    assert all(each in found or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
+    result = choose_jobs(given, SLOTS, free, Usage(), now=NOW)
+    assert len({each.id for each in result}) == len(result)
+    assert sum(each.resources.cpus for each in result) <= free.cpus
+    assert sum(each.resources.gpus for each in result) <= free.gpus
+    assert sum(each.resources.memory or 0 for each in result) <= free.memory
+    rest = remaining_slots(free, [each.resources for each in result])
+    assert all(each in result or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
 def test_whose_turn_it_is_is_judged_after_every_pick(given: list[WaitingJob], share: dict[int, int]) -> None:
-    found = choose_jobs(given, SLOTS, SLOTS, Usage(share), now=NOW)
+    result = choose_jobs(given, SLOTS, SLOTS, Usage(share), now=NOW)
     rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
-    for each in found:
+    for each in result:
         able = [other for other in rest if other.resources.fits(free)]
         assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
         rest.remove(each)
@@ -177,7 +177,7 @@ def later(service: Service, seconds: float) -> list[int]:
     )
 
 
-def told(service: Service, caller: Caller, job: int) -> Job:
+def job_state(service: Service, caller: Caller, job: int) -> Job:
     with service.database.read() as connection:
         return job_detail(connection, caller, job)
 
@@ -202,12 +202,12 @@ def test_a_silent_agents_job_is_lost_and_found_again(service: Service, ada: Call
     assert report(service, number, job, "running")
     assert later(service, queue.AGENT_TIMEOUT - 10) == []
     assert later(service, queue.AGENT_TIMEOUT + 10) == [job]
-    assert told(service, ada, job).state == "lost" and "agent a fell silent" in told(service, ada, job).reason
+    assert job_state(service, ada, job).state == "lost" and "agent a fell silent" in job_state(service, ada, job).reason
     assert good(service, given)
     assert poll(service, ada, number, (job, 1)).empty
-    assert told(service, ada, job).state == "running"
+    assert job_state(service, ada, job).state == "running"
     assert report(service, number, job, "ended", code=0)
-    assert told(service, ada, job).state == "done" and not good(service, given)
+    assert job_state(service, ada, job).state == "done" and not good(service, given)
 
 
 def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_it(
@@ -217,7 +217,7 @@ def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_i
     (given,) = poll(service, ada, first).orders
     report(service, first, job, "running")
     later(service, queue.AGENT_TIMEOUT + 10)
-    assert told(service, ada, job).state == "waiting"
+    assert job_state(service, ada, job).state == "waiting"
     second = agent(service, ada, "b", "11111111")
     assert poll(service, ada, second).empty, "its files are with the first, which may be back soon"
     service.write(
@@ -227,7 +227,7 @@ def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_i
     assert not good(service, given)
     assert poll(service, ada, first, (job, 1)).drop == (job,)
     assert not report(service, first, job, "ended", code=0)
-    assert told(service, ada, job).state == "claimed"
+    assert job_state(service, ada, job).state == "claimed"
 
 
 def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Caller) -> None:
@@ -235,7 +235,7 @@ def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Ca
     poll(service, ada, number)
     later(service, queue.AGENT_TIMEOUT + 10)
     assert report(service, number, job, "running")
-    assert (told(service, ada, job).state, told(service, ada, job).attempt) == ("running", 1)
+    assert (job_state(service, ada, job).state, job_state(service, ada, job).attempt) == ("running", 1)
 
 
 def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service, ada: Caller) -> None:
@@ -243,27 +243,27 @@ def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service,
     (given,) = poll(service, ada, number).orders
     report(service, number, job, "running")
     later(service, queue.AGENT_TIMEOUT + 10)
-    assert told(service, ada, job).state == "waiting" and good(service, given)
+    assert job_state(service, ada, job).state == "waiting" and good(service, given)
     service.write(lambda transaction: actions.cancel(transaction, ada, job))
-    assert told(service, ada, job).state == "cancelled" and not good(service, given)
+    assert job_state(service, ada, job).state == "cancelled" and not good(service, given)
     assert poll(service, ada, number, (job, 1)).drop == (job,)
-    assert told(service, ada, job).state == "cancelled"
+    assert job_state(service, ada, job).state == "cancelled"
 
 
 def test_what_an_agent_forgot_is_lost(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
     poll(service, ada, number)
     report(service, number, job, "running")
-    assert poll(service, ada, number, first=False).empty and told(service, ada, job).state == "running"
+    assert poll(service, ada, number, first=False).empty and job_state(service, ada, job).state == "running"
     poll(service, ada, number)
-    assert told(service, ada, job).state == "lost"
+    assert job_state(service, ada, job).state == "lost"
 
 
 def test_an_old_word_about_a_job_that_was_told_changes_nothing(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=5), agent(service, ada)
     poll(service, ada, number)
     assert report(service, number, job, "ended", code=75)
-    assert told(service, ada, job).state == "waiting"
+    assert job_state(service, ada, job).state == "waiting"
     assert report(service, number, job, "ended", code=75), "told twice"
     answer = poll(service, ada, number, (job, 1))
     assert not answer.drop and [each.attempt for each in answer.orders] == [2]
@@ -298,7 +298,7 @@ def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
     left = {"ada": ada, "bob": bob}[who].user
     execute(service, tables.members.delete().where(tables.members.c.user == left))
     assert not poll(service, bob, number).orders and not good(service, first)
-    now = told(service, ada, job)
+    now = job_state(service, ada, job)
     assert (now.state, now.agent, now.requeue) == ("waiting", None, 1)
     (second,) = poll(service, ada, agent(service, ada, uid="00000001")).orders
     assert (second.job, second.attempt) == (job, 2)
@@ -325,17 +325,17 @@ def test_quotas_are_kept(service: Service, ada: Caller) -> None:
 def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada: Caller) -> None:
     number = agent(service, ada)
     submit(service, ada, resources={"cpus": 2})
-    asked: set[str] = set()
+    request: set[str] = set()
 
     def claim(transaction: Transaction) -> list[int]:
-        sa.event.listen(transaction.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
+        sa.event.listen(transaction.connection, "before_cursor_execute", lambda *given: request.add(given[2]))
         return claim_jobs(transaction, number)
 
     assert len(service.write(claim)) == 1
     submit(service, ada)
-    asked.clear()
+    request.clear()
     assert service.write(claim) == []
-    assert len(asked) == 2, "the agent, and what runs"
+    assert len(request) == 2, "the agent, and what runs"
 
 
 def test_two_agents_of_one_name_are_told_apart(service: Service, ada: Caller) -> None:

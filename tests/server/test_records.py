@@ -32,15 +32,15 @@ def step(seq: int, number: int, loss: float | None = None) -> dict[str, Any]:
 
 
 def make(client: httpx.Client, name: str) -> int:
-    told = client.post("/api/v1/runs", json={"uid": name, "name": name})
-    assert told.status_code in (200, 201), told.text
-    return int(told.json()["id"])
+    response = client.post("/api/v1/runs", json={"uid": name, "name": name})
+    assert response.status_code in (200, 201), response.text
+    return int(response.json()["id"])
 
 
 def send(client: httpx.Client, run: int, *records: dict[str, Any], stream: str = "rank-0") -> dict[str, int]:
-    told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {stream: records}})
-    assert told.status_code == 200, told.text
-    return dict(told.json()["next"])
+    response = client.post(f"/api/v1/runs/{run}/records", json={"streams": {stream: records}})
+    assert response.status_code == 200, response.text
+    return dict(response.json()["next"])
 
 
 def loss(client: httpx.Client, run: int, **window: Any) -> dict[str, Any]:
@@ -129,9 +129,11 @@ def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client,
     text = json.dumps({"streams": {"rank-0": [start(), *steps, again]}})
     head = {"Content-Type": "application/json"}
     assert client.post(f"/api/v1/runs/{run}/records", content=text, headers=head).status_code == 200
-    found = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}["train/loss"]
-    told = [found[name] for name in ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")]
-    assert told == [590, 5.0, None, -3.0, 2, 8.0, 300, 590, 1590.0]
+    result = {each["name"]: each for each in client.get(f"/api/v1/runs/{run}/metrics").json()["items"]}["train/loss"]
+    response = [
+        result[name] for name in ("count", "first", "last", "min", "min_step", "max", "max_step", "step", "time")
+    ]
+    assert response == [590, 5.0, None, -3.0, 2, 8.0, 300, 590, 1590.0]
     send(client, run, *more)
     drawn = loss(client, run, points=50)
     assert drawn["count"] == 888 and drawn["step"][-1] == 888
@@ -140,8 +142,8 @@ def test_a_run_that_goes_on_from_a_step_is_summed_up_again(client: httpx.Client,
 
 def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "service"))
-    asked: list[str] = []
-    sa.event.listen(service.database.writer, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    request: list[str] = []
+    sa.event.listen(service.database.writer, "before_cursor_execute", lambda *values: request.append(values[2]))
     facts: dict[str, Any] = dict.fromkeys(("uid", "name", "recipe", "state", "message", "host"), "")
     facts |= {name: {} for name in ("config", "environment", "metrics")} | {"created": 0.0, "updated": 0.0}
     run = service.write(lambda transaction: transaction.add(runs, owner=add_user(transaction, "ada"), **facts))
@@ -149,7 +151,7 @@ def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> N
     batch = RecordBatch(run, {"rank-0": [start(), *(step(n, n) for n in range(1, 9)), again]})
     assert service.writer.submit_grouped(service.ingestion.ingest, batch).result() == {"rank-0": 10}
     service.close()
-    assert not [each for each in asked if "spans" in each or (each.startswith("SELECT") and "FROM points" in each)]
+    assert not [each for each in request if "spans" in each or (each.startswith("SELECT") and "FROM points" in each)]
 
 
 def test_long_curves_come_in_bins_and_zoom(client: httpx.Client, run: int) -> None:
@@ -174,8 +176,8 @@ def test_strange_records_are_kept_and_break_nothing(client: httpx.Client, run: i
         {"seq": 5, "time": 1.0, "kind": "usage", "cpu": float("inf"), "memory": 5},
     ]
     body = json.dumps({"streams": {"rank-0": strange}})
-    told = client.post(f"/api/v1/runs/{run}/records", content=body, headers={"Content-Type": "application/json"})
-    assert told.json() == {"next": {"rank-0": 6}}
+    response = client.post(f"/api/v1/runs/{run}/records", content=body, headers={"Content-Type": "application/json"})
+    assert response.json() == {"next": {"rank-0": 6}}
     assert client.get(f"/api/v1/runs/{run}").status_code == 200
     assert client.get(f"/api/v1/runs/{run}/curves").status_code == 200
 
@@ -185,33 +187,35 @@ def test_deep_records_break_nothing(client: httpx.Client, run: int) -> None:
         following = client.get(f"/api/v1/runs/{run}/records/streams").json()["next"].get("rank-0", 0)
         deep = "[" * depth + "]" * depth
         text = f'{{"streams":{{"rank-0":[{{"seq":{following},"time":1,"kind":"note","deep":{deep}}}]}}}}'
-        told = client.post(f"/api/v1/runs/{run}/records", content=text, headers={"Content-Type": "application/json"})
-        assert told.status_code in (200, 422), depth
+        response = client.post(
+            f"/api/v1/runs/{run}/records", content=text, headers={"Content-Type": "application/json"}
+        )
+        assert response.status_code in (200, 422), depth
     assert client.get(f"/api/v1/runs/{run}/records").status_code == 200
 
 
 def test_a_deleted_run_takes_no_more(client: httpx.Client, run: int) -> None:
     send(client, run, start(), step(1, 1))
     assert client.delete(f"/api/v1/runs/{run}").status_code == 204
-    told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [step(2, 2)]}})
-    assert told.status_code == 404
+    response = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [step(2, 2)]}})
+    assert response.status_code == 404
 
 
 def test_events_tell_of_points_as_they_come(client: httpx.Client, run: int) -> None:
     send(client, run, start(), step(1, 1))
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     with client.stream("GET", f"/api/v1/runs/{run}/events", headers={"Last-Event-ID": "rank-0:0"}) as events:
         name = ""
         for line in events.iter_lines():
             name = line.removeprefix("event: ") if line.startswith("event: ") else name
             if line.startswith("data: ") and name == "points":
                 for metric, points in json.loads(line[6:]).items():
-                    found.setdefault(metric, []).extend(points)
-                if len(found["train/loss"]) == 1:
+                    result.setdefault(metric, []).extend(points)
+                if len(result["train/loss"]) == 1:
                     send(client, run, step(2, 2), step(3, 3))
                 else:
                     break
-    assert [point[0] for point in found["train/loss"]] == [1, 2, 3]
+    assert [point[0] for point in result["train/loss"]] == [1, 2, 3]
 
 
 def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, run: int) -> None:
@@ -219,16 +223,16 @@ def test_the_number_of_a_deleted_run_is_never_given_again(client: httpx.Client, 
     assert client.delete(f"/api/v1/runs/{run}").status_code == 204
     again = make(client, "after-the-deleted-one")
     assert again > run
-    told = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [start()]}})
-    assert told.status_code == 404
+    response = client.post(f"/api/v1/runs/{run}/records", json={"streams": {"rank-0": [start()]}})
+    assert response.status_code == 404
     assert client.get(f"/api/v1/runs/{again}/records/streams").json()["next"] == {}
 
 
 def test_a_batch_full_of_mistakes_is_refused_in_few_words(client: httpx.Client, run: int) -> None:
     wrong: list[dict[str, Any]] = [{"rank-0": [{}] * 4000}, {f" {n}": [] for n in range(4000)}]
     for streams in wrong:
-        told = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})
-        assert told.status_code == 422 and len(told.content) < 2000
+        response = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})
+        assert response.status_code == 422 and len(response.content) < 2000
     with pytest.raises(ValidationError) as caught:
         RecordReport.model_validate({"streams": {"rank-0": [{}] * 4000}})
     assert caught.value.error_count() == 3

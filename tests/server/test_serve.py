@@ -23,15 +23,15 @@ from tests.server.test_records import loss, make, send, start, step
 CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
 
 
-def _told(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _run_clew(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*CLEW, *arguments], capture_output=True, text=True, timeout=120)
 
 
 def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) -> None:
     folder = str(tmp_path / "service")
-    refused = _told("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")
+    refused = _run_clew("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")
     assert refused.returncode == 2 and "there is no token yet" in refused.stderr
-    made = _told("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
+    made = _run_clew("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
     assert made.returncode == 0, made.stderr
     live = Live(tmp_path / "service", ("--no-agent", "--host", "0.0.0.0"))
     live.start()
@@ -53,15 +53,15 @@ def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) ->
     ],
 )
 def test_mistakes_get_one_line(tmp_path: Path, options: list[str], words: str) -> None:
-    done = _told("serve", "--folder", str(tmp_path / "service"), "--no-agent", *options)
+    done = _run_clew("serve", "--folder", str(tmp_path / "service"), "--no-agent", *options)
     assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr
 
 
 def test_one_folder_has_one_server_and_one_port_one_listener(server: Live, tmp_path: Path) -> None:
-    again = _told("serve", "--folder", str(server.folder), "--port", "0", "--no-agent")
+    again = _run_clew("serve", "--folder", str(server.folder), "--port", "0", "--no-agent")
     assert again.returncode == 2 and "another server uses this database" in again.stderr
     port = server.url.rpartition(":")[2]
-    taken = _told("serve", "--folder", str(tmp_path / "other"), "--port", port, "--no-agent")
+    taken = _run_clew("serve", "--folder", str(tmp_path / "other"), "--port", port, "--no-agent")
     assert taken.returncode == 2 and "choose another --port" in taken.stderr
 
 
@@ -72,7 +72,7 @@ def test_settings_come_from_a_file(tmp_path: Path) -> None:
         assert client.post("/api/v1/runs", json={"uid": "a", "name": "a", "recipe": "x" * 2000}).status_code == 413
     live.stop()
     (tmp_path / "server.yaml").write_text("limits:\n  body: 1000\n")
-    wrong = _told("serve", "--config", str(tmp_path / "server.yaml"), "--folder", str(tmp_path / "x"))
+    wrong = _run_clew("serve", "--config", str(tmp_path / "server.yaml"), "--folder", str(tmp_path / "x"))
     assert wrong.returncode == 2 and "server.yaml:2: unknown key 'limits.body'" in wrong.stderr
 
 
@@ -99,8 +99,8 @@ def test_it_stops_with_streams_open_and_starts_again_with_everything(tmp_path: P
         assert loss(client, run)["count"] == 19
     live.stop()
     lines = [json.loads(line) for line in live.log.splitlines()]
-    asked = next(line for line in lines if line.get("method") == "POST" and line["path"].endswith("/records"))
-    assert {"time", "level", "request", "status", "ms", "user"} <= asked.keys() and asked["status"] == 200
+    request = next(line for line in lines if line.get("method") == "POST" and line["path"].endswith("/records"))
+    assert {"time", "level", "request", "status", "ms", "user"} <= request.keys() and request["status"] == 200
     assert live.token not in live.log
 
 
@@ -118,9 +118,9 @@ def test_deeds_are_written_down(client: httpx.Client, person: Any) -> None:
     ada.put(f"/api/v1/runs/{run}/tags", json={"tags": ["paper"]})
     ada.delete(f"/api/v1/runs/{run}")
     name = ada.get("/api/v1/me").json()["name"]
-    found = [deed for deed in client.get("/api/v1/audit").json()["items"] if deed["user_name"] == name]
-    assert [deed["action"] for deed in found] == ["delete", "tag", "make run"]
-    assert found[0]["what"] == f"run:{run}" and found[0]["address"] == "127.0.0.1"
+    result = [deed for deed in client.get("/api/v1/audit").json()["items"] if deed["user_name"] == name]
+    assert [deed["action"] for deed in result] == ["delete", "tag", "make run"]
+    assert result[0]["what"] == f"run:{run}" and result[0]["address"] == "127.0.0.1"
 
 
 def test_search_and_tags_find_runs(person: Any) -> None:
@@ -128,15 +128,15 @@ def test_search_and_tags_find_runs(person: Any) -> None:
     first, second = make(ada, "gnn-wide"), make(ada, "transformer")
     ada.put(f"/api/v1/runs/{second}/tags", json={"tags": ["paper", "best"]})
 
-    def found(**asked: Any) -> list[int]:
-        return [row["id"] for row in ada.get("/api/v1/runs", params=asked).json()["items"]]
+    def run_ids(**request: Any) -> list[int]:
+        return [row["id"] for row in ada.get("/api/v1/runs", params=request).json()["items"]]
 
-    assert found(search="GNN") == [first] and found(search="100%") == [] and found(search="gnn_wide") == []
-    assert found(tag=["paper", "best"]) == [second] and found(tag=["paper", "other"]) == []
-    assert found(search="paper") == [second] and found(state="failed") == []
-    told = ada.get("/api/v1/runs", params={"limit": 1}).json()
-    assert [told["items"][0]["id"], told["next"]] == [second, second]
-    assert found(limit=1, after=second) == [first]
+    assert run_ids(search="GNN") == [first] and run_ids(search="100%") == [] and run_ids(search="gnn_wide") == []
+    assert run_ids(tag=["paper", "best"]) == [second] and run_ids(tag=["paper", "other"]) == []
+    assert run_ids(search="paper") == [second] and run_ids(state="failed") == []
+    response = ada.get("/api/v1/runs", params={"limit": 1}).json()
+    assert [response["items"][0]["id"], response["next"]] == [second, second]
+    assert run_ids(limit=1, after=second) == [first]
 
 
 SECONDS = float(os.environ.get("CLEW_KILL_SECONDS", "5"))
@@ -159,15 +159,15 @@ def test_every_point_is_there_once_though_the_server_is_killed(
     killer = threading.Thread(target=kill)
     killer.start()
     (tmp_path / "runs").mkdir()
-    told = load.report(tmp_path / "runs", first=0, runs=20, seconds=SECONDS, begin=time.time())
+    response = load.report(tmp_path / "runs", first=0, runs=20, seconds=SECONDS, begin=time.time())
     over.set()
     killer.join()
-    assert kills and told["written"] == pytest.approx(20 * SECONDS * load.RATE, rel=0.1)
+    assert kills and response["written"] == pytest.approx(20 * SECONDS * load.RATE, rel=0.1)
     with server.client() as client:
         rows = client.get("/api/v1/runs", params={"limit": 100}).json()["items"]
         assert len(rows) == 20
         for row in rows:
             here = list(Run(tmp_path / "runs" / row["name"]).records())
-            kept = client.get(f"/api/v1/runs/{row['id']}/records", params={"limit": 1000}).json()["items"]
-            assert kept == here[:1000]
+            stored = client.get(f"/api/v1/runs/{row['id']}/records", params={"limit": 1000}).json()["items"]
+            assert stored == here[:1000]
             assert loss(client, row["id"])["count"] == len(here) - 2

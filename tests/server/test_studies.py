@@ -33,13 +33,13 @@ def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(somebody: Som
     ada = somebody("ada")
     tune = {"space": SPACE, "trials": 20, "sampler": {"name": "cmaes", "seed": 3, "startup": 4}}
     study = ada.studies.make("bowl", tune)
-    while asked := ada.studies.ask(study.id):
-        for each in asked:
+    while request := ada.studies.ask(study.id):
+        for each in request:
             assert ada.studies.tell(study.id, each.trial, bowl(each.settings), lease=each.lease)
     (best,) = ada.studies.best(study.id)
     assert best.values[0] < 2 < bowl({"x": 0, "y": 0})
-    found = ada.studies.get(study.id)
-    assert found.counts == {"complete": 20} and found.best[0]["number"] == best.number
+    result = ada.studies.get(study.id)
+    assert result.counts == {"complete": 20} and result.best[0]["number"] == best.number
     assert [each.number for each in ada.studies.trials(study.id)] == list(range(20))
     assert min(each.values[0] for each in ada.studies.trials(study.id)) == best.values[0]
 
@@ -117,10 +117,10 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     ],
     ids=["empty", "storage", "bounds", "sampler", "unknown", "circle"],
 )
-def test_bad_settings_get_a_line(somebody: Somebody, tune: dict[str, Any], told: str) -> None:
-    with pytest.raises(ServerError, match=told) as found:
+def test_bad_settings_get_a_line(somebody: Somebody, tune: dict[str, Any], response: str) -> None:
+    with pytest.raises(ServerError, match=response) as result:
         somebody("ada").studies.make("bad", tune)
-    assert found.value.status == 422
+    assert result.value.status == 422
 
 
 def test_a_study_goes_on_after_a_restart_of_the_server(server: Live) -> None:
@@ -139,8 +139,8 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
     done = clew.tune(config, tmp_path / "study", function=bowl)
     number = ada.studies.push(tmp_path / "study")
     assert ada.studies.push(tmp_path / "study") == number, "bringing it in twice is bringing it in once"
-    told = list(ada.studies.trials(number))
-    assert [each.values for each in told] == [each.values for each in done.trials()]
+    response = list(ada.studies.trials(number))
+    assert [each.values for each in response] == [each.values for each in done.trials()]
     assert ada.studies.best(number)[0].number == done.best()[0].number
     with pytest.raises(ServerError, match="proposed elsewhere"):
         ada.studies.ask(number)
@@ -151,9 +151,9 @@ def test_every_job_has_a_study_of_its_own(tmp_path: Path) -> None:
     try:
         user = service.write(lambda transaction: add_user(transaction, "ada"))
         ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
-        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
+        values = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
         callers = [replace(ada, job=job) for job in (1, 2, None)]
-        made = [[OpenStudies(service).make(each, given) for _ in range(2)] for each in callers]
+        made = [[OpenStudies(service).make(each, values) for _ in range(2)] for each in callers]
         assert made == [[1, 1], [2, 2], [3, 3]]
         for caller, (number, _) in zip(callers, made, strict=True):
             OpenStudies(service).push(caller, number, ())

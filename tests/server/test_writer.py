@@ -34,14 +34,14 @@ def _names(service: Service) -> set[str]:
 
 def _held(service: Service) -> threading.Event:
     """Keeps the writer busy until the event is set, so that what comes meanwhile goes together."""
-    go, begun = threading.Event(), threading.Event()
+    go, started = threading.Event(), threading.Event()
 
     def hold(_: Transaction) -> None:
-        begun.set()
+        started.set()
         go.wait(30)
 
     service.writer.submit(hold)
-    begun.wait(30)
+    started.wait(30)
     return go
 
 

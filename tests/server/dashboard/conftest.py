@@ -22,9 +22,9 @@ def browser() -> Iterator[Any]:
     if program is None:
         pytest.skip("no Chromium here; CLEW_CHROMIUM may name one")
     with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=program, args=list(QUIET))
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=program, args=list(QUIET))
+        yield result
+        result.close()
 
 
 class Visitor:
@@ -52,6 +52,6 @@ class Visitor:
 @pytest.fixture
 def visitor(browser: Any, shared_server: Live) -> Iterator[Visitor]:
     """The administrator of the shared server."""
-    found = Visitor(browser, shared_server, shared_server.token)
-    yield found
-    found.context.close()
+    result = Visitor(browser, shared_server, shared_server.token)
+    yield result
+    result.context.close()

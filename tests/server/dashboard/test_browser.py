@@ -96,8 +96,8 @@ def test_a_name_is_never_run(visitor: Visitor, client: httpx.Client) -> None:
         records = [{**step(n, n), "loss": {"loss": 1.0, EVIL: 1 / n}} for n in (1, 2, 3)]
         send(client, runs[-1], start(), *records)
     figure = {"data": [{"x": [1], "y": [1], "name": EVIL}], "layout": {"title": {"text": EVIL}, "showlegend": True}}
-    told = client.put(f"/api/v1/runs/{runs[0]}/artefacts/plots/a.json?kind=plot", content=json.dumps(figure))
-    assert told.status_code == 201, told.text
+    response = client.put(f"/api/v1/runs/{runs[0]}/artefacts/plots/a.json?kind=plot", content=json.dumps(figure))
+    assert response.status_code == 201, response.text
     page = visitor.page
     for path in (f"/compare?run={runs[0]}&run={runs[1]}", f"/runs/{runs[0]}", f"/runs/{runs[0]}/plots", "/", "/runs"):
         visitor.open(path)

@@ -16,43 +16,47 @@ def test_untouched_a_form_is_the_recipe_and_nothing_else(recipe: str, kind: str)
 
 
 def test_what_is_changed_is_what_the_document_has() -> None:
-    found = submit_form.make_form("tracking", "train")
-    found.fill({"train.epochs": "7", "train.optimizer.lr": "1e-4", "train.compile": "true", "train.batch_size": "auto"})
-    assert found.check() == {
+    result = submit_form.make_form("tracking", "train")
+    result.fill(
+        {"train.epochs": "7", "train.optimizer.lr": "1e-4", "train.compile": "true", "train.batch_size": "auto"}
+    )
+    assert result.check() == {
         "recipe": "tracking",
         "train": {"epochs": 7, "batch_size": "auto", "compile": True, "optimizer": {"lr": "1e-4"}},
     }
-    loaded = settings.settings_from_document(Document(yaml.safe_load(found.yaml()), source="the form"))
+    loaded = settings.settings_from_document(Document(yaml.safe_load(result.yaml()), source="the form"))
     assert loaded.train.optimizer.lr == 1e-4 and loaded.train.epochs == 7
 
 
 def test_messages_stand_at_their_fields() -> None:
-    found = submit_form.make_form("tracking", "train")
-    found.fill({"train.epochs": "0", "train.clip": "much", "train.optimizer.parameters": "{momentum: ["})
-    assert found.check() is None
-    assert list(submit_form.field_errors(found.fields().values())) == ["train.optimizer.parameters"]  # YAML comes first
-    found.fill({"train.optimizer.parameters": "{}"})
-    assert found.check() is None
-    assert set(submit_form.field_errors(found.fields().values())) == {"train.epochs", "train.clip"}
+    result = submit_form.make_form("tracking", "train")
+    result.fill({"train.epochs": "0", "train.clip": "much", "train.optimizer.parameters": "{momentum: ["})
+    assert result.check() is None
+    assert list(submit_form.field_errors(result.fields().values())) == [
+        "train.optimizer.parameters"
+    ]  # YAML comes first
+    result.fill({"train.optimizer.parameters": "{}"})
+    assert result.check() is None
+    assert set(submit_form.field_errors(result.fields().values())) == {"train.epochs", "train.clip"}
 
 
 def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
-    found = submit_form.make_form("tracking", "train")
-    found.fill({"train.asynchronous.masters": "2"})
-    assert found.check() is None
-    assert found.error.startswith("train: asynchronous")
+    result = submit_form.make_form("tracking", "train")
+    result.fill({"train.asynchronous.masters": "2"})
+    assert result.check() is None
+    assert result.error.startswith("train: asynchronous")
 
 
 def test_an_emptied_field_is_null_where_that_is_allowed() -> None:
-    found = submit_form.make_form("tracking", "train")
-    found.fill({"train.monitor_seconds": ""})
-    assert found.check() == {"recipe": "tracking", "train": {"monitor_seconds": None}}
+    result = submit_form.make_form("tracking", "train")
+    result.fill({"train.monitor_seconds": ""})
+    assert result.check() == {"recipe": "tracking", "train": {"monitor_seconds": None}}
 
 
 def test_an_earlier_document_fills_the_form() -> None:
-    found = submit_form.make_form("tracking", "train")
-    found.fill_from({"recipe": "tracking", "train": {"epochs": 3, "writers": ["mlflow"]}, "model": {"hidden": 16}})
-    assert found.check() == {
+    result = submit_form.make_form("tracking", "train")
+    result.fill_from({"recipe": "tracking", "train": {"epochs": 3, "writers": ["mlflow"]}, "model": {"hidden": 16}})
+    assert result.check() == {
         "recipe": "tracking",
         "train": {"epochs": 3, "writers": ["mlflow"]},
         "model": {"hidden": 16},
@@ -77,10 +81,10 @@ def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_told_apart()
 
     share = SimpleNamespace(min=0.1, max=0.9)
     known = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
-    found = {each["title"]: each["names"] for each in training_panels(known)}
-    assert {title: len(names) for title, names in found.items()} == {
+    result = {each["title"]: each["names"] for each in training_panels(known)}
+    assert {title: len(names) for title, names in result.items()} == {
         "val/accuracy": 1,
         "Validation: track, 1 of 2": 5,
         "Validation: track, 2 of 2": 5,
     }
-    assert sorted(name for names in found.values() for name in names) == sorted(known)
+    assert sorted(name for names in result.values() for name in names) == sorted(known)

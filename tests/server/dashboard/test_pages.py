@@ -25,10 +25,10 @@ PARTS = ("", "/system", "/plots", "/files", "/log", "/config", "/environment")
 @contextmanager
 def logged_in(live: Live, token: str) -> Iterator[httpx.Client]:
     """Somebody with a cookie and no token, as a browser is."""
-    with httpx.Client(base_url=live.url, timeout=30, headers={"Origin": live.url}) as found:
-        told = found.post("/login", data={"token": token, "next": "/runs"})
-        assert (told.status_code, told.headers["location"]) == (303, "/runs"), told.text
-        yield found
+    with httpx.Client(base_url=live.url, timeout=30, headers={"Origin": live.url}) as result:
+        response = result.post("/login", data={"token": token, "next": "/runs"})
+        assert (response.status_code, response.headers["location"]) == (303, "/runs"), response.text
+        yield result
 
 
 class _Reader(HTMLParser):
@@ -39,11 +39,11 @@ class _Reader(HTMLParser):
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        inline = tag == "script" and "src" not in given and given.get("type") != "application/json"
-        links = [given[name] or "" for name in ("href", "src", "action") if name in given]
+        values = dict(attrs)
+        inline = tag == "script" and "src" not in values and values.get("type") != "application/json"
+        links = [values[name] or "" for name in ("href", "src", "action") if name in values]
         outside = any(not link.startswith(("/", "?", "#")) or link.startswith("//") for link in links)
-        if inline or outside or any(name.startswith("on") for name in given):
+        if inline or outside or any(name.startswith("on") for name in values):
             self.found.append(f"{tag} {attrs}")
 
 
@@ -57,8 +57,8 @@ def active(page: str) -> list[str]:
 @pytest.fixture
 def pages(shared_server: Live) -> Iterator[httpx.Client]:
     """The administrator's browser."""
-    with logged_in(shared_server, shared_server.token) as found:
-        yield found
+    with logged_in(shared_server, shared_server.token) as result:
+        yield result
 
 
 @pytest.fixture
@@ -83,29 +83,29 @@ def evil(client: httpx.Client) -> int:
 def test_every_page_answers(pages: httpx.Client, client: httpx.Client) -> None:
     run = make(client, "ordinary")
     send(client, run, start(), *(step(n, n) for n in range(1, 6)))
-    wanted = ["/", "/runs", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/accounts"]
-    wanted += [f"/runs/{run}{part}" for part in PARTS]
-    wanted += ["/runs?q=ordinary&state=running&sort=-loss", "/runs?sort=seconds", "/submit?kind=tune&recipe=jets"]
-    for path in wanted:
-        told = pages.get(path)
-        assert told.status_code == 200, (path, told.text[:2000])
-        assert told.headers["content-type"].startswith("text/html")
-        policy = told.headers["content-security-policy"]
+    expected = ["/", "/runs", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/accounts"]
+    expected += [f"/runs/{run}{part}" for part in PARTS]
+    expected += ["/runs?q=ordinary&state=running&sort=-loss", "/runs?sort=seconds", "/submit?kind=tune&recipe=jets"]
+    for path in expected:
+        response = pages.get(path)
+        assert response.status_code == 200, (path, response.text[:2000])
+        assert response.headers["content-type"].startswith("text/html")
+        policy = response.headers["content-security-policy"]
         assert "script-src 'self';" in policy and "unsafe-eval" not in policy, path
 
 
 @pytest.mark.parametrize("path", ["/", "/runs", "/jobs/1", "/accounts", "/submit", "/runs/1/log"])
 def test_who_is_not_logged_in_is_sent_to_log_in(shared_server: Live, path: str) -> None:
-    told = httpx.get(f"{shared_server.url}{path}")
-    assert told.status_code == 303
-    assert told.headers["location"].startswith("/login")
+    response = httpx.get(f"{shared_server.url}{path}")
+    assert response.status_code == 303
+    assert response.headers["location"].startswith("/login")
 
 
 def test_a_bad_token_is_told_so(shared_server: Live) -> None:
-    told = httpx.post(f"{shared_server.url}/login", data={"token": EVIL}, headers={"Origin": shared_server.url})
-    assert told.status_code in (401, 429) and "set-cookie" not in told.headers
-    assert "not good here" in told.text or "too many" in told.text
-    assert EVIL not in told.text
+    response = httpx.post(f"{shared_server.url}/login", data={"token": EVIL}, headers={"Origin": shared_server.url})
+    assert response.status_code in (401, 429) and "set-cookie" not in response.headers
+    assert "not good here" in response.text or "too many" in response.text
+    assert EVIL not in response.text
 
 
 def test_logging_out_ends_the_session(shared_server: Live) -> None:
@@ -120,19 +120,19 @@ def test_logging_out_ends_the_session(shared_server: Live) -> None:
     "place", ["//evil.example/", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"]
 )
 def test_logging_in_leads_nowhere_else(shared_server: Live, place: str) -> None:
-    told = httpx.post(
+    response = httpx.post(
         f"{shared_server.url}/login",
         data={"token": shared_server.token, "next": place},
         headers={"Origin": shared_server.url},
     )
-    assert (told.status_code, told.headers["location"]) == (303, "/")
+    assert (response.status_code, response.headers["location"]) == (303, "/")
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", ""])
 def test_forms_of_other_sites_change_nothing(pages: httpx.Client, origin: str) -> None:
     for path in ("/submit", "/logout", "/submit/check"):
-        told = pages.post(path, data={"job.name": "stolen"}, headers={"Origin": origin})
-        assert told.status_code == 403, path
+        response = pages.post(path, data={"job.name": "stolen"}, headers={"Origin": origin})
+        assert response.status_code == 403, path
     assert pages.get("/runs").status_code == 200  # still logged in
 
 
@@ -173,37 +173,37 @@ def test_every_word_of_a_run_is_escaped(pages: httpx.Client, client: httpx.Clien
 
 
 def test_files_of_pages_are_kept_for_ever_and_no_others_are_given(pages: httpx.Client) -> None:
-    found = re.findall(r'(?:src|href)="(/static/[^"]+)"', pages.get("/runs").text)
-    assert len(found) >= 3
-    for path in found:
-        told = httpx.get(f"{pages.base_url}".rstrip("/") + path)
-        assert told.status_code == 200 and "immutable" in told.headers["cache-control"], path
+    result = re.findall(r'(?:src|href)="(/static/[^"]+)"', pages.get("/runs").text)
+    assert len(result) >= 3
+    for path in result:
+        response = httpx.get(f"{pages.base_url}".rstrip("/") + path)
+        assert response.status_code == 200 and "immutable" in response.headers["cache-control"], path
     for path in ("../frame.py", "..%2fframe.py", "clew.css.bak", "%2e%2e/%2e%2e/etc/passwd"):
         assert pages.get(f"/static/x/{path}").status_code == 404
 
 
 def test_a_form_without_scripts_becomes_a_job(pages: httpx.Client, client: httpx.Client) -> None:
-    given = {"kind": "train", "recipe": "tracking", "job.name": "by-form", "job.dataset": "/data/x", "job.cpus": "2"}
-    given |= {"train.epochs": "3", "train.compile": "false", "job.memory_gb": "1.5", "job.minutes": "10"}
-    told = pages.post("/submit", data=given)
-    assert told.status_code == 303, told.text[:3000]
-    job = client.get(f"/api/v1{told.headers['location']}").json()
+    values = {"kind": "train", "recipe": "tracking", "job.name": "by-form", "job.dataset": "/data/x", "job.cpus": "2"}
+    values |= {"train.epochs": "3", "train.compile": "false", "job.memory_gb": "1.5", "job.minutes": "10"}
+    response = pages.post("/submit", data=values)
+    assert response.status_code == 303, response.text[:3000]
+    job = client.get(f"/api/v1{response.headers['location']}").json()
     assert (job["name"], job["kind"], job["dataset"]) == ("by-form", "train", "/data/x")
     assert job["spec"] == {"recipe": "tracking", "train": {"epochs": 3}}
     needs = {"nodes": 1, "workers": 1, "cpus": 2, "gpus": 0, "memory": 1_500_000_000, "wall_time": 600.0, "site": None}
     assert job["resources"] == needs
-    page = pages.get(told.headers["location"])
+    page = pages.get(response.headers["location"])
     assert page.status_code == 200 and "by-form" in page.text
     assert client.post(f"/api/v1/jobs/{job['id']}/cancel").status_code == 200
 
 
 def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Client) -> None:
-    given = {"kind": "train", "recipe": "tracking", "job.name": EVIL, "train.epochs": "none", "job.minutes": "soon"}
-    told = pages.post("/submit", data=given)
-    assert told.status_code == 422
-    assert 'value="none"' in told.text and "valid integer" in told.text
-    assert "<script>alert" not in told.text and "&lt;script&gt;" in told.text
-    looked = pages.post("/submit/check", data=given).json()
+    values = {"kind": "train", "recipe": "tracking", "job.name": EVIL, "train.epochs": "none", "job.minutes": "soon"}
+    response = pages.post("/submit", data=values)
+    assert response.status_code == 422
+    assert 'value="none"' in response.text and "valid integer" in response.text
+    assert "<script>alert" not in response.text and "&lt;script&gt;" in response.text
+    looked = pages.post("/submit/check", data=values).json()
     assert set(looked["fields"]) == {"train.epochs", "job.name", "job.minutes"}
 
 
@@ -215,14 +215,14 @@ def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[.
 
 
 def test_a_field_that_takes_long_to_read_is_refused(pages: httpx.Client) -> None:
-    given = {"kind": "train", "recipe": "tracking", "job.name": "long"}
-    told = pages.post(
-        "/submit/check", data=given | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
+    values = {"kind": "train", "recipe": "tracking", "job.name": "long"}
+    response = pages.post(
+        "/submit/check", data=values | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
     )
-    assert told.status_code == 422 and "train.epochs: longer" in told.json()["error"]
+    assert response.status_code == 422 and "train.epochs: longer" in response.json()["error"]
     for text, wrong in (("[" * 15_000, "recursion"), ("[&a [1], *a]", "aliases")):
-        told = pages.post("/submit/check", data=given | {"train.epochs": text})
-        assert wrong in told.json()["fields"]["train.epochs"]
+        response = pages.post("/submit/check", data=values | {"train.epochs": text})
+        assert wrong in response.json()["fields"]["train.epochs"]
 
 
 def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) -> None:
@@ -230,10 +230,10 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
     tune = {"space": space, "objective": "val/loss", "trials": 13, "sampler": {"name": "random", "seed": 1}}
     study = client.post("/api/v1/studies", json={"name": "drawn", "tune": tune}).json()["id"]
     assert "No trials yet" in pages.get(f"/studies/{study}").text
-    for asked in client.post(f"/api/v1/studies/{study}/ask", json={"count": 13}).json()[:12]:
-        value = (math.log10(asked["settings"]["train.optimizer.lr"]) + 3) ** 2
-        told = {"trial": asked["trial"], "lease": asked["lease"], "values": [value]}
-        assert client.post(f"/api/v1/studies/{study}/tell", json=told).status_code == 200
+    for request in client.post(f"/api/v1/studies/{study}/ask", json={"count": 13}).json()[:12]:
+        value = (math.log10(request["settings"]["train.optimizer.lr"]) + 3) ** 2
+        response = {"trial": request["trial"], "lease": request["lease"], "values": [value]}
+        assert client.post(f"/api/v1/studies/{study}/tell", json=response).status_code == 200
     page = pages.get(f"/studies/{study}").text
     figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', page)]
     titles = [each["title"] for each in figures]
@@ -249,8 +249,10 @@ def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx
     space = {"a": {"choice": [1, 2]}, "b": {"uniform": [0, 1], "when": {"a": 1}}}
     body = {"name": "odd", "tune": {"space": space, "trials": 3}, "external": True}
     study = client.post("/api/v1/studies", json=body).json()["id"]
-    told = [{"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))]
-    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "started": 1e12}]})
+    response = [
+        {"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))
+    ]
+    text = json.dumps({"trials": [*response, {**response[0], "number": 2, "values": [math.nan], "started": 1e12}]})
     head = {"Content-Type": "application/json"}
     assert client.put(f"/api/v1/studies/{study}/trials", content=text, headers=head).status_code == 204
     run = make(client, "odd")
@@ -259,8 +261,8 @@ def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx
     assert client.post(f"/api/v1/runs/{run}/records", content=text, headers=head).status_code == 200
     for path in ("/studies", f"/studies/{study}", f"/runs/{run}", f"/runs/{run}/log"):
         assert pages.get(path).status_code == 200, path
-    kept = client.get(f"/api/v1/runs/{run}/records").json()
-    assert kept["items"][1]["message"] == "half: \ud83d" and kept["next"] is None
+    stored = client.get(f"/api/v1/runs/{run}/records").json()
+    assert stored["items"][1]["message"] == "half: \ud83d" and stored["next"] is None
     late = {"streams": {"rank-0": [{"seq": 2, "time": 9e11, "kind": "note"}]}}
     assert client.post(f"/api/v1/runs/{run}/records", json=late).status_code == 422
     assert pages.post("/logout", headers={"Origin": "http://["}).status_code == 403
@@ -272,8 +274,8 @@ def test_commands_to_copy_are_clew_s_own(shared_server: Live, person: Callable[.
         pages = [
             newcomer.get(path).text for path in ("/", "/runs", "/jobs", "/studies", "/datasets", "/submit?kind=tune")
         ]
-    told = {html.unescape(text) for page in pages for text in re.findall(r'data-copy="([^"]+)"', page)}
-    verbs = {text.partition("clew ")[2].split()[0] for text in told if "clew " in text}
+    response = {html.unescape(text) for page in pages for text in re.findall(r'data-copy="([^"]+)"', page)}
+    verbs = {text.partition("clew ")[2].split()[0] for text in response if "clew " in text}
     assert {"train", "runs", "submit", "agent", "prepare"} <= verbs
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     known |= {group.name for group in app.registered_groups if group.name}

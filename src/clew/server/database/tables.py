@@ -1,4 +1,4 @@
-"""Every table, as it is after the newest migration. Times are seconds since 1970, sizes are bytes."""
+"""All tables, as after the newest migration. Times are in seconds since 1970, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from clew.runs.records import finite
 
 metadata = sa.MetaData()
 Id = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-"""SQLite numbers rows only by a plain INTEGER."""
+"""SQLite generates ids only for a plain INTEGER."""
 _ONCE: dict[str, Any] = {"sqlite_autoincrement": True}
-"""For tables that lose rows: a number is never given again, as PostgreSQL never does."""
+"""For tables whose rows are deleted: an id is never used again, as in PostgreSQL."""
 
 
 class Json(TypeDecorator[Any]):
-    """Any JSON value, as text: both databases hold it unchanged, and no database looks inside."""
+    """Any JSON value, stored as text: both databases keep it unchanged."""
 
     impl = sa.Text
     cache_ok = True
@@ -31,7 +31,7 @@ class Json(TypeDecorator[Any]):
 
 
 def to_json(value: Any) -> str:
-    """Compact JSON; NaN and infinity become null."""
+    """Return compact JSON; NaN and infinity become null."""
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -43,13 +43,13 @@ def _id() -> sa.Column[int]:
 
 
 def _to(table: str, *, name: str | None = None, null: bool = False, primary: bool = False, index: bool = False) -> Any:
-    """A column that points at a row of another table and goes with it."""
+    """Return a foreign key to another table; the row is deleted with the row it refers to."""
     target = sa.ForeignKey(f"{table}.id", ondelete="SET NULL" if null else "CASCADE")
     return sa.Column(name or table[:-1], Id, target, nullable=null, primary_key=primary, index=index)
 
 
 def _owned() -> list[Any]:
-    """Whose it is: a person's, and perhaps a group's."""
+    """Return the columns of the owner and the group."""
     return [_to("users", name="owner", index=True), _to("groups", null=True, index=True)]
 
 
@@ -80,7 +80,7 @@ tokens = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),  # token, session (of a browser) or job
     sa.Column("hash", sa.Text, nullable=False, unique=True),
-    sa.Column("hint", sa.Text, nullable=False),  # its first characters, to tell it from others
+    sa.Column("hint", sa.Text, nullable=False),  # its first characters, to distinguish it from others
     sa.Column("scopes", Json, nullable=False),
     sa.Column("parent", Id, sa.ForeignKey("tokens.id", ondelete="CASCADE")),
     sa.Column("job", Id),
@@ -96,7 +96,7 @@ audit = sa.Table(
     metadata,
     _id(),
     sa.Column("time", sa.Double, nullable=False, index=True),
-    sa.Column("user", Id),  # no foreign keys: what was done stays when who did it is gone
+    sa.Column("user", Id),  # no foreign keys: an entry stays when its user is deleted
     sa.Column("token", Id),
     sa.Column("address", sa.Text, nullable=False),
     sa.Column("action", sa.Text, nullable=False),
@@ -108,7 +108,7 @@ runs = sa.Table(
     metadata,
     _id(),
     *_owned(),
-    sa.Column("uid", sa.Text, nullable=False),  # made by who pushes, so that creating twice is creating once
+    sa.Column("uid", sa.Text, nullable=False),  # chosen by the client, so that creating it twice creates one run
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("recipe", sa.Text, nullable=False),
     sa.Column("state", sa.Text, nullable=False, index=True),
@@ -124,7 +124,7 @@ runs = sa.Table(
     sa.Column("epochs", sa.Integer, nullable=False, default=0),
     sa.Column("epochs_done", sa.Integer, nullable=False, default=0),
     sa.Column("samples_per_second", sa.Double, nullable=False, default=0.0),
-    sa.Column("metrics", Json, nullable=False),  # of the newest validation
+    sa.Column("metrics", Json, nullable=False),  # the newest validation
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("begun", sa.Double),
     sa.Column("updated", sa.Double, nullable=False, index=True),
@@ -139,12 +139,12 @@ streams = sa.Table(
     _id(),
     _to("runs"),
     sa.Column("name", sa.Text, nullable=False),
-    sa.Column("next", sa.BigInteger, nullable=False),  # the sequence number that is expected
+    sa.Column("next", sa.BigInteger, nullable=False),  # the next expected sequence number
     sa.UniqueConstraint("run", "name"),
     **_ONCE,
 )
-# records, points and spans grow by thousands of rows a second. That what they point at is there is the writer's to see
-# to: checking it row by row costs PostgreSQL more than the rows
+# records, points and spans grow by thousands of rows per second. They have no foreign keys: checking these costs
+# PostgreSQL more than the rows; the writer ensures that the referenced rows exist
 records = sa.Table(
     "records",
     metadata,
@@ -185,13 +185,13 @@ points = sa.Table(
     sqlite_with_rowid=False,
 )
 SPAN = 256
-"""Records of a stream that one row of `spans` sums up."""
+"""Records of a stream that one row of `spans` summarises."""
 spans = sa.Table(
     "spans",
     metadata,
     sa.Column("metric", Id, primary_key=True),  # of `summary`
     sa.Column("span", sa.BigInteger, primary_key=True),  # seq divided by SPAN
-    sa.Column("seq", sa.BigInteger, nullable=False),  # of its last point; so are step, time and value
+    sa.Column("seq", sa.BigInteger, nullable=False),  # of its last point, as step, time and value
     sa.Column("step", sa.BigInteger, nullable=False),
     sa.Column("time", sa.Double, nullable=False),
     sa.Column("value", sa.Double),
@@ -275,7 +275,7 @@ agents = sa.Table(
     "agents",
     metadata,
     _id(),
-    *_owned(),  # whom it trusts: jobs of this person and, where there is one, this group
+    *_owned(),  # it runs jobs of this user and of this group, if there is one
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("host", sa.Text, nullable=False),
     sa.Column("version", sa.Text, nullable=False),
@@ -296,22 +296,24 @@ jobs = sa.Table(
     sa.Column("name", sa.Text, nullable=False),
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("spec", Json, nullable=False),
-    sa.Column("files", Json),  # of the recipe, by name: they travel with the job
+    sa.Column("files", Json),  # files of the recipe by name, sent with the job
     sa.Column("arguments", Json, nullable=False),
     sa.Column("resources", Json, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
     sa.Column("dataset", sa.Text),
     sa.Column("state", sa.Text, nullable=False, index=True),
     sa.Column("attempt", sa.Integer, nullable=False),
-    sa.Column("attempts", sa.Integer, nullable=False),  # how many it may have
+    sa.Column("attempts", sa.Integer, nullable=False),  # the number of attempts it may have
     sa.Column("agent", Id, sa.ForeignKey("agents.id", ondelete="SET NULL"), index=True),
-    sa.Column("handle", sa.Text, index=True),  # made by who submits: the same again is the same job
+    sa.Column("handle", sa.Text, index=True),  # chosen by the client: the same again is the same job
     sa.Column("run", Id),
     sa.Column("study", Id),
-    sa.Column("cancel", sa.Double),  # when it was asked to end
+    sa.Column("cancel", sa.Double),  # when it was cancelled
     sa.Column("exit_code", sa.Integer),
     sa.Column("reason", sa.Text, nullable=False),
-    sa.Column("printed", sa.BigInteger, nullable=False, default=0, server_default="0"),  # bytes, over all attempts
+    sa.Column(
+        "printed", sa.BigInteger, nullable=False, default=0, server_default="0"
+    ),  # bytes of the logs of all attempts
     sa.Column("facts", Json),
     sa.Column("created", sa.Double, nullable=False),
     sa.Column("claimed", sa.Double),
