@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server.conftest import Live
