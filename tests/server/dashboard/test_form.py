@@ -61,7 +61,7 @@ def test_an_earlier_document_fills_the_form() -> None:
 
 def test_help_is_what_stands_under_the_setting() -> None:
     fields = submit_form.make("tracking", "train").fields()
-    assert fields["train.clip"].help == "Largest norm of the gradient."
+    assert fields["train.clip"].help == "Upper limit of the gradient norm."
     assert fields["train.strategy"].kind == "choice" and "downpour" in fields["train.strategy"].options
 
 
