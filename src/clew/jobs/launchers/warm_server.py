@@ -202,7 +202,7 @@ def _work(keeper: Connection, code: list[Path]) -> NoReturn:
             _print_to(Path(request["folder"]))
             if residue is None:
                 _settle(request)
-                importlib.import_module(_DATASETS).hold(_SPLITS if request["again"] else 0)
+                importlib.import_module(_DATASETS).cache_splits(_SPLITS if request["again"] else 0)
                 residue = LeakCheck(code)
             residue.renew()
             worker_process.begin()
