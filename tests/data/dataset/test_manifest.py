@@ -72,7 +72,7 @@ def test_an_empty_split_says_how_to_fill_it(dataset_copy: Dataset) -> None:
     facts = json.loads((dataset_copy.path / MANIFEST).read_text())
     facts["splits"]["test"] = []
     (dataset_copy.path / MANIFEST).write_text(json.dumps(facts))
-    with pytest.raises(DataError, match=r"the split 'test' is empty; give it a share with prepare\.split"):
+    with pytest.raises(DataError, match=r"the split 'test' is empty; set its share with prepare\.split"):
         Dataset(dataset_copy.path).read("test")
 
 

@@ -121,7 +121,7 @@ def test_the_declared_version_counts(tmp_path: Path) -> None:
 
 
 def test_the_functions_that_a_transform_and_a_reader_use_count(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(RECIPE.replace("import helper_@", "").replace("helper_@.used", "apply"))
+    (tmp_path / "mine.py").write_text(RECIPE.replace("import helper_@", "used = len").replace("helper_@.used", "used"))
     recipe = find(str(tmp_path / "mine.py"))()
     parts = stage_parts(recipe, [MinMax(columns=("x",))], [ParquetReader()])
     assert "clew.data.transforms.scale:_values" in parts["transforms"]["code"]

@@ -176,6 +176,9 @@ class Streamed(Recipe):
         for first in range(0, len(lines), 4):
             yield clew.Table({"value": [float(line) for line in lines[first : first + 4]]})
 
+    def prepare(self, events: clew.Table) -> clew.Table:
+        return events
+
     def model(self) -> Any:
         raise AssertionError("only prepared here")
 

@@ -16,14 +16,14 @@ from . import whole
 SOURCE = """
 import numpy as np
 from clew import Table
-from clew.data.readers import Piece, Reader
+from clew.data.readers import FilePiece, Reader
 
 class Words(Reader):
     endings = (".words",)
     step: int = 2
 
     def pieces(self, location):
-        return [Piece(first, first + self.step) for first in range(0, 6, self.step)]
+        return [FilePiece(first, first + self.step) for first in range(0, 6, self.step)]
 
     def load(self, location, piece):
         return Table({"n": np.arange(piece.start, piece.stop)})

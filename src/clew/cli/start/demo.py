@@ -37,7 +37,7 @@ def demo(
     from clew.runs.summary import summarize
     from clew.settings import load_settings
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     raw, dataset = output / f"events-{events}-seed{seed}", output / f"dataset-{events}-seed{seed}"
     _say(1, "make events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
     data.generate("tracking", events=events, seed=seed, output=raw)
@@ -68,7 +68,7 @@ def demo(
     report = write_report(run)
     summary = summarize(run)
     console.print(
-        f"\n[bold green]Done in {time.perf_counter() - begun:.0f} s.[/] Trained {summary.parameters:,} parameters for "
+        f"\n[bold green]Done in {time.perf_counter() - start:.0f} s.[/] Trained {summary.parameters:,} parameters for "
         f"{summary.epochs_done} epochs on {workers} processes at {summary.samples_per_second:,.0f} events/s."
     )
     console.print(f"Report: [bold]{report.absolute()}[/]  (open it in a browser)")

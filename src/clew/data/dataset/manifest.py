@@ -101,7 +101,7 @@ def cache_splits(splits: int) -> None:
         splits: Number of splits to keep. 0 keeps none.
     """
     global _split_cache_size
-    _most = splits
+    _split_cache_size = splits
     while len(_split_cache) > splits:
         del _split_cache[next(iter(_split_cache))]
 
@@ -122,6 +122,9 @@ class Dataset:
         >>> import pathlib, tempfile
         >>> import clew
         >>> class Plain(clew.Recipe):
+        ...     def prepare(self, events):
+        ...         return events
+        ...
         ...     def model(self):
         ...         raise NotImplementedError
         >>> folder = pathlib.Path(tempfile.mkdtemp())
