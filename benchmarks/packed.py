@@ -95,7 +95,7 @@ def on_processor(sheet: Sheet, folder: Path, quick: bool, rounds: int) -> Mappin
         "forks again": (None, lambda settings, s: JobExecutor(s.folder, settings, rooms)),
         "packs": (size, lambda settings, s: PackExecutor(s.folder, settings, rooms)),
     }
-    warm.ready("jetfeatures")
+    warm.prepare_server("jetfeatures")
     study(folder / "before", template(dataset, 2, 1, None), ways["forks of a warm server"][1])
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for number in range(rounds):

@@ -21,9 +21,10 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from clew.jobs.agent.runner import Local
+
 import clew
 from clew.data.prepare.generate import generate
-from clew.jobs.agent.runner import Local
 from clew.recipe import find
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import QUIET, Visitor

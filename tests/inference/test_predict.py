@@ -25,7 +25,7 @@ from clew.inference import parallel_inference
 from clew.inference.evaluate import EvaluationWork
 from clew.inference.predict import PredictionRows, PredictionWork
 from clew.inference.sample_sources import DatasetSplit, RawEvents
-from clew.jobs.rank_info import RankInfo, meet_at
+from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
 from clew.training.run_recipe import recipe_of_run
@@ -88,7 +88,7 @@ def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path)
 
     def work(rank: int) -> None:
         own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
-        met = meet_at(store, rank, ranks) if ranks > 1 else None
+        met = open_store_at(store, rank, ranks) if ranks > 1 else None
         made[rank] = parallel_inference._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]

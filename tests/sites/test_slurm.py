@@ -105,7 +105,9 @@ def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> 
     told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
     found = [each for host in told["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
     assert {each["verdict"] for each in found} == {"good"}
-    assert all("the site's: Open MPI" in each["told"] and "2 of 2 ranks met by PMIx" in each["told"] for each in found)
+    assert all(
+        "the site's: Open MPI" in each["message"] and "2 of 2 ranks met by PMIx" in each["message"] for each in found
+    )
 
 
 def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
@@ -115,7 +117,7 @@ def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, f
     until(lambda: parts.last("validation") is not None)
     job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
     site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
-    assert "finished" in done("site", "follow", "runs/parts")
+    assert "finished" in done("follow", "runs/parts")
     assert begun(parts) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
     whole = weights(Run.open("runs/whole"))
@@ -155,27 +157,27 @@ def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
 
 def test_a_cancelled_job_is_named_and_can_be_resumed(site: Cluster, endless: Run) -> None:
     site.call("scancel", "--user=root")
-    told = clew("site", "follow", "runs/on")
+    told = clew("follow", "runs/on")
     assert told.code == 1 and "is gone: cancelled at the scheduler" in told.err
     assert endless.state == "stopped" and endless.states()
 
 
 @long
 def test_a_job_is_stopped_ready_to_resume_and_stays_out_of_the_queue(site: Cluster, endless: Run) -> None:
-    assert "stopped" in done("site", "stop", "runs/on")
+    assert "stopped" in done("stop", "runs/on")
     assert endless.state == "stopped" and endless.states()
     assert not site.call("squeue", "-h").strip()
 
 
 @long
 def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
-    command = [sys.executable, "-m", "clew", "site", "follow", "runs/on"]
+    command = [sys.executable, "-m", "clew", "follow", "runs/on"]
     watching = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ))
     assert watching.stdout is not None
     until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
     watching.send_signal(signal.SIGINT)
     told = watching.communicate(timeout=30)[0]
-    assert watching.returncode == 0 and "goes on without you" in told and "site follow" in told
+    assert watching.returncode == 0 and "goes on without you" in told and "follow" in told
     assert endless.state == "running"
 
 
@@ -194,7 +196,7 @@ def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None
 def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
     until(lambda: "the partition cannot give it so many nodes" in done("site", "jobs"))
-    assert "stopped" in done("site", "stop", "runs/many")
+    assert "stopped" in done("stop", "runs/many")
 
 
 @long
@@ -202,33 +204,33 @@ def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp
     (tmp_path / "sites" / "odd.yaml").write_text(to_yaml({"scheduler": "slurm", "partition": "nowhere"}))
     outcome = clew("site", "check", "odd")
     assert outcome.code == 2 and "invalid partition" in outcome.err
-    assert "takes jobs from here" in done("site", "check", "here")
+    assert "accepts jobs from here" in done("site", "check", "here")
 
 
 def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--output", "runs/gone", "--on", "here", "--no-follow"))
     file = Path("runs/jobs/gone/job.json")
     told = json.loads(file.read_text())
-    until(lambda: (file.parent / "exit").exists())
-    (file.parent / "exit").unlink()
+    until(lambda: (file.parent / "end.json").exists())
+    (file.parent / "end.json").unlink()
     told["job"]["id"] = "99999"
     file.write_text(json.dumps(told))
-    outcome = clew("site", "follow", "runs/gone")
+    outcome = clew("follow", "runs/gone")
     assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
 
 
 def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
-    assert outcome.code == 1 and "never began: what it was to follow did not end well" in outcome.err
-    failed = clew("site", "follow", "runs/jobs/bad")
+    assert outcome.code == 1 and "never started: a job that it depends on did not succeed" in outcome.err
+    failed = clew("follow", "runs/jobs/bad")
     assert failed.code == 1 and "job" in failed.err and "failed" in failed.err
 
 
 @long
 def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
-    script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--dry-run"))
-    assert "--gres=gpu:2" in script and "--ntasks=4" in script
+    script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--workers", "4", "--dry-run"))
+    assert "--gres=gpu:4" in script and "--ntasks=4" in script
     assert not Path("runs").exists()
     Path("sites/here.yaml").write_text(Path("sites/here.yaml").read_text() + "setup: [srun env > given.txt]\n")
     done(*train(flat, "--output", "runs/gpu", "--on", "here", "--gpus", "1", "--follow"))
@@ -293,8 +295,8 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
 @pytest.mark.parametrize(
     ("fault", "told"),
     {
-        "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a word \(exit code 137: signal 9\)",
-        "os._exit(3)": r"rank 1 on n\d ended without a word \(exit code 3\)",
+        "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a message \(exit code 137: signal 9\)",
+        "os._exit(3)": r"rank 1 on n\d ended without a message \(exit code 3\)",
         "raise ValueError('boom on purpose')": "ValueError: boom on purpose",
     }.items(),
     ids=["killed", "gone", "raised"],

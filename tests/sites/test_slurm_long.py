@@ -40,7 +40,7 @@ def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) 
     until(lambda: run.config_file.exists() and len(list(run.records(kind="checkpoint"))) >= 2)
     site.kill("n2")
     try:
-        assert "finished: runs/died" in done("site", "follow", "runs/died")
+        assert "finished: runs/died" in done("follow", "runs/died")
     finally:
         site.start("n2")
         until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
@@ -57,7 +57,7 @@ def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: 
     until(lambda: run.config_file.exists() and bool(list(run.records(kind="validation"))))
     site.kill("n2")
     try:
-        outcome = clew("site", "follow", "runs/died")
+        outcome = clew("follow", "runs/died")
         assert outcome.code == 1 and "lost: a node failed under it" in outcome.err
     finally:
         site.start("n2")

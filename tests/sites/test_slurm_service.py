@@ -12,7 +12,7 @@ import pytest
 from clew import Client, Dataset, Run
 from clew.core.config import to_yaml
 from clew.jobs import supervisor
-from clew.jobs.agent.slurm import number_file
+from clew.jobs.launchers.scheduler import id_file
 from tests.cli import clew, done
 from tests.jobs.agent.conftest import Hand, python
 from tests.server.conftest import Live
@@ -50,17 +50,22 @@ def names(cluster: Cluster, hand: Hand, job: int) -> list[str]:
 def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     where = "import os; print(os.environ['SLURMD_NODENAME'], len(os.environ['CLEW_TOKEN']), flush=True)"
-    job = python(ada, f"{where}; {SLEEPS.format(1)}", resources={"cpus": 2, "gpus": 1, "memory": 1 << 30, "wall": 90})
+    job = python(
+        ada, f"{where}; {SLEEPS.format(1)}", resources={"cpus": 2, "gpus": 1, "memory": 1 << 30, "wall_time": 90}
+    )
     ended = ada.jobs.wait(job.id, seconds=90)
     assert ended.state == "done", ended
     assert [each.kind for each in ada.jobs.history(job.id)] == ["submitted", "claimed", "running", "done"]
     assert "".join(ada.jobs.log(job.id)).startswith("n") and "begun" in "".join(ada.jobs.log(job.id))
     folder = attempt(hand, job.id)
-    script, token = (folder / "job.sh").read_text(), json.loads(supervisor.task_file(folder).read_text())["environment"]
+    script, token = (
+        (folder / "job.sh").read_text(),
+        json.loads(supervisor.process_file(folder).read_text())["environment"],
+    )
     for line in ("--cpus-per-task=2", "--gres=gpu:1", "--mem=1024M", "--time=3", "--nodes=1", "--no-requeue"):
         assert f"#SBATCH {line}\n" in script
-    assert stat.S_IMODE(supervisor.task_file(folder).stat().st_mode) == 0o600
-    number = number_file(folder).read_text()
+    assert stat.S_IMODE(supervisor.process_file(folder).stat().st_mode) == 0o600
+    number = id_file(folder).read_text()
     stored = site.call("scontrol", "write", "batch_script", number, "-") + site.call("scontrol", "show", "job", number)
     assert token["CLEW_TOKEN"] not in script + stored and "clew_" not in script + stored
     spooled = [file for file in (site.folder / "state").rglob("*") if file.is_file()]
@@ -79,9 +84,9 @@ def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_numbe
         assert state(ada, job.id)[0] == "claimed"
         hand.end(signal.SIGKILL)
         folder = attempt(hand, job.id)
-        number_file(folder).unlink()  # as if it had been killed between the two
+        id_file(folder).unlink()  # as if it had been killed between the two
         hand.start()
-        until(number_file(folder).exists)
+        until(id_file(folder).exists)
         assert len(names(site, hand, job.id)) == 1
         hand.end(signal.SIGKILL)
         site.call("sbatch", str(folder / "job.sh"))  # one that was on its way meanwhile
@@ -99,7 +104,7 @@ def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Clie
     running = python(ada, SLEEPS.format(60), resources={"cpus": 2, "nodes": 1})
     until(lambda: "begun" in "".join(ada.jobs.log(running.id)))
     site.call("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 60")  # somebody else's
-    waiting = python(ada, SLEEPS.format(60), resources={"cpus": 4, "nodes": 2})
+    waiting = python(ada, SLEEPS.format(60), resources={"workers": 2, "cpus": 2, "nodes": 2})
     until(lambda: "waiting for" in state(ada, waiting.id)[1])
     for job in (running, waiting):
         ada.jobs.cancel(job.id)
@@ -111,13 +116,13 @@ def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Lo
     hand = login()
     taken = python(ada, SLEEPS.format(60), requeue=3)
     until(lambda: "begun" in "".join(ada.jobs.log(taken.id)))
-    site.call("scancel", supervisor.keeper_file(attempt(hand, taken.id)).read_text())
+    site.call("scancel", supervisor.supervisor_file(attempt(hand, taken.id)).read_text())
     ended = ada.jobs.wait(taken.id, seconds=60)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "cancelled at the scheduler", 1)
     large = python(ada, "pass", resources={"memory": 5000 << 20})
     ended = ada.jobs.wait(large.id, seconds=60)
     assert ended.state == "failed" and "Slurm rejected the job: Memory specification" in ended.reason, ended
-    lengthy = ada.jobs.wait(python(ada, "pass", resources={"wall": 7200}).id, seconds=60)
+    lengthy = ada.jobs.wait(python(ada, "pass", resources={"wall_time": 7200}).id, seconds=60)
     assert lengthy.state == "failed" and "here allows 3600" in lengthy.reason
 
 
@@ -129,7 +134,7 @@ def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_
     monkeypatch.setenv("CLEW_SERVER", service.url)
     monkeypatch.setenv("CLEW_TOKEN", service.token)
     slow = "slow=0.03" if wall == "10m" else "slow=0.2"
-    many = ("--workers", "2", "--nodes", "2", "--wall", wall, "--requeue", "9", "--on", "here", "--output", wall)
+    many = ("--workers", "2", "--nodes", "2", "--wall-time", wall, "--requeue", "9", "--on", "here", "--output", wall)
     words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--set", slow, *many)
     told = done(*words, "--follow")
     assert "done" in told
@@ -155,7 +160,7 @@ def test_a_job_whose_node_dies_is_named_and_goes_on_where_that_was_asked(
     once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
     for job in (once, again):
         until(lambda job=job: "begun" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
-    numbers = [supervisor.keeper_file(attempt(hand, job.id)).read_text() for job in (once, again)]
+    numbers = [supervisor.supervisor_file(attempt(hand, job.id)).read_text() for job in (once, again)]
     nodes = {site.call("squeue", "-h", "-j", number, "-o", "%N").strip() for number in numbers}
     for node in nodes:
         site.kill(node)
@@ -191,8 +196,8 @@ def test_without_a_server_the_site_gets_it_directly(
     told = done(
         "submit", LINE, "--dataset", str(flat.path), "--epochs", "1", *SMALL, "--output", "runs/direct", "--on", "here"
     )
-    assert "watch it: " in told and "site follow" in told
-    assert "finished" in done("site", "follow", "runs/direct")
+    assert "watch it: " in told and "follow" in told
+    assert "finished" in done("follow", "runs/direct")
     outcome = clew("submit", LINE, "--dataset", str(flat.path), "--on", "here", "--group", "trackers")
     assert outcome.code == 2 and "--group" in outcome.err
 

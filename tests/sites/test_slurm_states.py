@@ -12,9 +12,9 @@ import pytest
 from clew import Client, Dataset
 from clew.core.config import to_yaml
 from clew.jobs import supervisor
-from clew.jobs.agent.runner import Status
-from clew.jobs.agent.slurm import AtSlurm, number_file
-from clew.jobs.sites import Site
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.launchers.scheduler import id_file
+from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.supervisor import JobEnd
 from tests.cli import clew
 from tests.jobs.agent.conftest import python
@@ -44,10 +44,10 @@ def test_a_job_that_takes_more_memory_than_the_site_gives_is_named(
     Path("sites/here.yaml").write_text(to_yaml({**PROFILE, "memory": "100M"}))
     login()
     ended = ada.jobs.wait(python(ada, EATS, requeue=3).id, seconds=90)
-    assert (ended.state, ended.reason) == ("failed", "killed for using more memory than it asked for"), ended
+    assert (ended.state, ended.reason) == ("failed", "killed because it used more memory than it requested"), ended
     assert ended.attempt == 1
     outcome = clew(*train(flat, "--output", "runs/large", "--on", "here", "--follow"))
-    assert outcome.code in (1, 137) and "killed for using more memory than it asked for" in outcome.err, outcome
+    assert outcome.code in (1, 137) and "killed because it used more memory than it requested" in outcome.err, outcome
 
 
 @long
@@ -57,12 +57,12 @@ def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Log
     until(lambda: "begun" in "".join(ada.jobs.log(job.id)))
     hand.end(9)  # nobody looks while it dies and is forgotten
     folder = attempt(hand, job.id)
-    small.call("scancel", "--batch", "--signal=KILL", number_file(folder).read_text())
+    small.call("scancel", "--batch", "--signal=KILL", id_file(folder).read_text())
     until(lambda: not small.call("squeue", "-h", "--states=all").strip())
     assert not supervisor.end_file(folder).exists()
     hand.start()
     ended = ada.jobs.wait(job.id, seconds=60)
-    assert (ended.state, ended.reason) == ("lost", "Slurm does not know it any more, and it left no word")
+    assert (ended.state, ended.reason) == ("lost", "Slurm does not know it any more, and it left no record of its end")
 
 
 @long
@@ -72,7 +72,7 @@ def test_a_queue_that_is_full_is_named_and_waited_for(small: Cluster, ada: Clien
     hand = login()
     job = python(ada, SLEEPS.format(1))
     until(lambda: "the queue is full" in state(ada, job.id)[1])
-    assert state(ada, job.id)[0] == "claimed" and not number_file(attempt(hand, job.id)).exists()
+    assert state(ada, job.id)[0] == "claimed" and not id_file(attempt(hand, job.id)).exists()
     small.call("scancel", "--user=root")
     ended = ada.jobs.wait(job.id, seconds=60)
     assert (ended.state, ended.attempt) == ("done", 1), ended
@@ -85,7 +85,9 @@ def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pyt
     squeue.write_text("#!/bin/sh\necho '7|OUT_OF_MEMORY|OutOfMemory|n1'\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", f"{squeue.parent}:{os.environ['PATH']}")
-    supervisor.keeper_file(tmp_path).write_text("7")
+    supervisor.supervisor_file(tmp_path).write_text("7")
     supervisor.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
-    told = AtSlurm(Site(name="here", scheduler="slurm")).poll(str(tmp_path))
-    assert told == Status("ended", JobEnd(-9, "killed for using more memory than it asked for"))
+    supervisor.process_file(tmp_path).touch()
+    launcher, job = SlurmLauncher(), LaunchedJob("slurm", "7", str(tmp_path))
+    assert launcher.state(job) == "lost"
+    assert launcher.end(job) == JobEnd(-9, "killed because it used more memory than it requested")

@@ -45,7 +45,7 @@ def test_an_exception_on_one_rank_ends_the_run_with_its_words(flat: Dataset, tmp
 def test_a_killed_rank_ends_the_run_with_its_number(flat: Dataset, tmp_path: Path, rank: int) -> None:
     error = fail(flat, tmp_path / "run", "kill", workers=3, rank=rank)
     assert isinstance(error, WorkerError)
-    assert str(error) == f"rank {rank} died without a word (exit code -9)"
+    assert str(error) == f"rank {rank} died without a message (exit code -9)"
     assert Run.open(tmp_path / "run").state == "failed"
 
 

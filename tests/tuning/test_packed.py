@@ -47,7 +47,7 @@ def template(
 
 
 def packs(study: Study) -> int:
-    return len(list(study.folder.jobs.glob("pack-*.json")))
+    return len(list(study.folder.jobs.glob("pack-*")))
 
 
 def sizes(study: Study) -> list[int]:

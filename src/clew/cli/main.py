@@ -7,6 +7,7 @@ import functools
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +17,7 @@ from rich.markup import escape
 from clew.cli.bench import bench
 from clew.cli.data import cache, data, prepare
 from clew.cli.inference import evaluate, export, model, predict
-from clew.cli.jobs import agent, doctor, jobs, logs, site, submit
+from clew.cli.jobs import agent, doctor, jobs, site, submit, work_verbs
 from clew.cli.runs import compare, runs, trace
 from clew.cli.server import login, serve, token
 from clew.cli.start import config, demo, init
@@ -45,8 +46,9 @@ app.command()(worker.worker)
 app.command()(agent.agent)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
-app.command()(logs.logs)
-app.command()(jobs.cancel)
+app.command()(work_verbs.follow)
+app.command()(work_verbs.logs)
+app.command()(work_verbs.stop)
 app.command()(jobs.retry)
 app.command()(jobs.requeue)
 app.command()(evaluate.evaluate)
@@ -95,11 +97,15 @@ def run() -> None:
     """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
     # torch's threads would spin while they wait: where anything else runs, small steps then take five times longer
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    report_errors(lambda: command()(arguments, standalone_mode=True), debug="--debug" in sys.argv)
+
+
+def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
+    """Do something; print an error as one line and exit with its code. `debug`: raise it instead."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        command()(arguments, standalone_mode=True)
+        work()
     except ClewError as error:
         if debug:
             raise
@@ -111,6 +117,9 @@ def run() -> None:
         if end.code == 130:  # what typer makes of Ctrl-C
             errors.print("[yellow]clew: interrupted[/]")
         raise
+    except KeyboardInterrupt:
+        errors.print("[yellow]clew: interrupted[/]")
+        sys.exit(130)
     except OSError as error:
         if debug or (error.filename is None and error.errno not in _FULL):
             raise

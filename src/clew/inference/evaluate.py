@@ -18,7 +18,7 @@ from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
 from clew.jobs.rank_info import current_rank
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.metrics import Metric, add_metrics
 from clew.recipe import Recipe
 from clew.runs import Run
@@ -85,7 +85,7 @@ def evaluate(
         >>> evaluation.events, sorted(evaluation.metrics)
         (39, ['loss', 'mae'])
     """
-    check_not_inside("clew.evaluate")
+    check_not_in_worker("clew.evaluate")
     run = run if isinstance(run, Run) else models.open_run(run)
     work, config = recipe_of_run(run, recipe)
     if config.replicas is not None:

@@ -20,7 +20,7 @@ from clew.inference.model_runner import ModelRunner, SamplePortion
 from clew.inference.result_link import ResultLink
 from clew.inference.sample_sources import SampleSource
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import RankInfo, meet_at
+from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.recipe import TYPED_IN, Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
@@ -176,7 +176,7 @@ def _listen(pipe: Any, report: ProgressCallback, received: list[Any]) -> None:
 
 def _enter(task: InferenceTask, pipe: Any, meeting: str, rank: int, ranks: int) -> None:
     torch.set_num_threads(max(1, allowed_cores() // ranks))
-    store = meet_at(Path(meeting), rank, ranks)
+    store = open_store_at(Path(meeting), rank, ranks)
     result = _rank(
         task, RankInfo(rank, ranks, rank, ranks), store, lambda done, total: pipe.send(("progress", done, total))
     )

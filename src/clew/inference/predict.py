@@ -24,7 +24,7 @@ from clew.inference.model_runner import ModelOutput, ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
 from clew.inference.sample_sources import DatasetSplit, RawEvents
 from clew.jobs.rank_info import current_rank
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.training.config import TrainConfig
@@ -87,7 +87,7 @@ def predict(
         >>> len(table), list(table)
         (39, ['output'])
     """
-    check_not_inside("clew.predict")
+    check_not_in_worker("clew.predict")
     path = None if output is None else _check_output(Path(output), replace=replace)
     request = _Request(data, split, tuple(input), weights, recipe, batch_size)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)

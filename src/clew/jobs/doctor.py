@@ -25,7 +25,7 @@ from clew.core.log_tail import last_line
 from clew.errors import DataError
 from clew.jobs import rank_info
 from clew.jobs.rank_info import RankInfo
-from clew.jobs.sites import Site
+from clew.jobs.sites import Site, scheduler_at
 
 Verdict = Literal["good", "note", "bad"]
 _PYTHON, _TORCH = (3, 11), (2, 11)
@@ -55,8 +55,8 @@ class Finding:
 
     name: str
     verdict: Verdict
-    told: str
-    do: str = ""
+    message: str
+    advice: str = ""
     """What to do about it."""
 
 
@@ -129,9 +129,9 @@ def _mpi(site: Site | None) -> Finding:
     path = paths.split()[0] if paths else "a library that could not be traced"
     together = _together(rank_info.current_rank()) if site is not None else None
     if together is not None and together.verdict != "good":
-        return Finding("mpi", together.verdict, f"{version}, {path}: {together.told}", together.do)
+        return Finding("mpi", together.verdict, f"{version}, {path}: {together.message}", together.advice)
     if not path.startswith(sys.prefix):
-        met = "" if together is None else f"; {together.told}"
+        met = "" if together is None else f"; {together.message}"
         return Finding("mpi", "good", f"the site's: {version}, {path}{met}")
     told = f"the wheel of PyPI: {version}, {path}"
     if site is None:
@@ -265,10 +265,7 @@ def scheduler(site: Site | None) -> Finding:
             f"{' and '.join(there)}: `clew site add` lets clew use it" if there else "none here: runs are started here"
         )
         return Finding("scheduler", "good", told)
-    from clew.jobs.launchers import panda
-    from clew.jobs.sites import site_launcher
-
-    problems = panda.problems() if site.scheduler == "panda" else site_launcher(site).problems()
+    problems = scheduler_at(site).problems()
     if problems:
         return Finding("scheduler", "bad", "; ".join(problems), f"mend the profile, or ask the people of {site.name}")
     return Finding("scheduler", "good", f"{site.scheduler} takes jobs for {site.name}")

@@ -1,4 +1,4 @@
-"""What a job leaves behind in its process. Whatever the next job could feel makes the process unfit for it."""
+"""What a job leaves behind in its process. A process whose state has changed cannot run another job."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ import clew
 _LEAK = 256 << 20
 """Bytes by which a process may grow between its first job and a later one."""
 _FILES = 16
-"""And the same in open files."""
+"""Open files by which it may grow."""
 _ARRAYS: np.random.RandomState = np.random.mtrand._rand
-"""What `numpy.random.rand` and its like draw from."""
+"""The generator of `numpy.random.rand` and similar functions."""
 _FLAGS = (
     "get_default_dtype",
     "get_default_device",
@@ -43,36 +43,36 @@ _FLAGS = (
     "is_inference_mode_enabled",
     "is_anomaly_enabled",
 )
-"""Functions of torch's that tell of its settings."""
+"""Functions of torch that return its settings."""
 _BACKENDS = {"cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32"), "mkldnn": ("enabled",)}
 
 
 class LeakCheck:
-    """A process as it is now, before its first job, to be compared with what it is after one.
+    """The state of a process before its first job, to be compared with its state after a job.
 
-    Random numbers are set back to where they were; whatever else has changed is told.
+    Random number generators can be reset; any other change is reported.
     """
 
     def __init__(self, code: Sequence[Path] = ()) -> None:
-        """`code`: folders whose modules must not keep anything either (see `code_of`)."""
+        """`code`: folders whose modules must not change either (see `recipe_folders`)."""
         self._code = [str(each) for each in code]
         self._random = random.getstate(), _ARRAYS.get_state(), _torch_random()
-        self._facts = _facts(self._code)
+        self._state = _state(self._code)
         self._size: tuple[int, int] | None = None
 
-    def renew(self) -> None:
-        """Have random numbers begin as they did for the first job."""
+    def reset_random_numbers(self) -> None:
+        """Reset the random number generators to their states before the first job."""
         python, arrays, torch = self._random
         random.setstate(python)
         _ARRAYS.set_state(arrays)
         if torch is not None:
             sys.modules["torch"].set_rng_state(torch)
 
-    def found(self) -> str:
-        """What a job has left behind, in a word or two; '' where that is nothing."""
-        now = _facts(self._code)
-        for name, before in self._facts.items():
-            if before is not None and now[name] != before:
+    def leak(self) -> str:
+        """What a job has left behind, in a word or two; '' if nothing."""
+        state = _state(self._code)
+        for name, before in self._state.items():
+            if before is not None and state[name] != before:
                 return name
         if _on_device():
             return "memory of a device"
@@ -85,14 +85,14 @@ class LeakCheck:
         return "files" if _open_files() > self._size[1] + _FILES else ""
 
 
-def code_of(recipes: Iterable[type]) -> list[Path]:
-    """The folders of recipes' code, where it is not clew's own."""
-    own = Path(clew.__file__).parent
+def recipe_folders(recipes: Iterable[type]) -> list[Path]:
+    """The folders of the code of recipes that do not belong to clew."""
+    package = Path(clew.__file__).parent
     files = [Path(inspect.getfile(each)).resolve() for each in recipes]
-    return [file.parent for file in files if own not in file.parents]
+    return [file.parent for file in files if package not in file.parents]
 
 
-def _facts(code: Sequence[str]) -> dict[str, Any]:
+def _state(code: Sequence[str]) -> dict[str, Any]:
     return {
         "environment": dict(os.environ),
         "working folder": str(Path.cwd()),
@@ -100,7 +100,7 @@ def _facts(code: Sequence[str]) -> dict[str, Any]:
         "threads": {each.ident for each in threading.enumerate()},
         "processes": _children(),
         "signals": {number: signal.getsignal(number) for number in signal.valid_signals()},
-        "what is done at the end": atexit._ncallbacks(),
+        "exit functions": atexit._ncallbacks(),
         "loggers": (logging.root.level, list(logging.root.handlers), logging.root.manager.disable),
         "warnings": (list(warnings.filters), warnings.showwarning),
         "interpreter": (
@@ -126,12 +126,12 @@ def _torch_flags() -> list[str] | None:
     torch = sys.modules.get("torch")
     if torch is None:
         return None
-    found = [str(getattr(torch, name)()) for name in _FLAGS]
+    values = [str(getattr(torch, name)()) for name in _FLAGS]
     for name, flags in _BACKENDS.items():
-        found += [str(getattr(getattr(torch.backends, name), flag)) for flag in flags]
+        values += [str(getattr(getattr(torch.backends, name), flag)) for flag in flags]
     compiled = sys.modules.get("torch._dynamo.utils")
-    found.append(str(0 if compiled is None else sum(map(len, compiled.counters.values()))))
-    return found
+    values.append(str(0 if compiled is None else sum(map(len, compiled.counters.values()))))
+    return values
 
 
 def _drawing() -> dict[str, Any] | None:
@@ -140,7 +140,7 @@ def _drawing() -> dict[str, Any] | None:
 
 
 def _on_device() -> bool:
-    """Whether tensors are still on a CUDA device; what is free there is given back."""
+    """Whether tensors are still on a CUDA device; free memory is returned to it."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return False
@@ -167,27 +167,27 @@ def _modules(code: Sequence[str]) -> list[types.ModuleType]:
     if not code:
         return []
     places = tuple(f"{each}{os.sep}" for each in code)
-    own = [each for each in list(sys.modules.values()) if str(getattr(each, "__file__", "")).startswith(places)]
-    return sorted(own, key=lambda each: each.__name__)
+    modules = [each for each in list(sys.modules.values()) if str(getattr(each, "__file__", "")).startswith(places)]
+    return sorted(modules, key=lambda each: each.__name__)
 
 
 def _module(module: types.ModuleType) -> dict[str, Any]:
-    """What a module holds: rebound names show, and so do changed values of classes and of whatever can be pickled."""
-    found: dict[str, Any] = {"module": module.__name__}
+    """The contents of a module. It differs for names bound again and for changed values that can be pickled."""
+    contents: dict[str, Any] = {"module": module.__name__}
     for name, value in list(vars(module).items()):
         if not name.startswith("__"):
-            found[name] = _token(value)
+            contents[name] = _token(value)
             if isinstance(value, type) and value.__module__ == module.__name__:
-                found |= {f"{name}.{n}": _token(v) for n, v in list(vars(value).items()) if not n.startswith("__")}
-    return found
+                contents |= {f"{name}.{n}": _token(v) for n, v in list(vars(value).items()) if not n.startswith("__")}
+    return contents
 
 
 def _token(value: Any) -> Any:
-    told: Any = value
+    content: Any = value
     if isinstance(value, types.FunctionType):
-        told = (value.__defaults__, value.__kwdefaults__, value.__dict__)
+        content = (value.__defaults__, value.__kwdefaults__, value.__dict__)
     elif isinstance(value, (types.ModuleType, type)):
         return id(value)
-    with contextlib.suppress(Exception):  # of whatever cannot be pickled
-        return id(value), hashlib.sha256(pickle.dumps(told)).digest()
+    with contextlib.suppress(Exception):  # it cannot be pickled
+        return id(value), hashlib.sha256(pickle.dumps(content)).digest()
     return id(value)

@@ -1,4 +1,4 @@
-"""A piece of work handed out for a while. It is a file, which both sides can see on a shared file system."""
+"""Leases: work that is assigned for a while. A lease is a file on a file system that both sides see."""
 
 from __future__ import annotations
 
@@ -11,36 +11,38 @@ from clew.core.files import write_text
 from clew.errors import RunError
 
 _BEAT = 0.5
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 
 
 class Lease:
-    """It holds as long as the file is there; the file's time is the holder's sign of life, and what is written in it
-    is what the holder is told: to stop, and why.
+    """Work assigned to a holder.
+
+    The lease is valid as long as its file exists. The modification time of the file is the holder's heartbeat. Text in
+    the file asks the holder to stop, and says why.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = False
-        """Whether it was taken back, as far as the holder has looked."""
+        """Whether it was revoked, as of the holder's last heartbeat."""
         self.told = ""
-        """Why the holder is to stop; '' to go on."""
+        """Why the holder must stop; '' to continue."""
         self._next = 0.0
 
     def grant(self) -> None:
-        """Hand it out; from now on silence counts.
+        """Assign the work; from now on missing heartbeats count.
 
         Raises:
-            RunError: it was handed out before.
+            RunError: it was assigned before.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             self.path.touch(exist_ok=False)
         except FileExistsError:
-            raise RunError(f"{self.path}: handed out before") from None
+            raise RunError(f"{self.path}: assigned before") from None
 
     def beat(self, *, now: bool = False) -> None:
-        """The holder's sign of life, and its look at what it is told; cheap enough for every step."""
+        """Send the holder's heartbeat and read requests to stop; cheap enough for every step."""
         moment = time.monotonic()
         if moment < self._next and not now:
             return
@@ -52,17 +54,17 @@ class Lease:
             self.lost = True
 
     def seen(self) -> float | None:
-        """When the holder last gave a sign of life, by the clock of the file system; None where it is taken back."""
+        """The time of the last heartbeat by the clock of the file system; None where the lease was revoked."""
         try:
             return self.path.stat().st_mtime
         except FileNotFoundError:
             return None
 
     def tell(self, why: str) -> None:
-        """Have the holder stop, ready to go on."""
+        """Ask the holder to stop, ready to be resumed."""
         write_text(self.path, why)
 
     def revoke(self) -> None:
-        """Take it back; whoever held it must not write another word."""
+        """Revoke it; its holder must not write any more."""
         with contextlib.suppress(FileNotFoundError):
             self.path.unlink()

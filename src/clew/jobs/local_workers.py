@@ -1,4 +1,4 @@
-"""Workers on this machine, forked from a server process that has torch loaded already."""
+"""The ranks of one command on this machine, forked from a server process that has torch loaded already."""
 
 from __future__ import annotations
 
@@ -22,53 +22,53 @@ from typing import Any, cast
 import psutil
 
 from clew.errors import ClewError, LostWorkerError, StoppedError, UserError, WorkerError
-from clew.jobs.worker_process import mark, without_main
+from clew.jobs.worker_process import mark_as_worker, without_main
 
 _ECHO = 0.2
-"""Seconds in which a failure is followed by those it causes."""
+"""Seconds within which a failure causes others."""
 
 
 def run_local(work: Callable[..., None], arguments: Sequence[Any], ranks: int, *, preload: Sequence[str]) -> None:
     """Run `work(*arguments, rank, ranks)` in `ranks` processes and wait for them all.
 
-    When one fails the others are stopped, and its own message is raised: a user's mistake as what it was, anything
-    else as a WorkerError. `preload` names modules the server imports once, so that a worker starts in milliseconds.
+    When one fails the others are stopped, and its own error is raised: a user's mistake as it was, anything else as a
+    WorkerError. `preload` names modules that the server imports once, so that a worker starts in milliseconds.
     """
     context: Any = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
         server: Any = multiprocessing.forkserver._forkserver
         if server._preload_modules != list(preload):
-            # a server that runs already (prepare had one) would ignore what to preload: a fresh one is started
+            # a server that runs already (prepare had one) would ignore the list: start a new one
             server._stop()
             context.set_forkserver_preload(list(preload))
     workers: dict[Any, tuple[int, BaseProcess]] = {}
     try:
         for rank in range(ranks):
-            here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_enter, args=(there, work, tuple(arguments), rank, ranks), daemon=True)
+            receiver, sender = context.Pipe(duplex=False)
+            process = context.Process(target=_enter, args=(sender, work, tuple(arguments), rank, ranks), daemon=True)
             with without_main():
                 process.start()
-            there.close()
-            workers[here] = (rank, process)
-        with _passing_on([process for _, process in workers.values()]):
+            sender.close()
+            workers[receiver] = (rank, process)
+        with _forwarded_signals([process for _, process in workers.values()]):
             _watch(workers)
     finally:
         _stop([process for _, process in workers.values()])
 
 
 @contextlib.contextmanager
-def _passing_on(processes: Sequence[BaseProcess]) -> Iterator[None]:
-    """Whoever asks this process to stop, asks the workers: they know how to do it well."""
+def _forwarded_signals(processes: Sequence[BaseProcess]) -> Iterator[None]:
+    """Forward requests to stop from this process to the workers, which can write a checkpoint."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def tell(number: int, frame: FrameType | None) -> None:
+    def forward(number: int, frame: FrameType | None) -> None:
         for process in processes:
             if process.pid is not None and process.is_alive():
                 os.kill(process.pid, number)
 
-    before = {number: signal.signal(number, tell) for number in (signal.SIGTERM, signal.SIGUSR1)}
+    before = {number: signal.signal(number, forward) for number in (signal.SIGTERM, signal.SIGUSR1)}
     try:
         yield
     finally:
@@ -77,24 +77,24 @@ def _passing_on(processes: Sequence[BaseProcess]) -> Iterator[None]:
 
 
 def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
-    """Return when every worker has said that it is done; raise the first failure.
+    """Return when every worker has reported success; raise the first failure.
 
-    Others fail because the first did, and may be heard before it: who else fails at once is waited for, and the
-    earliest is raised. A worker that died without a word comes before all that could still speak.
+    A failure makes others fail, whose reports may arrive first. So further failures are collected for a moment, and the
+    earliest is raised. A worker that died without a report comes before all that could still report.
     """
     waiting, failures = dict(workers), list[tuple[float, Exception]]()
     while waiting:
         ready = multiprocessing.connection.wait(list(waiting), _ECHO if failures else None)
         if not ready:
             break
-        for one in ready:
-            rank, process = waiting.pop(one)
+        for pipe in ready:
+            rank, process = waiting.pop(pipe)
             try:
-                when, failure = cast(Any, one).recv()
+                when, failure = cast(Any, pipe).recv()
             except EOFError:
                 process.join()
-                told = f"rank {rank} died without a word (exit code {process.exitcode})"
-                when, failure = 0.0, LostWorkerError(told)
+                message = f"rank {rank} died without a message (exit code {process.exitcode})"
+                when, failure = 0.0, LostWorkerError(message)
             if failure is not None:
                 failures.append((when, failure))
     if failures:
@@ -102,15 +102,15 @@ def _watch(workers: dict[Any, tuple[int, BaseProcess]]) -> None:
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:
-    """Let them end, then ask them to, then make them."""
-    for process in _left_after(0.5, processes):
+    """Wait for their end, then ask them to end, then kill them."""
+    for process in _running_after(0.5, processes):
         process.terminate()
-    for process in _left_after(5, processes):
+    for process in _running_after(5, processes):
         process.kill()
         process.join()
 
 
-def _left_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BaseProcess]:
+def _running_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BaseProcess]:
     end = time.monotonic() + seconds
     for process in processes:
         process.join(timeout=max(end - time.monotonic(), 0))
@@ -118,34 +118,34 @@ def _left_after(seconds: float, processes: Sequence[BaseProcess]) -> list[BasePr
 
 
 def _enter(report: Any, work: Callable[..., None], arguments: tuple[Any, ...], rank: int, ranks: int) -> None:
-    """A worker's first function: find the loopback, do the work, say how it went."""
-    mark()
-    threading.Thread(target=_leave_with, args=(report,), name="parent", daemon=True).start()
+    """A worker's first function: set the network interface, do the work, report the result."""
+    mark_as_worker()
+    threading.Thread(target=_exit_with_parent, args=(report,), name="parent", daemon=True).start()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
 
-    def tell(failure: Exception | None) -> None:
+    def send(failure: Exception | None) -> None:
         report.send((time.monotonic(), failure))
 
     try:
         work(*arguments, rank, ranks)
-        tell(None)
+        send(None)
     except (UserError, StoppedError) as error:
-        tell(type(error)(str(error)))
+        send(type(error)(str(error)))
     except ClewError as error:
-        tell(WorkerError(f"rank {rank}: {error}"))
+        send(WorkerError(f"rank {rank}: {error}"))
     except KeyboardInterrupt:
-        tell(WorkerError(f"rank {rank} was interrupted"))
+        send(WorkerError(f"rank {rank} was interrupted"))
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
-        tell(WorkerError(f"rank {rank}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"))
+        send(WorkerError(f"rank {rank}: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"))
         if "--debug" in sys.argv:
             raise
 
 
-def _leave_with(report: Any) -> None:
-    """End when nobody is left to report to: workers of a killed parent would wait for each other for ever."""
+def _exit_with_parent(report: Any) -> None:
+    """Exit when the parent is gone: workers of a killed parent would wait for each other for ever."""
     watch = select.poll()
-    watch.register(report.fileno(), 0)  # an error is told without being asked for
+    watch.register(report.fileno(), 0)  # errors are always reported
     watch.poll()
     os._exit(1)
 

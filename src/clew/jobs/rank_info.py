@@ -1,7 +1,7 @@
-"""Where a process stands among those that were started with it, and how they find each other.
+"""The rank of this process among the processes that were started together, and how these ranks find each other.
 
-`torchrun`, `mpiexec` (MPICH, Intel MPI, Open MPI) and `srun` start the same command many times and say in the
-environment who is who; nobody has to tell clew which of them it was.
+`torchrun`, `mpiexec` (MPICH, Intel MPI, Open MPI) and `srun` start the same command several times and set the ranks in
+the environment. clew recognises which of them it was.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
 _PATIENCE = 120.0
-"""Seconds to wait for the others to come to the meeting place."""
+"""Seconds to wait for the other ranks."""
 _DAEMONS = ("hydra_pmi_proxy", "hydra_bstrap_proxy", "prted", "orted", "prterun", "mpiexec", "mpirun", "slurmstepd")
 """Processes that start the ranks of one host, by name."""
 _NAMES = {
@@ -34,15 +34,13 @@ _NAMES = {
     "mpiexec (Open MPI)": tuple(f"OMPI_COMM_WORLD_{name}" for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE")),
     "mpiexec (hydra)": ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 }
-"""Rank, ranks, and the same on this host. torchrun comes first: it may itself be started by the others."""
-
-
-_meetings = itertools.count()
+"""Variables of rank and ranks, and of the same on this host. torchrun is first: the others may have started it."""
+_stores = itertools.count()
 
 
 @dataclass(frozen=True)
 class RankInfo:
-    """A process among its peers; alone unless a launcher says otherwise."""
+    """The rank of a process; a single process is rank 0 of 1."""
 
     rank: int = 0
     ranks: int = 1
@@ -52,37 +50,44 @@ class RankInfo:
 
 
 def current_rank(environment: Mapping[str, str] | None = None) -> RankInfo:
-    """The place that the environment tells of."""
-    told = os.environ if environment is None else environment
+    """The rank of this process by the variables of its launcher.
+
+    Args:
+        environment: The variables; None: those of this process.
+    """
+    variables = os.environ if environment is None else environment
     for launcher, (rank, ranks, local_rank, local_ranks) in _NAMES.items():
-        if rank in told and ranks in told and (launcher != "srun" or "SLURM_STEP_ID" in told):
-            local = told.get(local_ranks, told[ranks]).split("(")[0].split(",")[0]  # Slurm writes 2(x3),1
-            return RankInfo(int(told[rank]), int(told[ranks]), int(told.get(local_rank, 0)), int(local), launcher)
+        if rank in variables and ranks in variables and (launcher != "srun" or "SLURM_STEP_ID" in variables):
+            local = variables.get(local_ranks, variables[ranks]).split("(")[0].split(",")[0]  # Slurm writes 2(x3),1
+            local_number = int(variables.get(local_rank, 0))
+            return RankInfo(int(variables[rank]), int(variables[ranks]), local_number, int(local), launcher)
     return RankInfo()
 
 
-def meet(place: RankInfo, folder: Path) -> Store:
-    """Where all ranks can leave each other notes; `folder` is one that all of them see.
+def open_rank_store(place: RankInfo, folder: Path) -> Store:
+    """A store through which all ranks exchange messages; `folder` is one that all of them see.
 
     Raises:
-        RunError: the others did not come.
+        RunError: the other ranks did not come.
     """
     from torch._C._distributed_c10d import PrefixStore
     from torch.distributed.rendezvous import rendezvous
 
     if place.launcher == "torchrun":
         store, _, _ = next(iter(rendezvous("env://", place.rank, place.ranks)))
-        return PrefixStore(f"clew-{next(_meetings)}", store)  # the launcher's store outlives a training
-    alone = place.local_ranks == place.ranks  # on one host
-    file = (Path(tempfile.gettempdir()) if alone else folder) / f".clew-meeting-{os.getuid()}-{_key(place, alone)}"
-    return meet_at(file, place.rank, place.ranks, "127.0.0.1" if alone else os.uname().nodename)
+        return PrefixStore(f"clew-{next(_stores)}", store)  # the launcher's store outlives a training
+    one_host = place.local_ranks == place.ranks
+    file = (
+        Path(tempfile.gettempdir()) if one_host else folder
+    ) / f".clew-meeting-{os.getuid()}-{_key(place, one_host)}"
+    return open_store_at(file, place.rank, place.ranks, "127.0.0.1" if one_host else os.uname().nodename)
 
 
-def meet_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store:
-    """The same at a file that is not there yet, with rank 0 on `host`.
+def open_store_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store:
+    """The same by a file that does not exist yet, with rank 0 on `host`.
 
-    The notes are not left in the file itself, as torch's FileStore would: who waits for a note there takes the lock so
-    often that who has it may never get to write it (seen with two ranks on a busy machine).
+    The messages are not in the file itself, as in torch's FileStore: there a rank that waits takes the lock so often
+    that the writing rank may never get it (observed with two ranks on a busy machine).
 
     Raises:
         RunError: rank 0 did not come.
@@ -90,14 +95,14 @@ def meet_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store
     from torch._C._distributed_c10d import TCPStore
 
     if rank:
-        where, port = _read(file)
-        joined = TCPStore(where, int(port), ranks, is_master=False)
-        joined.add("arrived", 1)
-        return joined
-    with socket.create_server((host, 0)) as heard:  # torch by itself would listen to all the world
-        port = heard.getsockname()[1]
-        listens = heard.detach()
-    served = TCPStore(host, port, ranks, is_master=True, wait_for_workers=False, master_listen_fd=listens)
+        address, port = _read(file)
+        client = TCPStore(address, int(port), ranks, is_master=False)
+        client.add("arrived", 1)
+        return client
+    with socket.create_server((host, 0)) as listener:  # torch itself would listen on all interfaces
+        port = listener.getsockname()[1]
+        descriptor = listener.detach()
+    served = TCPStore(host, port, ranks, is_master=True, wait_for_workers=False, master_listen_fd=descriptor)
     write_text(file, f"{host} {served.port}")
     _gather(served, ranks)
     file.unlink(missing_ok=True)
@@ -105,7 +110,7 @@ def meet_at(file: Path, rank: int, ranks: int, host: str = "127.0.0.1") -> Store
 
 
 def _gather(store: Store, ranks: int) -> None:
-    """The meeting file may go once everybody has read it; who is late is waited for elsewhere."""
+    """Wait until all ranks have read the file, so that it can be removed; torch waits for late ranks."""
     end = time.monotonic() + _PATIENCE
     while store.add("arrived", 0) < ranks - 1 and time.monotonic() < end:
         time.sleep(0.02)
@@ -117,25 +122,25 @@ def _read(file: Path) -> list[str]:
         if file.exists():
             return file.read_text().split()
         time.sleep(0.02)
-    raise RunError(f"rank 0 did not come to the meeting place {file} in {_PATIENCE:.0f} s")
+    raise RunError(f"rank 0 did not write {file} in {_PATIENCE:.0f} s")
 
 
-def _key(place: RankInfo, alone: bool) -> str:
-    """What all ranks of one job, and of no other, have in common.
+def _key(place: RankInfo, one_host: bool) -> str:
+    """A text that all ranks of one job, and of no other, have in common.
 
     Raises:
-        RunError: there is nothing.
+        RunError: there is none.
     """
-    told = os.environ
-    if alone:
+    variables = os.environ
+    if one_host:
         parents = psutil.Process().parents()
         starter = next((each for each in parents if each.name() in _DAEMONS), parents[0])
         return f"{starter.pid}-{starter.create_time():.0f}"
     for name in ("PMIX_NAMESPACE", "SLURM_JOB_ID"):
-        if name in told:
-            # a job that was requeued has its old number
-            part = f"{told.get('SLURM_STEP_ID', '')}-{told.get('SLURM_RESTART_COUNT', '0')}"
-            return f"{told[name]}-{part}".replace("/", "_")
+        if name in variables:
+            # a requeued job has its old number
+            part = f"{variables.get('SLURM_STEP_ID', '')}-{variables.get('SLURM_RESTART_COUNT', '0')}"
+            return f"{variables[name]}-{part}".replace("/", "_")
     raise RunError(
         f"{place.launcher} over several hosts gives its ranks no common name; start them by srun or torchrun"
     )

@@ -1,11 +1,10 @@
-"""Jobs that were handed in at a site: written down in their folders, so that anybody can come back to them."""
+"""Jobs that were submitted to a site. Their folders describe them, so that any process can find them again."""
 
 from __future__ import annotations
 
 import json
 import socket
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,96 +14,118 @@ from clew.errors import RunError
 from clew.jobs import sites as sites
 from clew.jobs.launchers.launcher import LaunchedJob
 from clew.jobs.sites import BatchRequest, Site, site_launcher
+from clew.jobs.task import Task
 
 _FILE = "job.json"
 
 
 @dataclass(frozen=True)
+class JobOutput:
+    """What a job makes."""
+
+    path: str | Path = ""
+    """The folder of the run, dataset or study."""
+    verb: str = ""
+    """The command of clew that makes it."""
+
+
+@dataclass(frozen=True)
 class SubmittedJob:
-    """A job, where it was handed in, and what it makes."""
+    """A job, the site it was submitted to, and what it makes."""
 
     job: LaunchedJob
     site: str
     """The profile's name, or its file."""
-    makes: str
-    """The run, dataset or study that comes of it."""
+    output: str
+    """The folder of the run, dataset or study that it makes."""
     verb: str
     time: float
+    """When it was submitted, in seconds since 1970."""
     after: tuple[str, ...] = ()
-    """The numbers of jobs that must have ended well before."""
+    """The numbers of jobs that must have succeeded before."""
 
     @property
-    def batch(self) -> sites.SiteLauncher:
-        """Who looks after it."""
+    def launcher(self) -> sites.SiteLauncher:
+        """The launcher that supervises it."""
         return site_launcher(sites.load_site(self.site))
 
 
 def submit(
-    site: str | Site,
-    arguments: Sequence[str],
-    *,
-    needs: BatchRequest,
-    folder: Path,
-    makes: str | Path = "",
-    verb: str = "",
+    site: str | Site, task: Task, *, request: BatchRequest, folder: Path, output: JobOutput | None = None
 ) -> SubmittedJob:
-    """Hand `clew ARGUMENTS` in at a site and write it down in `folder`, which is made.
+    """Submit a task to a site and describe it in `folder`, which is created.
 
-    Jobs that `needs` names in `after` may be numbers, or folders of what those jobs make.
+    Args:
+        site: The site, its name or its profile's file.
+        task: What to run.
+        request: What the job needs. Jobs in `after` may be numbers, or folders of what those jobs make.
+        folder: The job's folder.
+        output: What it makes.
 
     Raises:
-        ConfigError: no such site, or it cannot give that much.
-        RunError: it was not taken.
+        ConfigError: no such site, or it does not allow that much.
+        RunError: the job was rejected.
     """
-    there = site if isinstance(site, Site) else sites.load_site(site)
-    waits = needs.model_copy(update={"after": tuple(job_number(each) for each in needs.after)})
-    job = site_launcher(there, waits).start(arguments, folder=folder)
-    name = site if isinstance(site, str) else there.name
-    sent = SubmittedJob(
-        job, str(Path(name).absolute()) if name.endswith(".yaml") else name, str(makes), verb, time.time(), waits.after
+    profile = site if isinstance(site, Site) else sites.load_site(site)
+    output = output or JobOutput()
+    request = request.model_copy(update={"after": tuple(job_number(name) for name in request.after)})
+    job = site_launcher(profile, request).start(task, folder=folder)
+    name = site if isinstance(site, str) else profile.name
+    submitted = SubmittedJob(
+        job=job,
+        site=str(Path(name).absolute()) if name.endswith(".yaml") else name,
+        output=str(output.path),
+        verb=output.verb,
+        time=time.time(),
+        after=request.after,
     )
-    told = {**asdict(sent), "host": socket.gethostname(), "arguments": list(arguments)}
-    write_text(Path(job.folder) / _FILE, json.dumps(told, indent=1) + "\n")
-    return sent
+    data = {**asdict(submitted), "host": socket.gethostname()}
+    write_text(Path(job.folder) / _FILE, json.dumps(data, indent=1) + "\n")
+    return submitted
 
 
-def folder_for(makes: Path) -> Path:
-    """A free folder for the job that makes a run, a dataset or a study: beside it, under `jobs`."""
-    first = makes.parent / "jobs" / makes.name
-    free = first
-    while free.exists():
-        free = free.with_name(f"{free.name}+")
-    return free
+def free_job_folder(output: Path) -> Path:
+    """A new folder for the job that makes a run, a dataset or a study: in `jobs`, next to its output."""
+    folder = output.parent / "jobs" / output.name
+    while folder.exists():
+        folder = folder.with_name(f"{folder.name}+")
+    return folder
 
 
 def find_submitted(name: str | Path) -> SubmittedJob:
-    """By the folder of the job, or of what it makes.
+    """A job by its folder, or by the folder of what it makes.
 
     Raises:
         RunError: there is none.
     """
     path = Path(name)
-    beside = [each for each in path.parent.glob(f"jobs/{path.name}*") if each.name.rstrip("+") == path.name]
-    newest_first = sorted(beside, key=lambda each: len(each.name), reverse=True)
-    folder = next((each for each in (path, *newest_first) if (each / _FILE).is_file()), None)
-    if folder is None:
-        raise RunError(f"{name}: no job was handed in for it; `clew site jobs` shows those there are")
-    return read(folder)
+    candidates = [folder for folder in path.parent.glob(f"jobs/{path.name}*") if folder.name.rstrip("+") == path.name]
+    newest_first = sorted(candidates, key=lambda folder: len(folder.name), reverse=True)
+    match = next((folder for folder in (path, *newest_first) if (folder / _FILE).is_file()), None)
+    if match is None:
+        raise RunError(f"{name}: no job was submitted for it; `clew site jobs` lists all")
+    return read_submitted(match)
 
 
-def read(folder: Path) -> SubmittedJob:
-    """What a job's folder says."""
-    told: dict[str, Any] = json.loads((folder / _FILE).read_text())
-    after = tuple(told.get("after", ()))
-    return SubmittedJob(LaunchedJob(**told["job"]), told["site"], told["makes"], told["verb"], told["time"], after)
+def read_submitted(folder: Path) -> SubmittedJob:
+    """The job that a job's folder describes."""
+    data: dict[str, Any] = json.loads((folder / _FILE).read_text())
+    return SubmittedJob(
+        job=LaunchedJob(**data["job"]),
+        site=data["site"],
+        output=data["output"],
+        verb=data["verb"],
+        time=data["time"],
+        after=tuple(data.get("after", ())),
+    )
 
 
 def submitted_under(root: Path) -> list[SubmittedJob]:
-    """Every job that was handed in for something under a folder, the oldest first."""
+    """Every job that was submitted for something under a folder, the oldest first."""
     files = [path for path in root.glob(f"**/jobs/*/{_FILE}") if '"verb"' in path.read_text()]
-    return sorted((read(path.parent) for path in files), key=lambda sent: sent.time)
+    return sorted((read_submitted(path.parent) for path in files), key=lambda job: job.time)
 
 
 def job_number(name: str) -> str:
-    """What a scheduler calls a job: its number, given as it is or by a folder."""
+    """What a scheduler calls a job, from its number or from a folder."""
     return name if name.isdecimal() else find_submitted(name).job.id

@@ -1,4 +1,4 @@
-"""Being a worker: a process that clew started, and how it is kept from starting everything again."""
+"""Worker processes: what marks them, and how they are kept from running the main script again."""
 
 from __future__ import annotations
 
@@ -15,37 +15,39 @@ from clew.core.process import is_running
 from clew.errors import RecipeError
 
 _LOOK = 2.0
-"""Seconds between two looks whether a parent lives."""
-_inside = False
-_before = 0.0
-"""Processor seconds that this process had used when its job began."""
+"""Seconds between two checks that the parent is running."""
+_is_worker = False
+_cpu_at_start = 0.0
+"""Processor seconds that this process had used when its job started."""
 
 
-def mark() -> None:
+def mark_as_worker() -> None:
     """Remember that this process is a worker."""
-    global _inside
-    _inside = True
+    global _is_worker
+    _is_worker = True
 
 
-def begin() -> None:
-    """A job begins: what this process did before is not its."""
-    global _before
-    _before = time.process_time()
+def start_job() -> None:
+    """Start counting processor time for a new job."""
+    global _cpu_at_start
+    _cpu_at_start = time.process_time()
 
 
-def cpu() -> float:
+def job_cpu_seconds() -> float:
     """Processor seconds of this process's job so far."""
-    return time.process_time() - _before
+    return time.process_time() - _cpu_at_start
 
 
-def serve(parent: int) -> None:
-    """Be a worker of a pool, as long as the process of this number lives: one that was killed ends nobody, and a pool's
-    workers would wait for work for ever."""
-    mark()
-    threading.Thread(target=_leave_with, args=(parent,), name="parent", daemon=True).start()
+def follow_parent(parent: int) -> None:
+    """Make this process a worker of a pool that exits with its parent.
+
+    A parent that was killed cannot end its workers, which would wait for work for ever.
+    """
+    mark_as_worker()
+    threading.Thread(target=_exit_with, args=(parent,), name="parent", daemon=True).start()
 
 
-def _leave_with(parent: int) -> None:
+def _exit_with(parent: int) -> None:
     with contextlib.suppress(psutil.Error):
         created = psutil.Process(parent).create_time()
         while is_running(parent, created=created):
@@ -53,21 +55,21 @@ def _leave_with(parent: int) -> None:
     os._exit(1)
 
 
-def check_not_inside(verb: str) -> None:
-    """A worker that loads a script must not run what the script was started for.
+def check_not_in_worker(verb: str) -> None:
+    """Check that a worker that imports the main script does not run its work again.
 
     Raises:
-        RecipeError: it is about to.
+        RecipeError: it would.
     """
-    if _inside:
+    if _is_worker:
         raise RecipeError(f"a script that calls {verb} must do so under: if __name__ == '__main__':")
 
 
 @contextlib.contextmanager
 def without_main() -> Iterator[None]:
-    """Start processes that do not load the main script: clew's workers find all they need by name.
+    """Start processes that do not import the main script: clew's workers find all they need by name.
 
-    Python would run the script again in each of them, and one without a main guard would start workers of its own.
+    Python would run the script in each of them, and a script without a main guard would start workers of its own.
     """
     main = sys.modules["__main__"]
     file, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)

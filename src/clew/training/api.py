@@ -22,8 +22,8 @@ from clew.data.dataset import Dataset
 from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import RankInfo, meet_at
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.rank_info import RankInfo, open_store_at
+from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
@@ -103,7 +103,7 @@ def train(
         >>> run.state
         'finished'
     """
-    check_not_inside("clew.train")
+    check_not_in_worker("clew.train")
     values = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -366,7 +366,7 @@ def _record_failure(run: Run, error: Exception) -> None:
 
 
 def _train_local_rank(run: Run, start: _Start, rank: int, ranks: int) -> None:
-    store = meet_at(run.meeting_file, rank, ranks) if ranks > 1 else None
+    store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
     _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
 
 

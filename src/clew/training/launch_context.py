@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from clew.errors import ClewError, ConfigError, WorkerError
-from clew.jobs.rank_info import RankInfo, current_rank, meet
+from clew.jobs.rank_info import RankInfo, current_rank, open_rank_store
 from clew.training.config import TrainConfig
 
 
@@ -37,7 +37,7 @@ class LaunchContext:
             return cls(place, root)
         root.mkdir(parents=True, exist_ok=True)
         atexit.register(_wait_for_gloo_threads)
-        return cls(place, root, meet(place, root))
+        return cls(place, root, open_rank_store(place, root))
 
     def with_workers(self, config: TrainConfig) -> TrainConfig:
         """Return the settings with the number of workers that the launcher started.

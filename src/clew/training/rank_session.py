@@ -18,7 +18,7 @@ import torch
 from clew.errors import LeaseError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
-from clew.jobs.worker_process import cpu
+from clew.jobs.worker_process import job_cpu_seconds
 from clew.runs import RecordWriter, Run
 from clew.runs.record_forwarding import listeners
 from clew.runs.records import SCHEMA
@@ -68,9 +68,9 @@ def open_session(run: Run, config: TrainConfig, place: RankInfo, lease: Lease | 
         except BaseException as error:
             status = {KeyboardInterrupt: "interrupted", StoppedError: "stopped"}.get(type(error), "failed")
             message = str(error) or type(error).__name__
-            writer.write("end", status=status, message=message, error=type(error).__name__, cpu=cpu())
+            writer.write("end", status=status, message=message, error=type(error).__name__, cpu=job_cpu_seconds())
             raise
-        writer.write("end", status="finished", message=session.end_reason, cpu=cpu())
+        writer.write("end", status="finished", message=session.end_reason, cpu=job_cpu_seconds())
 
 
 def system_monitor(

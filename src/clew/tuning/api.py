@@ -94,7 +94,7 @@ def tune(
         with _stop_on_signals(coordinator), pushed(root=opened.folder.trials):
             coordinator.run()
     finally:
-        warm.release()
+        warm.release_idle_processes()
     return opened
 
 
@@ -111,7 +111,7 @@ def local_executor(template: Template | TuneConfig, study: Study, *, oversubscri
     """
     assert not isinstance(template, TuneConfig), "a study of runs needs settings"
     slots = trial_slots(study.config.parallel, study.config.ranks, oversubscribe=oversubscribe)
-    warm.ready(template.recipe.location)
+    warm.prepare_server(template.recipe.location)
     return (PackExecutor if study.config.packed else JobExecutor)(study.folder, template, slots)
 
 

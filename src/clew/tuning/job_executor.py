@@ -19,19 +19,19 @@ from clew.core.files import write_text
 from clew.core.log_tail import last_message
 from clew.errors import ClewError, ConfigError
 from clew.jobs.launchers.launcher import (
-    ANYWHERE,
     END_STATES,
-    LAUNCHERS,
     JobState,
     LaunchedJob,
     Launcher,
     Slot,
     find_launcher,
+    scheduler_names,
 )
-from clew.jobs.launchers.local import exit_file
 from clew.jobs.launchers.ranks import RanksLauncher
-from clew.jobs.launchers.warm import WarmLauncher, rest
+from clew.jobs.launchers.warm import WarmLauncher, wait_for_job
 from clew.jobs.lease import Lease
+from clew.jobs.supervisor import read_ends
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 from clew.tuning import objectives, space
 from clew.tuning.config import TuneConfig
@@ -41,8 +41,6 @@ from clew.tuning.objectives import ValidationReader
 from clew.tuning.space import Template
 
 _PRUNED = "pruned"
-_STATE_SECONDS = 0.3
-"""Time between two checks of the process of a task. Its exit code is checked at every poll."""
 
 
 @dataclass
@@ -64,8 +62,6 @@ class _Attempt:
     """Started on another host: only its files are visible."""
     lease_time: float | None = None
     """Modification time of the lease at the last check."""
-    checked: float = 0.0
-    """When its process was last checked, by the clock of this process."""
     alive_at: float = field(default_factory=time.monotonic)
     """When the lease was last seen to change, by the clock of this process."""
     validations: ValidationReader = field(init=False)
@@ -103,7 +99,7 @@ class JobExecutor:
             facts = json.loads(job_file.read_text())  # another coordinator started it: watch it from now on
             host = facts.pop("host")
             attempt.job = LaunchedJob(**facts)
-            attempt.remote = host != socket.gethostname() and attempt.job.launcher not in ANYWHERE
+            attempt.remote = host != socket.gethostname() and attempt.job.launcher not in scheduler_names()
         elif attempt.run.config_file.exists() and attempt.run.state == "finished":
             attempt.job = None
         else:
@@ -142,7 +138,7 @@ class JobExecutor:
         self._active.clear()
 
     def wait(self, seconds: float) -> None:
-        rest(seconds)
+        wait_for_job(seconds)
 
     def _attempt(self, task: TrialTask, number: int) -> _Attempt:
         lease = Lease(self._folder.leases / f"{task.name}.a{number}")
@@ -163,35 +159,31 @@ class JobExecutor:
         attempt = self._attempt(previous.task, max(previous.number, self._last_attempt(previous.task)) + 1)
         attempt.crashes = previous.crashes
         try:
-            arguments = self._arguments(attempt)
+            task = self._train_task(attempt)
             attempt.lease.grant()
             folder = self._job_file(attempt).parent
-            attempt.job = self._launcher.start(
-                [*arguments, "--lease", str(attempt.lease.path)], folder=folder, room=self._slots[attempt.slot]
-            )
+            attempt.job = self._launcher.start(task, folder=folder, slot=self._slots[attempt.slot])
             facts = {**dataclasses.asdict(attempt.job), "host": socket.gethostname()}
             write_text(self._job_file(attempt), json.dumps(facts))
         except ConfigError as error:  # an invalid combination of values ends this trial, not the study
             attempt.failure = str(error)
         return attempt
 
-    def _arguments(self, attempt: _Attempt) -> list[str]:
+    def _train_task(self, attempt: _Attempt) -> TrainTask:
         run = attempt.run
         if run.config_file.exists() and run.states():
-            return ["train", "--resume", str(run.path)]
+            return TrainTask(resume=str(run.path), lease=str(attempt.lease.path))
         if run.path.exists():
             shutil.rmtree(run.path)  # it was started and has no checkpoint
         file = self._folder.jobs / f"{attempt.task.name}.yaml"
         self._write(file, trial_settings(self._template, self._config, attempt.task, self._folder))
-        return ["train", str(file), "--output", str(run.path)]
+        return TrainTask(recipe=str(file), output=str(run.path), lease=str(attempt.lease.path))
 
     def _write(self, file: Path, data: Mapping[str, Any]) -> None:
         write_text(file, to_yaml(data))
 
     def _launcher_of(self, job: LaunchedJob) -> Launcher:
-        kind = type(self._launcher)
-        is_default = LAUNCHERS.get(job.launcher, "") in ("", f"{kind.__module__}:{kind.__name__}")
-        return self._launcher if is_default else find_launcher(job.launcher)
+        return self._launcher if self._launcher.name == job.launcher else find_launcher(job.launcher)
 
     def _reports(self, attempt: _Attempt) -> Iterator[TaskReport]:
         name = self._config.objectives[0].validated
@@ -218,14 +210,6 @@ class JobExecutor:
 
     def _state(self, attempt: _Attempt, job: LaunchedJob) -> JobState:
         if not attempt.remote:
-            now = time.monotonic()
-            if (
-                job.launcher == "warm"
-                and now < attempt.checked + _STATE_SECONDS
-                and not exit_file(Path(job.folder)).exists()
-            ):
-                return "running"
-            attempt.checked = now
             return self._launcher_of(job).state(job)
         has_ended = attempt.run.config_file.exists() and attempt.run.end() is not None
         return "failed" if has_ended else "running"
@@ -333,7 +317,12 @@ def common_settings(data: Mapping[str, Any], config: TuneConfig) -> dict[str, An
 
 def _killed(job: LaunchedJob | None) -> bool:
     """Return whether a signal ended one of the processes of a job."""
-    return job is not None and any(int(file.read_text()) < 0 for file in Path(job.folder).glob("**/exit"))
+    return job is not None and any(end.code < 0 for folder in _folders(job) for end in read_ends(folder))
+
+
+def _folders(job: LaunchedJob) -> list[Path]:
+    """Return the folder of a job and those of its ranks."""
+    return [Path(job.folder), *Path(job.folder).glob("rank-*")]
 
 
 def _last_log_line(job: LaunchedJob | None) -> str:

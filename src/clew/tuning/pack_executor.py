@@ -10,6 +10,7 @@ from typing import Any
 from clew.core.files import write_text
 from clew.jobs.launchers.batching import PackLauncher
 from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher
+from clew.jobs.task import TrainTask
 from clew.tuning.executor import TaskEnd, TaskReport
 from clew.tuning.folder import StudyFolder
 from clew.tuning.job_executor import JobExecutor
@@ -42,20 +43,18 @@ class PackExecutor(JobExecutor):
         super().__init__(folder, template, [slot for slot in slots for _ in range(self._size)], self._packs)
 
     def capacity(self) -> int:
-        idle = len(self._packs.rooms) - len(self._busy())
-        return max(0, min(len(self._free), self._size * idle - len(self._packs.gathered)))
+        idle = len(self._packs.slots) - len(self._busy())
+        return max(0, min(len(self._free), self._size * idle - len(self._packs.collected)))
 
     def poll(self) -> Iterator[TaskReport | TaskEnd]:
-        if self._packs.gathered:
-            self._packs.begin(self._busy())
+        if self._packs.collected:
+            self._packs.start_packs(self._busy())
         yield from super().poll()
 
-    def _key(self, arguments: Sequence[str]) -> str:
+    def _key(self, training: TrainTask) -> str:
         """Return what the trials of a pack must have in common, as text."""
-        words = list(arguments)
-        resumed = "--resume" in words
-        name = Path(words[words.index("--resume" if resumed else "--output") + 1]).name
-        task = self._active[name].task
+        resumed = training.resume is not None
+        task = self._active[Path(training.resume or training.output or "").name].task
         common = {key: value for key, value in task.values.items() if not _may_differ(key, value)}
         return json.dumps([resumed, task.fold, common], sort_keys=True, default=str)
 
@@ -65,11 +64,11 @@ class PackExecutor(JobExecutor):
     def _busy(self) -> set[str]:
         """Return the folders of packs with running models."""
         jobs = [attempt.job for attempt in self._active.values() if attempt.job is not None]
-        packs = {self._packs.pack(job) for job in jobs if job.launcher == "packs"}
+        packs = {self._packs.pack(job) for job in jobs if job.launcher == PackLauncher.name}
         return {pack.folder for pack in packs if pack is not None}
 
     def _launcher_of(self, job: LaunchedJob) -> Launcher:
-        return self._packs if job.launcher == "packs" else super()._launcher_of(job)
+        return self._packs if job.launcher == PackLauncher.name else super()._launcher_of(job)
 
 
 def _may_differ(key: str, value: Any) -> bool:

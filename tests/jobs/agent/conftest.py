@@ -15,7 +15,8 @@ import pytest
 
 from clew import Client
 from clew.client.job import JobDetail, Submission
-from clew.jobs.agent.runner import Local
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.supervisor import end_file
 from tests.server.conftest import client, person, server, shared_server, somebody
 from tests.tuning.conftest import flat
@@ -64,7 +65,7 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
         else:
             command = [sys.executable, "-m", "tests.jobs.agent.quick", client.server, str(folder), name, str(cpus)]
             command += [group] if group else []
-        token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+        token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
         started.append(Hand(command, token, folder).start())
         return started[-1]
 
@@ -74,7 +75,7 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
             hand.end(signal.SIGKILL)
         for attempt in hand.folder.glob("jobs/*/attempt-*"):
             if not end_file(attempt).exists():
-                Local().kill(str(attempt))
+                LocalLauncher().kill(LaunchedJob("local", "", str(attempt)))
 
 
 def python(client: Client, code: str, *, name: str = "job", **options: Any) -> JobDetail:

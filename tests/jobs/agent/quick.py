@@ -10,31 +10,29 @@ import signal
 import sys
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.setup import make
+from clew.jobs.agent.job_target import Offer
+from clew.jobs.agent.setup import AgentOptions, create_agent
+from clew.jobs.task import ProgramTask
 
 
-def code(order: Order, root: AgentFolder) -> tuple[str, ...]:
-    return (sys.executable, "-c", order.spec["code"])
+def code(order: JobOrder, root: AgentFolder) -> ProgramTask:
+    return ProgramTask(command=(sys.executable, "-c", order.spec["code"]))
 
 
 def main() -> None:
     server, folder, name, cpus, *group = sys.argv[1:]
     site = os.environ.get("CLEW_TEST_ON")
-    agent = make(
-        server,
+    options = AgentOptions(
+        server=server,
         folder=Path(folder),
         name=name,
         group=group[0] if group else None,
-        cpus=int(cpus),
-        gpus=None if site else 0,
-        memory=None,
-        idle=None,
-        tell=lambda text: print(text, flush=True),
-        command=code,
-        on=site,
+        offer=Offer(cpus=int(cpus), gpus=None if site else 0),
+        site=site,
     )
+    agent = create_agent(options, print_message=lambda text: print(text, flush=True), task_of=code)
     signal.signal(signal.SIGTERM, lambda *_: agent.stopping.set())
     agent.run()
 

@@ -12,14 +12,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clew.client.job import Order, Resources, Result, Slots
+from clew.client.job import JobOrder, JobResult, Resources, Slots
 from clew.jobs import supervisor
-from clew.jobs.agent.commands import command
+from clew.jobs.agent.commands import order_task
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.job_list import JobList
-from clew.jobs.agent.resource_slots import room
-from clew.jobs.agent.runner import Local, Status
+from clew.jobs.agent.job_list import JobList, JobSettings
+from clew.jobs.agent.job_target import JobTarget
+from clew.jobs.agent.resource_slots import free_slot
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.launchers.local import LocalLauncher
 from clew.jobs.supervisor import ProcessSpec
+from clew.jobs.task import ProgramTask, Task
 from clew.tuning.resource_slots import available_cores
 
 SLOTS = Slots(cpus=2, gpus=2, memory=1 << 34)
@@ -32,8 +35,8 @@ def until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> Order:
-    return Order(
+def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> JobOrder:
+    return JobOrder(
         job=job,
         key=f"{job}-x",
         attempt=attempt,
@@ -42,16 +45,16 @@ def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> 
         spec={"recipe": "tracking", "code": code},
         files={},
         arguments=(),
-        of=None,
+        target_key=None,
         dataset=None,
         resources=Resources.model_validate(resources),
         token="clew_secret",
     )
 
 
-def python(given: Order, root: AgentFolder) -> tuple[str, ...]:
+def python(given: JobOrder, root: AgentFolder) -> Task:
     """In place of clew: the code that is in the spec."""
-    return (sys.executable, "-c", given.spec["code"])
+    return ProgramTask(command=(sys.executable, "-c", given.spec["code"]))
 
 
 @pytest.fixture
@@ -59,18 +62,19 @@ def root(tmp_path: Path) -> Iterator[AgentFolder]:
     folder = AgentFolder(tmp_path / "agent")
     yield folder
     for each in folder.jobs.glob("*/attempt-*"):
-        Local().kill(str(each))
+        LocalLauncher().kill(LaunchedJob("local", "", str(each)))
 
 
 def work(root: AgentFolder, grace: float = 5) -> JobList:
-    return JobList(root, Local(), SLOTS, command=python, grace=grace, environment={"CLEW_SERVER": "http://x"})
+    settings = JobSettings({"CLEW_SERVER": "http://x"}, task_of=python, grace=grace)
+    return JobList(root, JobTarget(), SLOTS, settings)
 
 
-def end(work: JobList, job: int = 1) -> Result:
-    found: list[Result] = []
+def end(work: JobList, job: int = 1) -> JobResult:
+    found: list[JobResult] = []
 
     def ended() -> bool:
-        found[:] = [each for working, each in work.look() if working.order.job == job and each.state != "running"]
+        found[:] = [each for working, each in work.results() if working.order.job == job and each.state != "running"]
         return bool(found)
 
     until(ended)
@@ -95,7 +99,7 @@ def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder
     where, what = said(root).splitlines()
     assert where == f"{root.job('1-x').path} clew_secret http://x"
     assert what.split()[:2] == ["1", "0"] and int(what.split()[2]) != psutil.Process().pid
-    assert supervisor.task_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
+    assert supervisor.process_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
 
 
 def test_what_a_failing_job_said_last_is_its_reason(root: AgentFolder) -> None:
@@ -109,7 +113,7 @@ def test_wall_time_is_kept(root: AgentFolder) -> None:
     doing.take(
         order(
             "import signal, time; signal.signal(15, lambda *_: print('asked', flush=True))\nwhile True: time.sleep(1)",
-            wall=0.5,
+            wall_time=0.5,
         )
     )
     told = end(doing)
@@ -121,7 +125,7 @@ def test_memory_is_kept(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("x = bytearray(300_000_000); import time; time.sleep(60)", memory=100_000_000))
     told = end(doing)
-    assert told.code == -9 and "GB of memory, 0.10 GB were asked for" in told.reason
+    assert told.code == -9 and "GB of memory, its limit is 0.10 GB" in told.reason
     assert told.memory > 100_000_000
 
 
@@ -148,15 +152,13 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
 def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
-    doing.cancel(1)
-    until(lambda: "on" in said(root))
-    doing.cancel(1)
-    doing.cancel(1)
+    for _ in range(3):
+        doing.cancel(1)
     assert end(doing).code == -15
 
 
 def left(root: AgentFolder) -> list[psutil.Process]:
-    return list(supervisor.everyone(str(root.job("1-x").attempt(1))))
+    return list(supervisor.marked_processes(str(root.job("1-x").attempt(1))))
 
 
 def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
@@ -172,7 +174,7 @@ def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> Non
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     until(lambda: "on" in said(root))
-    psutil.Process(int(supervisor.keeper_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
+    psutil.Process(int(supervisor.supervisor_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
     assert end(doing).state == "lost"
     until(lambda: not left(root))
 
@@ -193,7 +195,7 @@ def test_another_process_takes_over(root: AgentFolder) -> None:
     assert [each.job for each in second.adopt()] == [1]
     assert end(second).code == 0
     assert said(root) == "begun\nover\n"
-    second.told(1, 1)
+    second.confirm(1, 1)
     assert not work(root).adopt()
 
 
@@ -209,7 +211,7 @@ def test_an_order_that_comes_again_changes_nothing(root: AgentFolder) -> None:
     for _ in range(3):
         doing.take(order("print('begun')"))
     assert end(doing).code == 0
-    doing.told(1, 1)
+    doing.confirm(1, 1)
     doing.take(order("print('begun')"))
     assert end(doing).state == "lost" and said(root) == "begun\n", "a server that gives it again has lost its end"
     doing.take(order("print('again')", attempt=2))
@@ -221,16 +223,15 @@ def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
     doing.take(order("raise SystemExit(75)"))
     assert end(doing).code == 75
     doing.take(order("print('again')", attempt=2))  # before this agent hears that the end was heard
-    doing.told(1, 1)
+    doing.confirm(1, 1)
     assert not doing.drop(1, 1)
     assert [each.attempt for each in doing.held()] == [2]
     assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
 
 
 def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
-    ProcessSpec(command=(sys.executable, "-c", "print('once')"), folder=str(tmp_path), mark="j.1").write(
-        supervisor.task_file(tmp_path)
-    )
+    once = (sys.executable, "-c", "print('once')")
+    ProcessSpec(command=once, working_folder=str(tmp_path), mark="j.1").write(tmp_path)
     with supervisor.log_file(tmp_path).open("ab") as log:
         racing = [
             subprocess.Popen([sys.executable, "-m", supervisor.__name__, str(tmp_path)], stdout=log, stderr=log)
@@ -238,12 +239,11 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
         ]
         assert {each.wait(60) for each in racing} == {0}
     assert supervisor.log_file(tmp_path).read_text() == "once\n"
-    status = Local().poll(str(tmp_path))
-    assert status.state == "ended" and isinstance(status, Status)
+    assert LocalLauncher().state(LaunchedJob("local", "", str(tmp_path))) == "finished"
 
 
 def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
-    doing = JobList(root, Local(), SLOTS)
+    doing = JobList(root, JobTarget(), SLOTS)
     wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
     doing.take(wants)
     assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
@@ -251,10 +251,12 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
 
 @pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
 def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
-    def broken(given: Order, root: AgentFolder) -> tuple[str, ...]:
+    def broken(given: JobOrder, root: AgentFolder) -> Task:
         raise error
 
-    for doing in (JobList(root, Local(), SLOTS, command=broken) for _ in range(2)):  # the second finds it again
+    for doing in (
+        JobList(root, JobTarget(), SLOTS, JobSettings(task_of=broken)) for _ in range(2)
+    ):  # the second finds it again
         if not doing.adopt():
             doing.take(order(""))
         assert (end(doing).code, end(doing).reason) == (2, str(error))
@@ -274,16 +276,16 @@ def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind
     folder = root.job(given.key)
     folder.accept(given)
     folder.attempt(1).mkdir()
-    made = command(given, root)
-    assert not folder.output(name).exists() and str(folder.output(name)) in made
+    made = order_task(given, root)
+    assert not folder.output(name).exists() and str(folder.output(name)) in made.model_dump_json()
     assert folder.order() == given
 
 
 def test_rooms_do_not_overlap() -> None:
     needs, cores = Resources(cpus=1, gpus=1), available_cores()
     slots = Slots(cpus=len(cores), gpus=2)
-    first = room(needs, slots, [])
-    second = room(needs, slots, [first])
+    first = free_slot(needs, slots, [])
+    second = free_slot(needs, slots, [first])
     assert first.cores == (cores[0],) and not set(first.cores) & set(second.cores)
     assert (first.devices, second.devices) == ((0,), (1,))
-    assert room(Resources(), Slots(cpus=len(cores) + 1), []).cores == ()
+    assert free_slot(Resources(), Slots(cpus=len(cores) + 1), []).cores == ()

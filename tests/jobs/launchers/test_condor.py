@@ -10,6 +10,7 @@ import pytest
 from clew.errors import ConfigError, RunError
 from clew.jobs.launchers.condor import CondorLauncher
 from clew.jobs.sites import BatchRequest, Site
+from clew.jobs.task import FillCacheTask, command_task
 
 SITE = Site(
     name="lxplus",
@@ -24,14 +25,15 @@ SITE = Site(
 SUBMIT = """universe = vanilla
 executable = /afs/jobs/first/job.sh
 arguments = $(Process)
+batch_name = clew-clew
 initialdir = {here}
 output = /afs/jobs/first/log.txt
 error = /afs/jobs/first/log.txt
 log = /afs/jobs/first/condor.log
 getenv = True
 request_cpus = 2
-request_gpus = 1
-request_memory = 4G
+request_gpus = 2
+request_memory = 8192M
 accounting_group = group_u_ATLAS.u_zp
 +MaxRuntime = 7200
 kill_sig = SIGTERM
@@ -42,39 +44,40 @@ queue 1
 """
 BODY = """#!/bin/bash
 module load cuda/12.4
-rm -f /afs/jobs/first/exit
-timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --again --workers 2
+rm -f /afs/jobs/first/end.json
+timeout --preserve-status --signal=USR1 7080 {python} -m clew train 'my recipe.py' --workers 2
 code=$?
 [ $code = 75 ] && [ ! -e /afs/jobs/first/stop ] && exit 75
-echo $code > /afs/jobs/first/exit
+echo "{{\\"code\\": $code}}" > /afs/jobs/first/end.json
 exit $code
 """
 
 
 def test_the_submit_file_and_the_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    condor, folder = CondorLauncher(SITE, BatchRequest(ranks=2, requeue=True)), Path("/afs/jobs/first")
-    words = ["train", "my recipe.py", "--again"]
-    assert condor.script(words, folder) == SUBMIT.format(here=tmp_path)
-    assert condor.executable(words, folder) == BODY.format(python=sys.executable)
+    condor, folder = CondorLauncher(SITE, BatchRequest(workers=2, requeue=True)), Path("/afs/jobs/first")
+    task = command_task(["train", "my recipe.py"])
+    assert condor.script(task, folder) == SUBMIT.format(here=tmp_path)
+    assert condor.executable(task, folder) == BODY.format(python=sys.executable)
 
 
 def test_an_array_has_a_log_and_an_exit_code_each(tmp_path: Path) -> None:
     condor = CondorLauncher(SITE, BatchRequest(array=3))
-    text, body = condor.script([], tmp_path), condor.executable(["prepare", "--part", "{task}/3"], tmp_path)
+    part = FillCacheTask(recipe="tracking", parts=3)
+    text, body = condor.script(part, tmp_path), condor.executable(part, tmp_path)
     assert "queue 3\n" in text and f"output = {tmp_path}/log-$(Process).txt" in text and "on_exit_remove" not in text
-    assert "--part ''$1'/3'" in body and f"echo $code > {tmp_path}/exit-$1" in body
+    assert f"-m clew.cli.run_task {tmp_path}/task.json $1\n" in body and f"> {tmp_path}/end-$1.json" in body
 
 
 def test_what_it_cannot_do_is_told() -> None:
     with pytest.raises(ConfigError, match="no dependencies"):
-        CondorLauncher(SITE, BatchRequest(after=("12",))).script([], Path("/x"))
+        CondorLauncher(SITE, BatchRequest(after=("12",))).script(command_task([]), Path("/x"))
     with pytest.raises(ConfigError, match="one machine each"):
-        CondorLauncher(SITE, BatchRequest(nodes=2)).script([], Path("/x"))
+        CondorLauncher(SITE, BatchRequest(nodes=2)).script(command_task([]), Path("/x"))
 
 
 def test_without_its_commands_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RunError, match="no such command here"):
-        CondorLauncher(SITE).start(["--version"], folder=tmp_path / "job")
+        CondorLauncher(SITE).start(command_task(["--version"]), folder=tmp_path / "job")
     assert not (tmp_path / "job").exists()

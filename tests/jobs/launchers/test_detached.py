@@ -13,6 +13,7 @@ import pytest
 from clew import Dataset, Run
 from clew.errors import ConfigError
 from clew.jobs.launchers.launcher import LaunchedJob, find_launcher, watch
+from clew.jobs.task import TrainTask, command_task
 
 CLEW = str(Path(sys.executable).parent / "clew")
 
@@ -30,14 +31,14 @@ def until(true: Callable[[], bool]) -> None:
 
 def test_a_job_is_watched_to_its_end_and_leaves_its_words(tmp_path: Path) -> None:
     local = find_launcher("local")
-    job = local.start(["--version"], folder=tmp_path / "job")
+    job = local.start(command_task(["--version"]), folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "finished"
     assert job.log.read_text().startswith("clew ")
 
 
 def test_a_job_that_fails_is_seen(tmp_path: Path) -> None:
     local = find_launcher("local")
-    job = local.start(["train", "nothing"], folder=tmp_path / "job")
+    job = local.start(TrainTask(recipe="nothing"), folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "failed"
     assert "no recipe 'nothing'" in job.log.read_text()
 
@@ -59,16 +60,16 @@ def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path)
     assert "runs in the background" in begun.stdout
     until(lambda: run.last("step") is not None)
     assert clew("runs", "list", str(tmp_path)).stdout.count("running") == 1
-    stopped = clew("runs", "stop", str(run.path))
+    stopped = clew("stop", str(run.path))
     assert stopped.returncode == 0 and "stopped" in stopped.stdout, stopped.stderr
-    assert clew("runs", "stop", str(run.path)).returncode == 2
+    assert clew("stop", str(run.path)).returncode == 2
     assert clew("train", "--resume", str(run.path), "--detach").returncode == 0
     assert run.state == "running"
-    assert clew("runs", "stop", str(run.path)).returncode == 0
+    assert clew("stop", str(run.path)).returncode == 0
     assert run.last("resume") is not None
 
 
 def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
     done = clew("train", "tracking", "--dataset", str(tmp_path / "no"), "--output", str(tmp_path / "run"), "--detach")
     assert done.returncode == 2
-    assert "the job did not begin:" in done.stderr and "no dataset there" in done.stderr
+    assert "the job did not start:" in done.stderr and "no dataset there" in done.stderr

@@ -49,7 +49,7 @@ def test_a_server_that_is_not_there_is_told_and_one_that_is_has_its_clock_read(
     assert outcome.code == 1 and "service: http://127.0.0.1:9 does not answer" in outcome.out
     assert "check CLEW_SERVER" in outcome.out
     assert found(tmp_path, "service", server=server).verdict == "good"
-    assert "the service's" in found(tmp_path, "clock", server=server).told
+    assert "the service's" in found(tmp_path, "clock", server=server).message
 
 
 def test_a_folder_that_is_not_there_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,19 +57,19 @@ def test_a_folder_that_is_not_there_and_a_full_disk_are_bad(tmp_path: Path, monk
     assert {found(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
     monkeypatch.setattr(doctor, "_SPACE", 1e30)
     full = found(tmp_path, "space here")
-    assert full.verdict == "bad" and "clew cache prune" in full.do
+    assert full.verdict == "bad" and "clew cache prune" in full.advice
 
 
 def test_a_site_whose_gpus_are_not_seen_is_bad(tmp_path: Path) -> None:
     site = Site(name="alps", scheduler="slurm", gpus=400, scratch=str(tmp_path / "none"))
     gpu = found(tmp_path, "gpu", site)
-    assert gpu.verdict == "bad" and "400 are in the profile of alps" in gpu.told and gpu.do
+    assert gpu.verdict == "bad" and "400 are in the profile of alps" in gpu.message and gpu.advice
     assert found(tmp_path, "scratch", site).verdict == "bad"
 
 
 def test_the_doctor_says_whose_mpi_it_is(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
-    told = found(tmp_path, "mpi").told
+    told = found(tmp_path, "mpi").message
     assert told.startswith(("the wheel of PyPI: ", "the site's: "))
 
 

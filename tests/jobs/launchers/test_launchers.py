@@ -11,6 +11,7 @@ import pytest
 
 from clew.jobs.launchers.launcher import LaunchedJob, Launcher, Slot, find_launcher, watch
 from clew.jobs.launchers.ranks import RanksLauncher
+from clew.jobs.task import command_task
 
 CORE = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 SLEEPS = """
@@ -30,13 +31,13 @@ def _log(job: LaunchedJob) -> str:
 
 
 def test_a_job_ends_and_leaves_its_words(launcher: Launcher, tmp_path: Path) -> None:
-    job = launcher.start(["--version"], folder=tmp_path / "job", room=Slot((CORE,)))
+    job = launcher.start(command_task(["--version"]), folder=tmp_path / "job", slot=Slot((CORE,)))
     assert list(watch(launcher, job))[-1] == "finished"
     assert _log(job).startswith("clew ")
 
 
 def test_a_job_that_fails_is_seen(launcher: Launcher, tmp_path: Path) -> None:
-    job = launcher.start(["config", "show", "nothing"], folder=tmp_path / "job")
+    job = launcher.start(command_task(["config", "show", "nothing"]), folder=tmp_path / "job")
     assert list(watch(launcher, job))[-1] == "failed"
     assert "no recipe 'nothing'" in _log(job)
 
@@ -44,7 +45,7 @@ def test_a_job_that_fails_is_seen(launcher: Launcher, tmp_path: Path) -> None:
 def test_a_job_stays_in_its_room_and_can_be_killed(launcher: Launcher, tmp_path: Path) -> None:
     recipe = tmp_path / "sleeps.py"
     recipe.write_text(SLEEPS)
-    job = launcher.start(["config", "show", str(recipe)], folder=tmp_path / "job", room=Slot((CORE,)))
+    job = launcher.start(command_task(["config", "show", str(recipe)]), folder=tmp_path / "job", slot=Slot((CORE,)))
     keepers = [psutil.Process(int(each.partition(":")[0])) for each in job.id.split(",")]
     end = time.monotonic() + 60
     while time.monotonic() < end and not all(keeper.children() for keeper in keepers):

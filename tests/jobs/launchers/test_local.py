@@ -73,9 +73,9 @@ def test_every_rank_runs_in_a_process_of_its_own(tmp_path: Path) -> None:
         ("exception", WorkerError, "rank 2: ValueError: boom"),
         ("user", ConfigError, "wrong setting"),
         ("interrupt", WorkerError, "rank 2 was interrupted"),
-        ("exit", LostWorkerError, "rank 2 died without a word (exit code 3)"),
-        ("kill", LostWorkerError, "rank 2 died without a word (exit code -9)"),
-        ("segfault", LostWorkerError, "rank 2 died without a word (exit code -11)"),
+        ("exit", LostWorkerError, "rank 2 died without a message (exit code 3)"),
+        ("kill", LostWorkerError, "rank 2 died without a message (exit code -9)"),
+        ("segfault", LostWorkerError, "rank 2 died without a message (exit code -11)"),
     ],
 )
 def test_the_failure_of_one_stops_all_and_is_told(

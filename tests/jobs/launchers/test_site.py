@@ -11,10 +11,11 @@ import pytest
 from clew.errors import ConfigError
 from clew.jobs import batch_script
 from clew.jobs import sites as site
-from clew.jobs.launchers import slurm_queue
-from clew.jobs.launchers.local import ended_as
+from clew.jobs.launchers import scheduler
+from clew.jobs.launchers.launcher import recorded_state
 from clew.jobs.launchers.slurm_queue import SlurmRow
 from clew.jobs.sites import BatchRequest, Site
+from clew.jobs.task import command_task
 from tests.cli import clew, done
 
 SITE = Site(
@@ -30,8 +31,8 @@ SITE = Site(
     mpi="pmix",
     interface="hsn0",
     cpus=8,
-    gpus=4,
-    memory="400G",
+    gpus=1,
+    memory="100G",
     wall_time="12h",
     directives=("--constraint=a100",),
 )
@@ -46,7 +47,7 @@ SCRIPT = """#!/bin/bash
 #SBATCH --ntasks=8
 #SBATCH --cpus-per-task=8
 #SBATCH --gres=gpu:4
-#SBATCH --mem=400G
+#SBATCH --mem=409600M
 #SBATCH --time=720
 #SBATCH --signal=USR1@120
 #SBATCH --requeue
@@ -63,8 +64,10 @@ export WHERE='a b'
 
 def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    needs = BatchRequest(name="first", nodes=2, ranks=8, after=("11", "12"), requeue=True)
-    text = batch_script.slurm(SITE, needs, ["train", "my.yaml", "--set", "a=[1, 2]"], "/jobs/first")
+    needs = BatchRequest(name="first", nodes=2, workers=8, after=("11", "12"), requeue=True)
+    text = batch_script.slurm_script(
+        SITE, needs, command_task(["train", "my.yaml", "--set", "a=[1, 2]"]), "/jobs/first"
+    )
     assert text.startswith(SCRIPT.format(here=tmp_path))
     assert "srun --kill-on-bad-exit=1 --mpi=pmix /bin/bash -c" in text
     assert "apptainer exec --nv --bind=/data /images/clew.sif python3 -m clew train my.yaml --set 'a=[1, 2]'\n" in text
@@ -72,9 +75,11 @@ def test_a_script_has_all_of_the_profile(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_at_all() -> None:
-    assert not [each for each in batch_script.directives(SITE, BatchRequest(wall_time=60), "/jobs") if "signal" in each]
-    assert "--signal=USR1@100" in batch_script.directives(SITE, BatchRequest(wall_time=400), "/jobs")
-    assert "--signal=USR1@120" in batch_script.directives(SITE, BatchRequest(wall_time=3600), "/jobs")
+    assert not [
+        each for each in batch_script.slurm_directives(SITE, BatchRequest(wall_time=60), "/jobs") if "signal" in each
+    ]
+    assert "--signal=USR1@100" in batch_script.slurm_directives(SITE, BatchRequest(wall_time=400), "/jobs")
+    assert "--signal=USR1@120" in batch_script.slurm_directives(SITE, BatchRequest(wall_time=3600), "/jobs")
 
 
 def test_a_profile_is_kept_without_what_goes_without_saying(sites: Path) -> None:
@@ -101,8 +106,8 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("scheduler=slrm",), "scheduler"),
         (("scheduler=slurm", "partitin=gpu"), "did you mean 'partition'?"),
         (("scheduler=slurm", "wall_time=soon"), "a number and a unit"),
-        (("scheduler=slurm", "memory=lots"), "expected a size as 16G"),
-        (("scheduler=panda",), "give `container`"),
+        (("scheduler=slurm", "memory=lots"), "expected a size such as 16G"),
+        (("scheduler=panda",), "set `container`"),
         (("scheduler=slurm", "wall_time=2h", "wall_time_limit=1h"), "more than wall_time_limit"),
     ],
 )
@@ -113,7 +118,7 @@ def test_a_wrong_profile_is_one_line(words: tuple[str, ...], told: str, sites: P
 
 
 def test_an_unknown_site_and_options_without_one_are_told(sites: Path) -> None:
-    assert "there is none in" in clew("train", "tracking", "--on", "nowhere").err
+    assert "has none, add one" in clew("train", "tracking", "--on", "nowhere").err
     assert "--nodes goes with --on SITE" in clew("train", "tracking", "--nodes", "2").err
     assert "no sites in" in done("site", "list")
 
@@ -129,13 +134,13 @@ def test_more_time_than_a_site_gives_is_refused() -> None:
         (SlurmRow("1", "PENDING", "Resources", ""), "for free nodes"),
         (
             SlurmRow("1", "PENDING", "QOSMaxJobsPerUserLimit", ""),
-            "for room: a limit is reached (QOSMaxJobsPerUserLimit)",
+            "because a limit is reached (QOSMaxJobsPerUserLimit)",
         ),
         (SlurmRow("1", "PENDING", "Nodes required for job are DOWN", ""), "(Nodes required for job are DOWN)"),
         (SlurmRow("1", "RUNNING", "None", "n[1-2]"), "on n[1-2]"),
         (SlurmRow("1", "NODE_FAIL", "None", "n1"), "a node failed under it"),
         (SlurmRow("1", "TIMEOUT", "TimeLimit", "n1"), "killed at the end of its wall time"),
-        (SlurmRow("1", "OUT_OF_MEMORY", "None", "n1"), "killed for using more memory than it asked for"),
+        (SlurmRow("1", "OUT_OF_MEMORY", "None", "n1"), "killed because it used more memory than it requested"),
     ],
 )
 def test_what_slurm_says_in_words(row: SlurmRow, words: str) -> None:
@@ -143,8 +148,8 @@ def test_what_slurm_says_in_words(row: SlurmRow, words: str) -> None:
 
 
 def test_a_command_that_is_not_there_or_hangs_has_failed() -> None:
-    assert slurm_queue.call(["no-such-command"]).returncode == 127
-    assert slurm_queue.call([sys.executable, "-c", "import time; time.sleep(9)"], most=0.2).returncode == 124
+    assert scheduler.call(["no-such-command"]).returncode == 127
+    assert scheduler.call([sys.executable, "-c", "import time; time.sleep(9)"], timeout=0.2).returncode == 124
 
 
 @pytest.mark.parametrize(
@@ -152,5 +157,5 @@ def test_a_command_that_is_not_there_or_hangs_has_failed() -> None:
 )
 def test_an_array_ended_as_the_worst_of_its_jobs(codes: list[str], state: str | None, tmp_path: Path) -> None:
     for number, code in enumerate(codes):
-        (tmp_path / f"exit-{number}").write_text(code)
-    assert ended_as(tmp_path) == state
+        (tmp_path / f"end-{number}.json").write_text(f'{{"code": {code}}}')
+    assert recorded_state(tmp_path) == state

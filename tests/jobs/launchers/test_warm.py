@@ -16,6 +16,7 @@ import pytest
 from clew.jobs.launchers import warm
 from clew.jobs.launchers.launcher import LaunchedJob, Slot, watch
 from clew.jobs.launchers.warm import WarmLauncher
+from clew.jobs.task import command_task
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -30,7 +31,7 @@ CHANGES = {
     "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()": "threads",
     "subprocess.Popen(['sleep', '1'])": "processes",
     "signal.signal(signal.SIGUSR2, signal.SIG_IGN)": "signals",
-    "atexit.register(print)": "what is done at the end",
+    "atexit.register(print)": "exit functions",
     "logging.basicConfig(level=1)": "loggers",
     "warnings.simplefilter('error')": "warnings",
     "socket.setdefaulttimeout(3)": "interpreter",
@@ -63,9 +64,9 @@ from clew.jobs.leak_check import LeakCheck
 for change in {changes!r}:
     if os.fork() == 0:
         found = LeakCheck([pathlib.Path(mine.__file__).parent])
-        found.renew(), found.found()
+        found.reset_random_numbers(), found.leak()
         exec(change)
-        print(found.found(), flush=True)
+        print(found.leak(), flush=True)
         os._exit(0)
     os.wait()
 """
@@ -74,8 +75,9 @@ import time
 from pathlib import Path
 from clew.jobs.launchers.launcher import watch
 from clew.jobs.launchers.warm import WarmLauncher
+from clew.jobs.task import command_task
 again = WarmLauncher(again=True)
-job = again.start(["--version"], folder=Path({folder!r}))
+job = again.start(command_task(["--version"]), folder=Path({folder!r}))
 print(list(watch(again, job))[-1], job.id, flush=True)
 time.sleep(600)
 """
@@ -84,11 +86,11 @@ time.sleep(600)
 @pytest.fixture(autouse=True)
 def idle() -> Iterator[None]:
     yield
-    warm.release()
+    warm.release_idle_processes()
 
 
 def ended(arguments: list[str], folder: Path) -> tuple[LaunchedJob, str]:
-    job = LAUNCHER.start(arguments, folder=folder, room=Slot())
+    job = LAUNCHER.start(command_task(arguments), folder=folder, slot=Slot())
     return job, list(watch(LAUNCHER, job, pause=0.01))[-1]
 
 
@@ -97,7 +99,7 @@ def test_a_process_does_one_job_after_the_other(tmp_path: Path) -> None:
     second, state = ended(["--version"], tmp_path / "2")
     assert first.id == second.id and state == "finished"
     assert [(tmp_path / name / "log.txt").read_text()[:5] for name in ("1", "2")] == ["clew ", "clew "]
-    third = WarmLauncher().start(["--version"], folder=tmp_path / "3")
+    third = WarmLauncher().start(command_task(["--version"]), folder=tmp_path / "3")
     assert third.id != first.id
     assert list(watch(LAUNCHER, third))[-1] == "finished"
 
@@ -119,11 +121,11 @@ def test_whatever_a_job_leaves_behind_is_found(tmp_path: Path) -> None:
 
 def test_the_end_of_a_job_is_heard(tmp_path: Path) -> None:
     ended(["--version"], tmp_path / "1")
-    warm.rest(0.0)
-    job = LAUNCHER.start(["--version"], folder=tmp_path / "2")
+    warm.wait_for_job(0.0)
+    job = LAUNCHER.start(command_task(["--version"]), folder=tmp_path / "2")
     begun = time.monotonic()
     while LAUNCHER.state(job) == "running":
-        warm.rest(30.0)
+        warm.wait_for_job(30.0)
     assert time.monotonic() - begun < 30
 
 
@@ -164,5 +166,5 @@ def test_idle_processes_leave_when_they_are_released(tmp_path: Path) -> None:
     job, _ = ended(["--version"], tmp_path / "1")
     keeper = psutil.Process(int(job.id.partition(":")[0]))
     family = [keeper, *keeper.children()]
-    warm.release()
+    warm.release_idle_processes()
     assert len(family) == 2 and not psutil.wait_procs(family, timeout=30)[1]

@@ -10,7 +10,8 @@ import pytest
 
 import clew
 from clew.data.prepare.generate import generate
-from clew.jobs.agent.runner import Local
+from clew.jobs.launchers.launcher import LaunchedJob
+from clew.jobs.launchers.local import LocalLauncher
 from clew.recipe import find
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import Visitor
@@ -35,7 +36,9 @@ def alone(tmp_path: Path) -> Iterator[Live]:
     yield live
     live.stop()
     for attempt in (tmp_path / "service" / "agent" / "jobs").glob("*/attempt-*"):
-        Local().kill(str(attempt))  # jobs outlive the server; those of a test do not outlive it
+        LocalLauncher().kill(
+            LaunchedJob("local", "", str(attempt))
+        )  # jobs outlive the server; those of a test do not outlive it
 
 
 def submit(visitor: Visitor, dataset: Path, name: str, **settings: str) -> str:

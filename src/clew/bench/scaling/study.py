@@ -23,8 +23,8 @@ from clew.core.config import Section, to_data
 from clew.data.dataset import Dataset
 from clew.errors import ConfigError, RunError, WorkerError
 from clew.jobs.launchers.launcher import Launcher
-from clew.jobs.sites import BatchRequest, site_launcher
-from clew.jobs.sites import load_site as load_site
+from clew.jobs.sites import BatchRequest, load_site, site_launcher
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.settings import load_settings
@@ -219,7 +219,7 @@ class _Trainer:
         chosen = load_settings(self.config.recipe, [*self.config.settings, *self._settings(measured)]).train
         measured.processes, measured.batch_size = chosen.processes, chosen.size
         launcher = self._launcher(measured)
-        job, state = run_job(launcher, lambda: launcher.start(self._command(measured, run), folder=jobs), on_progress)
+        job, state = run_job(launcher, lambda: launcher.start(self._task(measured, run), folder=jobs), on_progress)
         measured.oversubscribed = self._oversubscribed(measured)
         end = run.end() if run.path.exists() else None
         if state != "finished":
@@ -235,7 +235,7 @@ class _Trainer:
         if self.site is None:
             return local_launcher(measured.processes)
         return site_launcher(
-            self.site, BatchRequest(name=f"scale-{measured.workers}", ranks=measured.processes, cpus=measured.threads)
+            self.site, BatchRequest(name=f"scale-{measured.workers}", workers=measured.processes, cpus=measured.threads)
         )
 
     def _settings(self, measured: ScalingRun) -> list[str]:
@@ -255,11 +255,13 @@ class _Trainer:
         }
         return [f"train.{name}={json.dumps(value)}" for name, value in values.items()]
 
-    def _command(self, measured: ScalingRun, run: Run) -> list[str]:
-        dataset = [] if self.config.dataset is None else ["--dataset", str(Path(self.config.dataset).absolute())]
-        settings = (*self.config.settings, *self._settings(measured))
-        sets = [argument for setting in settings for argument in ("--set", setting)]
-        return ["train", self.config.recipe, *dataset, "--output", str(run.path), *sets]
+    def _task(self, measured: ScalingRun, run: Run) -> TrainTask:
+        return TrainTask(
+            recipe=self.config.recipe,
+            dataset=None if self.config.dataset is None else str(Path(self.config.dataset).absolute()),
+            output=str(run.path),
+            settings=(*self.config.settings, *self._settings(measured)),
+        )
 
     def _oversubscribed(self, measured: ScalingRun) -> bool:
         if self.site is not None:

@@ -30,6 +30,7 @@ from clew.bench.workload.training_run import WorkloadRun, read_run, record_end
 from clew.core.config import to_data
 from clew.errors import RunError, WorkerError
 from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, Slot, core_share
+from clew.jobs.task import TrainTask
 from clew.runs import Run
 
 _POLL_SECONDS = 0.2
@@ -183,7 +184,7 @@ class WorkloadRunner:
         try:
             for run in runs:
                 jobs[run.copy] = launcher.start(
-                    self._command(run, batch_size, steps), folder=self._job_folder(run), room=self._slot(run.copy)
+                    self._task(run, batch_size, steps), folder=self._job_folder(run), slot=self._slot(run.copy)
                 )
             with killed_with_parent(list(jobs.values())):
                 self._watch(launcher, runs, jobs, title, publish)
@@ -233,7 +234,7 @@ class WorkloadRunner:
         devices = tuple(range(copy * count, (copy + 1) * count)) if count else ()
         return Slot(core_share(cores, copy, self.config.copies) if cores else (), devices)
 
-    def _command(self, run: WorkloadRun, batch_size: int, steps: int | None) -> list[str]:
+    def _task(self, run: WorkloadRun, batch_size: int, steps: int | None) -> TrainTask:
         config, count = self.config, max(1, devices_per_copy(self.config))
         values: dict[str, Any] = {
             "workers": count,
@@ -256,9 +257,9 @@ class WorkloadRunner:
             *(f"train.{n}={json.dumps(v)}" for n, v in values.items()),
             *config.settings,
         ]
-        options = [argument for setting in sets for argument in ("--set", setting)]
         dataset = str(self.data.dataset.path.absolute())
-        return ["train", config.recipe, "--dataset", dataset, "--output", str(self._run_of(run).path), *options]
+        output = str(self._run_of(run).path)
+        return TrainTask(recipe=config.recipe, dataset=dataset, output=output, settings=tuple(sets))
 
 
 def _device_counts(most: int) -> list[int]:

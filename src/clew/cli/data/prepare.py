@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from clew.cli.jobs.on_site import SiteOptions, SiteWork, arguments, on_site
+from clew.cli.jobs.command_words import command_words
+from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import Settings, What, console, overrides
 from clew.cli.transfer_progress import fetching
 from clew.errors import ConfigError, WorkerError, nearest
+from clew.jobs.task import FillCacheTask, command_task
 
 if TYPE_CHECKING:
     from clew.data.prepare.api import Explanation
@@ -21,25 +23,51 @@ if TYPE_CHECKING:
 _SPREADS = ("cores", "mpi", "array")
 
 
-def _plan(
-    asked: SiteOptions, *, recipe: str, output: str | None, workers: int | None, spread: str | None, **others: Any
-) -> SiteWork:
-    """What `--on SITE` hands in: one job of several ranks or cores, or an array that fills the cache and a last one."""
+def _plan(site: SiteOptions, **options: Any) -> SiteWork:
+    """What `--on SITE` submits: one job of several workers or cores, or an array and a last job."""
     from clew.settings import load_settings
 
-    loaded = load_settings(recipe, overrides(others["settings"], prepare__output=output))
-    makes, many = Path(loaded.prepare.output), workers or 1
-    chosen = spread or ("mpi" if many > 1 and asked.site.mpi else "cores")
-    if chosen not in _SPREADS:
-        raise ConfigError(f"--as {chosen}{nearest(chosen, _SPREADS)}")
-    if chosen == "mpi":
-        return SiteWork("prepare", makes, asked.ranks(many), ["--executor", "mpi"])
-    if chosen == "cores":
-        return SiteWork("prepare", makes, needs={"cpus": many} if workers else {})
-    own = ["--workers", str(asked.given["cpus"] or asked.site.cpus)]
-    return SiteWork(
-        "prepare", makes, added=[*own, "--part", f"{{task}}/{many}"], needs={"array": many}, then=[*arguments(), *own]
-    )
+    workers, spread = options["workers"], options.pop("spread")
+    loaded = load_settings(options["recipe"], overrides(options["settings"], prepare__output=options["output"]))
+    output, count = Path(loaded.prepare.output), workers or 1
+    form = spread or ("mpi" if count > 1 and site.profile.mpi else "cores")
+    if form not in _SPREADS:
+        raise ConfigError(f"--as {form}{nearest(form, _SPREADS)}")
+    if form == "mpi":
+        task = command_task(command_words(("prepare",), {**options, "executor": "mpi"}))
+        return SiteWork("prepare", output, task, workers=site.workers(count))
+    if form == "cores":
+        task = command_task(command_words(("prepare",), options))
+        return SiteWork("prepare", output, task, request={"cpus": count} if workers else {})
+    on_node = {**options, "workers": site.values["cpus"] or site.profile.cpus}
+    part = FillCacheTask(recipe=options["recipe"], settings=tuple(_prepare_settings(**on_node)), parts=count)
+    last = command_task(command_words(("prepare",), on_node))
+    return SiteWork("prepare", output, part, request={"array": count}, then=last)
+
+
+def _prepare_settings(
+    *,
+    input: list[str] | None,
+    output: str | None,
+    workers: int | None,
+    settings: list[str] | None,
+    executor: str | None,
+    **others: Any,
+) -> list[str]:
+    """The options of the command line as settings."""
+    options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
+    return overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
+
+
+def fill_cache(task: FillCacheTask, index: int | None) -> None:
+    """Fill the shared cache with one part of a preparation."""
+    from clew.data.prepare import api
+    from clew.settings import load_settings
+
+    if index is None or not 0 <= index < task.parts:
+        raise ConfigError(f"part {index} of {task.parts}: expected a number from 0 to {task.parts - 1}")
+    loaded = load_settings(task.recipe, task.settings)
+    api.fill_cache(loaded.recipe, loaded.prepare, index, task.parts)
 
 
 @on_site(_plan)
@@ -58,9 +86,6 @@ def prepare(
     replace: Annotated[bool, typer.Option("--replace", help="Take the place of another dataset.")] = False,
     verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again, trust no date.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Say what is cached and why not; do nothing.")] = False,
-    part: Annotated[
-        str | None, typer.Option(hidden=True, metavar="I/N", help="Fill the cache alone, beginning at this part.")
-    ] = None,
     spread: Annotated[
         str | None,
         typer.Option("--as", metavar="cores|mpi|array", help="With --on: one node, one MPI job, or N jobs."),
@@ -86,12 +111,8 @@ def prepare(
     from clew.data.prepare.executors import mpi_rank
     from clew.settings import load_settings
 
-    options = {"input": _inputs(input or ()), "output": output, "workers": workers, "executor": executor}
-    chosen = overrides(settings, **{f"prepare__{name}": value for name, value in options.items()})
+    chosen = _prepare_settings(input=input, output=output, workers=workers, settings=settings, executor=executor)
     loaded = load_settings(recipe, chosen)
-    if part is not None:
-        api.fill_cache(loaded.recipe, loaded.prepare, *_part(part))
-        return
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
@@ -104,13 +125,6 @@ def prepare(
             raise
         if not mpi_rank():  # under mpiexec one tells for all
             show.tell(dataset)
-
-
-def _part(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or int(match[1]) >= int(match[2]):
-        raise ConfigError(f"--part {text}: expected I/N with I from 0 to N-1")
-    return int(match[1]), int(match[2])
 
 
 def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

@@ -7,23 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import bold, console, table
 from clew.cli.runs.follow import counting
 from clew.cli.transfer_progress import fetching, moving
 from clew.jobs.rank_info import current_rank as launched
+from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.inference.evaluate import Evaluation
 
 
-def _plan(asked: SiteOptions, *, run: str, workers: int, **others: Any) -> SiteWork:
-    """What `--on SITE` hands in."""
+def _plan(site: SiteOptions, **options: Any) -> SiteWork:
+    """What `--on SITE` submits."""
     from clew.runs import Run
 
-    if not asked.given["after"]:
+    run = options["run"]
+    if not site.values["after"]:
         Run.open(run)
-    return SiteWork("evaluate", Path(run), asked.ranks(workers))
+    task = command_task(command_words(("evaluate",), options))
+    return SiteWork("evaluate", Path(run), task, workers=site.workers(options["workers"]))
 
 
 @on_site(_plan)

@@ -24,19 +24,18 @@ Server = Annotated[
 def agent(
     server: Server = None,
     folder: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where jobs run (default: in the user's data folder).")
+        Path | None, typer.Option(metavar="FOLDER", help="The folder of its jobs (default: in the user's data folder).")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="What it is called (default: this machine's name).")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name (default: this machine's name).")] = None,
     group: Annotated[str | None, typer.Option(help="Run this group's jobs too, not only your own.")] = None,
-    cpus: Annotated[int | None, typer.Option(min=1, help="To give (default: all).")] = None,
-    gpus: Annotated[int | None, typer.Option(min=0, help="To give (default: all).")] = None,
-    memory: Annotated[str | None, typer.Option(help="To give: 64G (default: all).")] = None,
+    cpus: Annotated[int | None, typer.Option(min=1, help="Cores to offer in all (default: all).")] = None,
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs to offer in all (default: all).")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory to offer in all: 64G (default: all).")] = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="SITE", help="Hand jobs to this cluster's Slurm, from its login node (`clew site list`)."),
+        typer.Option(metavar="SITE", help="Submit jobs to this site, from its login node (`clew site list`)."),
     ] = None,
-    idle: Annotated[str | None, typer.Option(help="Leave after so long without a job: 10m.")] = None,
-    beside: Annotated[int | None, typer.Option(hidden=True, help="Leave when this process is gone.")] = None,
+    idle: Annotated[str | None, typer.Option(help="Exit after this long without a job: 10m.")] = None,
 ) -> None:
     """Run jobs of a server on this machine, under your own credentials. Start as many as there are machines.
 
@@ -48,30 +47,23 @@ def agent(
       clew agent --idle 10m
       clew agent --on mycluster
 
-    Ctrl-C lets it go; its jobs run on, and an agent started again in the same folder finds them.
+    Ctrl-C ends the agent. Its jobs continue, and an agent that is started again in the same folder finds them.
     """
-    from clew.jobs.agent.setup import make
+    from clew.jobs.agent.job_target import Offer
+    from clew.jobs.agent.setup import PARENT_VARIABLE, AgentOptions, create_agent
 
-    given = None if memory is None else int(parse_bytes(memory, "--memory"))
-    made = make(
-        server,
-        folder=folder,
-        name=name,
-        group=group,
-        cpus=cpus,
-        gpus=gpus,
-        memory=given,
-        on=on,
-        idle=None if idle is None else parse_seconds(idle, "--idle"),
-        tell=lambda text: console.print(text, markup=False),
-    )
-    _until_signalled(made)
-    if beside is not None:
-        threading.Thread(target=_leave_with, args=(made, beside), daemon=True).start()
-    made.run()
+    offer = Offer(cpus, gpus, None if memory is None else int(parse_bytes(memory, "--memory")))
+    seconds = None if idle is None else parse_seconds(idle, "--idle")
+    options = AgentOptions(server, folder, name, group, offer, on, seconds)
+    created = create_agent(options, print_message=lambda text: console.print(text, markup=False))
+    _stop_on_signals(created)
+    parent = os.environ.pop(PARENT_VARIABLE, None)  # jobs do not inherit it
+    if parent is not None:
+        threading.Thread(target=_exit_with_parent, args=(created, int(parent)), daemon=True).start()
+    created.run()
 
 
-def _until_signalled(agent: Agent) -> None:
+def _stop_on_signals(agent: Agent) -> None:
     def stop(number: int, frame: FrameType | None) -> None:
         agent.stopping.set()
 
@@ -79,7 +71,7 @@ def _until_signalled(agent: Agent) -> None:
         signal.signal(number, stop)
 
 
-def _leave_with(agent: Agent, parent: int) -> None:
+def _exit_with_parent(agent: Agent, parent: int) -> None:
     while os.getppid() == parent:
         if agent.stopping.wait(0.5):
             return

@@ -1,4 +1,4 @@
-"""`clew jobs`, `cancel`, `retry` and `requeue`."""
+"""`clew jobs`, `retry` and `requeue`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from clew.client.client import Client
-    from clew.client.job import Job, JobDetail, State
+    from clew.client.job import Job, JobDetail, Resources, State
 
 _STATES = ("waiting", "claimed", "running", "done", "failed", "cancelled", "lost")
 Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="Their numbers.")]
@@ -56,21 +56,6 @@ def jobs(
             _list(list(itertools.islice(asked, limit)), as_json)
 
 
-def cancel(jobs: Numbers, server: Server = None) -> None:
-    """Have jobs end: those that wait at once, those that run after a checkpoint.
-
-    \b
-    Example:
-      clew cancel 12 13
-    """
-    from clew.client.client import Client
-
-    with Client(server) as client:
-        for number in jobs:
-            found = client.jobs.cancel(number)
-            console.print(f"job {number}: {'will end' if found.cancelling else found.state}")
-
-
 def retry(jobs: Numbers, server: Server = None) -> None:
     """New jobs like others, from the start.
 
@@ -100,27 +85,27 @@ def requeue(jobs: Numbers, server: Server = None) -> None:
             console.print(f"job {number}: waiting; it goes on where it stopped")
 
 
-def watch(client: Client, number: int, *, log: bool) -> Job:
-    """Wait for a job's end, telling of its states and, if wanted, what it prints."""
+def watch_job(client: Client, number: int, *, log: bool) -> Job:
+    """Wait until a job ends and print its states and, with `log`, its output."""
     from clew.client.job import Job
 
     last: Job | None = None
     for each in client.jobs.follow(number):
         if isinstance(each, Job):
             last = each
-            console.print(f"[dim]job {number}: {shown(each)}[/]", highlight=False)
+            console.print(f"[dim]job {number}: {state_in_words(each)}[/]", highlight=False)
         elif log:
             console.out(each, end="", highlight=False)
     return client.jobs.get(number) if last is None else last
 
 
-def shown(job: Job) -> str:
+def state_in_words(job: Job) -> str:
     """A job's state in a few words."""
     where = f" on {job.agent}" if job.agent and job.state in ("claimed", "running") else ""
     return f"{job.state}{where}{': ' + job.reason if job.reason else ''}"
 
 
-def waits(client: Client, job: Job) -> str:
+def waiting_reason(client: Client, job: Job) -> str:
     """Why a job waits, where nothing will change that by itself; else nothing."""
     mine = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
     there = [each for each in mine if each.alive]
@@ -133,39 +118,47 @@ def waits(client: Client, job: Job) -> str:
     return f"{told}; start one with: clew agent{where}{f' --group {job.group}' if job.group else ''}"
 
 
-def ended(job: Job) -> int:
+def exit_code(job: Job) -> int:
     """The exit code that stands for a job's: its own, 128 and the signal's number, 130 where it was cancelled."""
     if job.state == "done":
         return 0
     if job.state == "cancelled":
         return 130
-    if job.code is None or job.code == 0:
+    if job.exit_code is None or job.exit_code == 0:
         return 1
-    return 128 - job.code if job.code < 0 else job.code
+    return 128 - job.exit_code if job.exit_code < 0 else job.exit_code
 
 
-def show(job: JobDetail) -> list[tuple[str, str]]:
+def job_facts(job: JobDetail) -> list[tuple[str, str]]:
     """What is worth telling of a job, as names and words."""
-    needs = job.resources
-    asked = [f"{needs.cpus} CPU{'s' if needs.cpus > 1 else ''}"]
-    asked += [f"{needs.gpus} GPU{'s' if needs.gpus > 1 else ''}"] if needs.gpus else []
-    asked += [f"{needs.memory / 1e9:.3g} GB"] if needs.memory else []
-    asked += [f"{needs.nodes} nodes"] if needs.nodes > 1 else []
-    asked += [f"{needs.wall:g} s of wall time"] if needs.wall else []
-    asked += [f"at {needs.site}"] if needs.site else []
-    told = [
-        ("state", shown(job)),
+    facts = [
+        ("state", state_in_words(job)),
         ("owner", job.owner + (f" (group {job.group})" if job.group else "")),
-        ("needs", ", ".join(asked)),
+        ("resources", resources_in_words(job.resources)),
         ("priority", str(job.priority)),
         ("attempt", f"{job.attempt} of {job.requeue + 1}"),
         ("agent", job.agent or ""),
         ("dataset", job.dataset or ""),
         ("run", str(job.run or "")),
-        ("exit code", "" if job.code is None else str(job.code)),
-        ("memory used", f"{job.memory / 1e9:.2f} GB" if job.memory else ""),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("memory used", f"{job.peak_memory / 1e9:.2f} GB" if job.peak_memory else ""),
     ]
-    return [(name, words) for name, words in told if words]
+    return [(name, words) for name, words in facts if words]
+
+
+def resources_in_words(resources: Resources) -> str:
+    """What a job requested, in totals."""
+
+    def count(number: int, noun: str) -> str:
+        return f"{number} {noun}{'s' if number > 1 else ''}"
+
+    words = [count(resources.workers, "worker")] if resources.workers > 1 else []
+    words.append(count(resources.total_cpus, "CPU"))
+    words += [count(resources.total_gpus, "GPU")] if resources.gpus else []
+    words += [f"{resources.total_memory / 1e9:.3g} GB"] if resources.total_memory else []
+    words += [count(resources.nodes, "node")] if resources.nodes > 1 else []
+    words += [f"{resources.wall_time:g} s of wall time"] if resources.wall_time else []
+    return ", ".join([*words, *([f"at {resources.site}"] if resources.site else [])])
 
 
 def _tell(client: Client, number: int, as_json: bool) -> None:
@@ -175,8 +168,8 @@ def _tell(client: Client, number: int, as_json: bool) -> None:
         typer.echo(json.dumps({**job.model_dump(mode="json"), "history": events}, indent=1))
         return
     console.print(f"job {bold(job.id)}: {job.kind} {bold(job.name)}")
-    why = waits(client, job)
-    for name, words in [*show(job), *([("waits", why)] if why else [])]:
+    why = waiting_reason(client, job)
+    for name, words in [*job_facts(job), *([("waits", why)] if why else [])]:
         console.print(f"  {name:<12} {words}", markup=False)
     for each in client.jobs.history(number):
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)

@@ -1,10 +1,9 @@
-"""`--on SITE`: the same command as a job of a cluster's."""
+"""`--on SITE`: the same command as a job of a cluster."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,99 +12,100 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from clew.errors import ConfigError
+from clew.jobs.task import Task
 
 if TYPE_CHECKING:
     from clew.jobs.sites import BatchRequest, Site
 
 _PANEL: Any = {"rich_help_panel": "On a cluster"}
-On = Annotated[str | None, typer.Option(metavar="SITE", help="Hand it in there (`clew site list`).", **_PANEL)]
+On = Annotated[str | None, typer.Option(metavar="SITE", help="Submit it there (`clew site list`).", **_PANEL)]
 _OPTIONS: dict[str, Any] = {
     "on": On,
-    "nodes": Annotated[int | None, typer.Option(min=1, help="Nodes (default: as few as fit).", **_PANEL)],
-    "cpus": Annotated[int | None, typer.Option(min=1, help="Cores for each process.", **_PANEL)],
-    "gpus": Annotated[int | None, typer.Option(min=0, help="GPUs on each node.", **_PANEL)],
-    "memory": Annotated[str | None, typer.Option(help="On each node: 16G.", **_PANEL)],
-    "wall_time": Annotated[str | None, typer.Option(help="How long a job may take: 30m, 12h.", **_PANEL)],
+    "nodes": Annotated[int | None, typer.Option(min=1, help="Nodes (default: the scheduler chooses).", **_PANEL)],
+    "cpus": Annotated[int | None, typer.Option(min=1, help="Cores per worker.", **_PANEL)],
+    "gpus": Annotated[int | None, typer.Option(min=0, help="GPUs per worker.", **_PANEL)],
+    "memory": Annotated[str | None, typer.Option(help="Memory per worker: 16G.", **_PANEL)],
+    "wall_time": Annotated[str | None, typer.Option(help="The longest time a job may take: 30m, 12h.", **_PANEL)],
     "after": Annotated[
         list[str] | None,
-        typer.Option(metavar="JOB", help="Begin when this has ended well: its number, or what it makes.", **_PANEL),
+        typer.Option(metavar="JOB", help="Start when this job has succeeded: its number, or its output.", **_PANEL),
     ],
     "requeue": Annotated[
         bool | None,
-        typer.Option("--requeue/--no-requeue", help="Go back to the queue at the end of the wall time.", **_PANEL),
+        typer.Option("--requeue/--no-requeue", help="Return to the queue at the end of the wall time.", **_PANEL),
     ],
     "follow": Annotated[
         bool | None,
         typer.Option("--follow/--no-follow", help="Watch it (default: in a terminal); Ctrl-C leaves it.", **_PANEL),
     ],
-    "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print what would be handed in.", **_PANEL)],
+    "dry_run": Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted.", **_PANEL)],
 }
 _DEFAULTS = {"dry_run": False}
-_FLAGS = ("--requeue", "--no-requeue", "--follow", "--no-follow", "--dry-run")
 
 
 @dataclass(frozen=True)
 class SiteWork:
-    """What a verb hands in: the number of ranks, what comes of it, and arguments beside those that were given."""
+    """What a verb submits."""
 
     verb: str
-    makes: Path
-    ranks: int = 1
-    added: list[str] = field(default_factory=list)
-    command: list[str] | None = None
-    """In the place of what was given."""
+    output: Path
+    """The folder of the run, dataset or study that it makes."""
+    task: Task
+    workers: int = 1
+    """Processes that the scheduler starts."""
     requeue: bool = False
-    needs: dict[str, Any] = field(default_factory=dict)
-    """More of `BatchRequest`."""
-    then: list[str] | None = None
-    """Another command, handed in to follow it."""
+    request: dict[str, Any] = field(default_factory=dict)
+    """More fields of the `BatchRequest`."""
+    then: Task | None = None
+    """Another task, submitted to follow it."""
 
 
 @dataclass(frozen=True)
 class SiteOptions:
-    """The site, and what the options ask it for."""
+    """A site, and the options that a command gave for it."""
 
     name: str
-    site: Site
-    given: dict[str, Any]
+    profile: Site
+    values: dict[str, Any]
 
-    def needs(self, work: SiteWork) -> BatchRequest:
+    def request(self, work: SiteWork) -> BatchRequest:
+        """What the scheduler is asked for."""
         from clew.core.config import Document, validate
         from clew.jobs.sites import BatchRequest
 
         names = ("nodes", "cpus", "gpus", "memory", "wall_time", "after")
-        told = {name: self.given[name] for name in names if self.given[name] is not None}
-        own = {"name": work.makes.name or work.verb, "ranks": work.ranks, "requeue": self._requeued(work)}
-        return validate(BatchRequest, Document({**own, **told, **work.needs}, source=f"--on {self.name}"))
+        options = {name: self.values[name] for name in names if self.values[name] is not None}
+        requeue = work.requeue if self.values["requeue"] is None else bool(self.values["requeue"])
+        base = {"name": work.output.name or work.verb, "workers": work.workers, "requeue": requeue}
+        return validate(BatchRequest, Document({**base, **options, **work.request}, source=f"--on {self.name}"))
 
-    def _requeued(self, work: SiteWork) -> bool:
-        return work.requeue if self.given["requeue"] is None else bool(self.given["requeue"])
-
-    def ranks(self, asked: int) -> int:
-        """As many as were asked for; where that is one and there are several nodes, one a GPU or else one a node."""
-        nodes = self.given["nodes"] or 1
-        gpus = self.site.gpus if self.given["gpus"] is None else self.given["gpus"]
-        return asked if asked > 1 or nodes == 1 else nodes * max(1, gpus)
+    def workers(self, requested: int) -> int:
+        """The number of workers: as requested; if that is one, on several nodes, those that fill the nodes."""
+        nodes = self.values["nodes"] or 1
+        return requested if requested > 1 or nodes == 1 else nodes * self.profile.workers_per_node
 
 
 def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb the options of sites. `plan(asked, **options)` says what is handed in; None: it was seen to."""
+    """Give a verb the options of sites.
+
+    Args:
+        plan: `plan(site, **options)` returns what is submitted; None: it has done that itself.
+    """
 
     def decorate(verb: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(verb)
         def wrapped(**options: Any) -> None:
-            given = {name: options.pop(name) for name in _OPTIONS}
-            if given["on"] is None:
-                _refuse(given)
+            values = {name: options.pop(name) for name in _OPTIONS}
+            if values["on"] is None:
+                _refuse(values)
                 return verb(**options)
-            from clew.jobs import sites as sites
+            from clew.cli.jobs.submitted import submit_work
+            from clew.jobs.sites import load_site
 
-            asked = SiteOptions(given["on"], sites.load_site(given["on"]), given)
-            work = plan(asked, **options)
+            site = SiteOptions(values["on"], load_site(values["on"]), values)
+            work = plan(site, **options)
             if work is not None:
-                from clew.cli.jobs.submitted import hand_in
-
-                hand_in(asked, work, arguments())
+                submit_work(site, work)
             return None
 
         hints = get_type_hints(verb, include_extras=True)
@@ -126,25 +126,7 @@ def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., Non
     return decorate
 
 
-def _refuse(given: dict[str, Any]) -> None:
-    for name, value in given.items():
+def _refuse(values: dict[str, Any]) -> None:
+    for name, value in values.items():
         if value not in (None, False):
             raise ConfigError(f"--{name.replace('_', '-')} goes with --on SITE")
-
-
-def arguments() -> list[str]:
-    """This command without what is the site's."""
-    taken = {f"--{name.replace('_', '-')}" for name in _OPTIONS}
-    kept, skip = [], False
-    for word in sys.argv[1:]:
-        name = word.partition("=")[0]
-        if not skip and name not in (*taken, *_FLAGS):
-            kept.append(word)
-        skip = not skip and name in taken and word not in _FLAGS and "=" not in word
-    return _without_spread([word for word in kept if word != "--debug"])
-
-
-def _without_spread(words: list[str]) -> list[str]:
-    """`--as` says how it is handed in; what is handed in needs it no more."""
-    kept = [word for n, word in enumerate(words) if word != "--as" and (n == 0 or words[n - 1] != "--as")]
-    return [word for word in kept if not word.startswith("--as=")]

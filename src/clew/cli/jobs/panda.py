@@ -1,4 +1,4 @@
-"""`--on SITE` where the site is PanDA: a training or a study as one task."""
+"""`--on SITE` for PanDA: a training or a study as one task."""
 
 from __future__ import annotations
 
@@ -14,26 +14,29 @@ import typer
 from clew.cli.jobs.on_site import SiteOptions, SiteWork
 from clew.cli.options import console
 from clew.errors import ConfigError
+from clew.jobs.task import TrainTask, command_task
 
 if TYPE_CHECKING:
     from clew.data.prepare.config import PrepareConfig
     from clew.tuning.space import Template
 
 
-def hand_in_training(asked: SiteOptions, recipe: str | None, settings: Sequence[str]) -> None:
-    """One job of prun's that prepares the files of a dataset and trains on them."""
+def submit_training(site: SiteOptions, recipe: str | None, settings: Sequence[str]) -> None:
+    """Submit a task of prun: one job prepares the files of a dataset and trains on them."""
     from clew.jobs.launchers import panda
     from clew.settings import load_settings
 
     if recipe is None:
-        raise ConfigError("PanDA trains a recipe or a YAML, by name or file: --resume and --model stay here")
+        raise ConfigError("PanDA trains a recipe or a YAML, by name or file; not --resume or --model")
     loaded = load_settings(recipe, settings)
-    needs = asked.needs(SiteWork("train", Path(Path(recipe).stem), loaded.train.processes))
-    _hand_in(asked, "prun", panda.training(asked.site, needs, recipe, settings, _datasets(loaded.prepare)))
+    task = TrainTask(recipe=recipe, settings=tuple(settings))
+    request = site.request(SiteWork("train", Path(Path(recipe).stem), task, workers=loaded.train.processes))
+    inputs = _datasets(loaded.prepare)
+    _submit(site, "prun", panda.training_arguments(site.profile, request, recipe, settings, inputs))
 
 
-def hand_in_study(asked: SiteOptions, template: Template, source: str, settings: Sequence[str]) -> None:
-    """phpo: iDDS has clew propose points, and jobs judge them."""
+def submit_study(site: SiteOptions, template: Template, source: str, settings: Sequence[str]) -> None:
+    """Submit a task of phpo: iDDS calls clew to propose points, and jobs evaluate them."""
     from clew.core.files import write_text
     from clew.jobs.launchers import panda
     from clew.tuning.panda import to_panda
@@ -43,24 +46,24 @@ def hand_in_study(asked: SiteOptions, template: Template, source: str, settings:
         raise ConfigError(f"{source}: no section `tune` with a space to search")
     space = Path(f"{Path(source).stem}.space.json")
     write_text(space, json.dumps({key: to_panda(each) for key, each in config.space.items()}, indent=1))
-    needs = asked.needs(SiteWork("tune", Path(Path(source).stem)))
-    inputs, size = _datasets(template.prepare), {"points": config.trials, "parallel": config.parallel or 4}
-    _hand_in(asked, "phpo", panda.study(asked.site, needs, source, settings, inputs, space=space, **size))
+    request = site.request(SiteWork("tune", Path(Path(source).stem), command_task(["tune", "run", source])))
+    inputs, size = _datasets(template.prepare), panda.StudySize(space, config.trials, config.parallel or 4)
+    _submit(site, "phpo", panda.study_arguments(site.profile, request, source, settings, inputs, size))
 
 
 def _datasets(config: PrepareConfig) -> list[str]:
-    """The inputs as PanDA knows them: names of datasets, `rucio:` in front or not."""
-    given = config.input
-    if isinstance(given, dict):
+    """The inputs as PanDA knows them: names of datasets, with or without `rucio:`."""
+    inputs = config.input
+    if isinstance(inputs, dict):
         raise ConfigError("PanDA gives a job the files of its datasets as one list: prepare.input cannot name splits")
-    return [each.removeprefix("rucio:") for each in given]
+    return [each.removeprefix("rucio:") for each in inputs]
 
 
-def _hand_in(asked: SiteOptions, tool: str, words: list[str]) -> None:
+def _submit(site: SiteOptions, tool: str, arguments: list[str]) -> None:
     from clew.jobs.launchers import panda
 
-    if asked.given["dry_run"]:
-        console.print(f"[dim]{tool}[/] {shlex.join(words)}", markup=True)
-        typer.echo(json.dumps(panda.dry(tool, words, os.environ), indent=1))
+    if site.values["dry_run"]:
+        console.print(f"[dim]{tool}[/] {shlex.join(arguments)}", markup=True)
+        typer.echo(json.dumps(panda.dry_run(tool, arguments, os.environ), indent=1))
         return
-    panda.submit(tool, words)
+    panda.submit(tool, arguments)

@@ -6,30 +6,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from clew.cli.options import Settings, bold, console, table
 
-app = typer.Typer(
-    help="Clusters: add, list and check profiles; jobs, follow and stop what was handed in.", no_args_is_help=True
-)
+app = typer.Typer(help="Clusters: add, list and check profiles; list the jobs submitted there.", no_args_is_help=True)
 _Site = Annotated[str, typer.Argument(metavar="SITE", help="Its name, or the profile's file.")]
-_Job = Annotated[str, typer.Argument(metavar="JOB", help="The job's folder, or that of what it makes.")]
 
 
 @app.command()
 def add(
-    name: Annotated[str, typer.Argument(help="What it is to be called.")],
-    file: Annotated[Path | None, typer.Option("--from", help="A profile to begin with.")] = None,
+    name: Annotated[str, typer.Argument(help="Its name.")],
+    file: Annotated[Path | None, typer.Option("--from", help="A profile to start from.")] = None,
     settings: Settings = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of another.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite a profile of this name.")] = False,
 ) -> None:
-    """Keep the profile of a cluster: what a job needs to know to run there. `clew config schema` lists recipes' keys,
-    docs/sites.md those of a site.
+    """Save the profile of a cluster: what a job needs to run there. docs/sites.md lists the keys.
 
     \b
     Examples:
-      clew site add mycluster --set scheduler=slurm --set partition=gpu --set gpus=4 --set wall_time=12h
+      clew site add mycluster --set scheduler=slurm --set partition=gpu --set gpus=1 --set wall_time=12h
       clew site add mycluster --from group.yaml --set account=hep
       clew site add lxplus --set scheduler=condor
       clew site add panda --set scheduler=panda --set container=docker://registry.example.org/clew:0.1
@@ -38,15 +33,15 @@ def add(
     from clew.jobs import sites as sites
 
     document = read_document(file) if file is not None else Document(source=f"site {name}")
-    given = with_overrides(document, settings or ())
-    made = validate(sites.Site, Document({**given.data, "name": name}, given.places, given.source))
-    path = sites.save_site(made, replace=replace)
-    console.print(f"{bold(path)} is there. Next: clew site check {name}")
+    changed = with_overrides(document, settings or ())
+    site = validate(sites.Site, Document({**changed.data, "name": name}, changed.places, changed.source))
+    path = sites.save_site(site, replace=replace)
+    console.print(f"{bold(path)} is saved. Next: clew site check {name}")
 
 
 @app.command("list")
 def list_() -> None:
-    """The sites there are.
+    """List the sites.
 
     \b
     Example:
@@ -70,7 +65,7 @@ def list_() -> None:
 
 @app.command()
 def check(site: _Site) -> None:
-    """Whether jobs would be taken there: the profile, the scheduler's commands, and a job that is not handed in.
+    """Check whether a site would accept jobs: the profile, the scheduler's commands, and a trial submission.
 
     \b
     Example:
@@ -78,18 +73,18 @@ def check(site: _Site) -> None:
     """
     from clew.errors import ConfigError
     from clew.jobs import sites as sites
-    from clew.jobs.launchers import panda
 
-    found = sites.load_site(site)
-    told = panda.problems() if found.scheduler == "panda" else sites.site_launcher(found).problems()
-    if told:
-        raise ConfigError(f"{found.name}: {'; '.join(each.removeprefix(f'{found.name}: ') for each in told)}")
-    console.print(f"{bold(found.name)}: {found.scheduler} takes jobs from here. Next: clew doctor --on {site}")
+    profile = sites.load_site(site)
+    problems = sites.scheduler_at(profile).problems()
+    if problems:
+        prefix = f"{profile.name}: "
+        raise ConfigError(f"{prefix}{'; '.join(problem.removeprefix(prefix) for problem in problems)}")
+    console.print(f"{bold(profile.name)}: {profile.scheduler} accepts jobs from here. Next: clew doctor --on {site}")
 
 
 @app.command()
-def jobs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path()) -> None:
-    """The jobs that were handed in for something under a folder.
+def jobs(root: Annotated[Path, typer.Argument(help="The folder to search.")] = Path()) -> None:
+    """List the jobs that were submitted to sites for something under a folder.
 
     \b
     Example:
@@ -99,48 +94,13 @@ def jobs(root: Annotated[Path, typer.Argument(help="Where to look.")] = Path()) 
     from clew.jobs.submitted import submitted_under
 
     rows: list[tuple[str, ...]] = []
-    for sent in submitted_under(root):
-        batch = sent.batch
-        rows.append((sent.job.id, sent.site, sent.verb, batch.state(sent.job), sent.makes, batch.explain(sent.job)))
+    for submitted in submitted_under(root):
+        launcher, job = submitted.launcher, submitted.job
+        state, reason = launcher.state(job), launcher.explain(job)
+        rows.append((job.id, submitted.site, submitted.verb, state, submitted.output, reason))
     if rows:
-        heads = ("job", "site", "verb", "state", "makes", "")
+        heads = ("job", "site", "verb", "state", "output", "")
         columns = [Column(head, cells) for head, cells in zip(heads, zip(*rows, strict=True), strict=True)]
         write(columns, width=room())
     else:
-        console.print(f"no jobs were handed in under {bold(root)}; `clew train ... --on SITE` does")
-
-
-@app.command()
-def follow(job: _Job) -> None:
-    """Watch a job until it ends; Ctrl-C leaves it to itself. Ends with its exit code.
-
-    \b
-    Example:
-      clew site follow runs/tracking-001
-    """
-    from clew.cli.jobs.submitted import watch
-    from clew.jobs.submitted import find_submitted
-
-    watch(find_submitted(job))
-
-
-@app.command()
-def stop(
-    job: _Job,
-    now: Annotated[bool, typer.Option("--now", help="Cancel it: no checkpoint is waited for.")] = False,
-) -> None:
-    """Have a job write a checkpoint and end, or never begin; `clew train --resume` goes on with a run.
-
-    \b
-    Examples:
-      clew site stop runs/tracking-001
-      clew site stop runs/tracking-001 --now
-    """
-    from clew.jobs.launchers.launcher import watch
-    from clew.jobs.submitted import find_submitted
-
-    sent = find_submitted(job)
-    batch = sent.batch
-    (batch.kill if now else batch.stop)(sent.job)
-    for state in watch(batch, sent.job, pause=0.5):
-        console.print(f"job {sent.job.id} {state} [dim]{escape(batch.explain(sent.job))}[/]")
+        console.print(f"no jobs were submitted under {bold(root)}; `clew train ... --on SITE` submits one")

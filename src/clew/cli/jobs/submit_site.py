@@ -1,10 +1,8 @@
-"""`clew submit --on SITE` where no server comes between: the verb itself is handed in there."""
+"""`clew submit --on SITE` without a server: the job goes to the site directly, as `clew VERB --on SITE` does it."""
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from clew.errors import ConfigError, nearest
@@ -12,27 +10,16 @@ from clew.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from clew.client.client import Client
 
-_VERBS = {
-    "train": ("train",),
-    "tune": ("tune", "run", "--as", "array"),
-    "prepare": ("prepare",),
-    "evaluate": ("evaluate",),
-}
-_NAMES = {
-    "tune": {"--workers": "--parallel"},
-    "evaluate": {"--dataset": "--data"},
-}
-"""What some verbs call an option otherwise."""
+_SERVER_ONLY = ("priority", "group", "json")
+"""Options that only a server can use."""
 
 
-def direct(site: str, server: str | None) -> bool:
-    """Whether a job goes to the site without a server: it takes tasks only, or no server is known."""
+def goes_directly(site: str, server: str | None) -> bool:
+    """Whether a job goes to the site without a server: no agent can serve the site, or no server is known."""
     from clew.client.client import credentials
-    from clew.jobs import sites as sites
+    from clew.jobs.sites import load_site, site_profiles
 
-    if (site.endswith((".yaml", ".yml")) or site in sites.site_profiles()) and sites.load_site(
-        site
-    ).scheduler == "panda":
+    if (site.endswith((".yaml", ".yml")) or site in site_profiles()) and not load_site(site).takes_jobs:
         return True
     try:
         credentials(server)
@@ -43,71 +30,98 @@ def direct(site: str, server: str | None) -> bool:
     return False
 
 
-def known_as(site: str, client: Client) -> str:
-    """What agents call a site that was given by its name, or by its profile's file.
+def agent_site_name(site: str, client: Client) -> str:
+    """The name that agents use for a site given by its name or by its profile's file.
 
     Raises:
-        ConfigError: neither an agent that is there nor a profile of this machine.
+        ConfigError: it is neither the site of an agent nor a profile of this machine.
     """
-    from clew.jobs import sites as sites
+    from clew.jobs.sites import load_site, site_profiles, sites_folder
 
     if site.endswith((".yaml", ".yml")):
-        return sites.load_site(site).name
-    known = {*sites.site_profiles(), *(each.slots.site for each in client.agents() if each.alive and each.slots.site)}
-    if site not in known:
-        raise ConfigError(f"no site '{site}', of an agent or in {sites.sites_folder()}{nearest(site, known)}")
+        return load_site(site).name
+    names = {*site_profiles(), *(agent.slots.site for agent in client.agents() if agent.alive and agent.slots.site)}
+    if site not in names:
+        raise ConfigError(f"no site '{site}', of an agent or in {sites_folder()}{nearest(site, names)}")
     return site
 
 
-def hand_in(site: str, what: str, kind: str, options: dict[str, Any], needs: dict[str, Any], *, follow: bool) -> None:
-    """Do as `clew VERB --on SITE` does; `needs` are altogether, the verbs' options a process and a node.
+def submit_directly(
+    site: str, source: str, kind: str, options: dict[str, Any], resources: dict[str, Any], *, follow: bool
+) -> None:
+    """Do what `clew VERB --on SITE` does.
+
+    Args:
+        site: The site's name or profile.
+        source: What the job is about: a recipe, a YAML, or a run for evaluate.
+        kind: The kind of job.
+        options: dataset, workers, epochs, settings and output.
+        resources: nodes, cpus, gpus, memory, wall_time, requeue, dry_run, and the options of servers.
+        follow: Whether to watch the job.
 
     Raises:
-        ConfigError: an option that only a server heeds.
+        ConfigError: an option that only a server can use.
     """
-    for name in ("priority", "group", "json"):
-        if needs.pop(name, None):
-            raise ConfigError(f"--{name} goes through a server, and none is known (`clew login`)")
-    words = [*_words(kind, what, options), "--on", site, *_asked(kind, what, options, needs)]
-    _call([*words, "--follow" if follow else "--no-follow"])
+    from clew.cli.jobs.command_words import call_verb
+
+    for name in _SERVER_ONLY:
+        if resources.pop(name, None):
+            raise ConfigError(f"--{name} needs a server, and none is known (`clew login`)")
+    memory = resources.pop("memory")
+    wall_time = resources.pop("wall_time")
+    site_options = {
+        **resources,
+        "on": site,
+        "follow": follow,
+        "requeue": True if resources["requeue"] else None,
+        "memory": memory,
+        "wall_time": wall_time,
+    }
+    verb, verb_options = _VERBS[kind](source, options)
+    call_verb(verb, **verb_options, **site_options)
 
 
-def _words(kind: str, what: str, options: dict[str, Any]) -> list[str]:
-    verb, *rest = _VERBS[kind]
-    words = [verb, *rest[:1], what, *rest[1:]] if kind == "tune" else [verb, what]
-    if kind != "train" and options["--epochs"] is not None:
-        added = [*(options["--set"] or ()), f"train.epochs={options['--epochs']}"]
-        options = {**options, "--epochs": None, "--set": added}
-    for name, value in options.items():
-        option = _NAMES.get(kind, {}).get(name, name)
-        for each in value if isinstance(value, list) else [value]:
-            words += [] if each is None else [option, str(each)]
-    return words
+def _train(recipe: str, options: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:
+    from clew.cli.training.train import train
+
+    return train, {"recipe": recipe, **options}
 
 
-def _asked(kind: str, what: str, options: dict[str, Any], needs: dict[str, Any]) -> list[str]:
-    nodes, words = needs["nodes"] or 1, list[str]()
-    words += ["--nodes", str(nodes)] if needs["nodes"] else []
-    words += ["--cpus", str(math.ceil(needs["cpus"] / _ranks(kind, what, options)))] if needs["cpus"] else []
-    words += ["--gpus", str(math.ceil(needs["gpus"] / nodes))] if needs["gpus"] is not None else []
-    words += ["--memory", f"{math.ceil(needs['memory'] / nodes / 2**20)}M"] if needs["memory"] else []
-    words += ["--wall-time", f"{needs['wall']:g}s"] if needs["wall"] else []
-    return [*words, *(["--requeue"] if needs["requeue"] else []), *(["--dry-run"] if needs["dry_run"] else [])]
+def _with_epochs(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a verb that has no option for epochs."""
+    epochs = options["epochs"]
+    more = [] if epochs is None else [f"train.epochs={epochs}"]
+    rest = {name: value for name, value in options.items() if name not in ("epochs", "settings", "workers")}
+    return {**rest, "settings": [*(options["settings"] or ()), *more]}
 
 
-def _ranks(kind: str, what: str, options: dict[str, Any]) -> int:
-    if kind != "train":
-        return 1
-    from clew import settings
-    from clew.cli.options import overrides
+def _tune(recipe: str, options: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:
+    from clew.cli.tuning.tune import run
 
-    return settings.load_settings(
-        what, overrides(options["--set"], train__workers=options["--workers"])
-    ).train.processes
+    return run, {"recipe": recipe, **_with_epochs(options), "parallel": options["workers"], "spread": "array"}
 
 
-def _call(words: Sequence[str]) -> None:
-    from clew.cli.main import command
+def _prepare(recipe: str, options: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:
+    from clew.cli.data.prepare import prepare
 
-    sys.argv[1:] = words  # which is what a site is handed
-    command()(list(words), standalone_mode=True)
+    rest = _with_epochs(options)
+    if rest.pop("dataset") is not None:
+        raise ConfigError("--dataset: prepare makes a dataset; name it with --output")
+    return prepare, {"recipe": recipe, **rest, "workers": options["workers"]}
+
+
+def _evaluate(run: str, options: dict[str, Any]) -> tuple[Callable[..., None], dict[str, Any]]:
+    from clew.cli.inference.evaluate import evaluate
+
+    for name in ("epochs", "settings", "output"):
+        if options[name]:
+            raise ConfigError(f"--{'set' if name == 'settings' else name}: a run is evaluated with its own settings")
+    return evaluate, {"run": run, "data": options["dataset"], "workers": options["workers"] or 1}
+
+
+_VERBS: dict[str, Callable[[str, dict[str, Any]], tuple[Callable[..., None], dict[str, Any]]]] = {
+    "train": _train,
+    "tune": _tune,
+    "prepare": _prepare,
+    "evaluate": _evaluate,
+}

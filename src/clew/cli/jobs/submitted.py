@@ -1,4 +1,4 @@
-"""Handing a job in at a site, and watching it."""
+"""Submitting a job to a site, and watching it."""
 
 from __future__ import annotations
 
@@ -23,142 +23,146 @@ if TYPE_CHECKING:
 _PAUSE = 0.5
 
 
-def hand_in(asked: SiteOptions, work: SiteWork, arguments: list[str]) -> None:
-    """Submit, say so, and watch it where that is wanted."""
+def submit_work(site: SiteOptions, work: SiteWork) -> None:
+    """Submit the job, print where it is, and watch it if the options say so."""
     from clew.jobs.sites import site_launcher
-    from clew.jobs.submitted import folder_for, submit
+    from clew.jobs.submitted import JobOutput, free_job_folder, submit
 
-    folder, needs = folder_for(work.makes), asked.needs(work)
-    command = work.command or [*arguments, *work.added]
-    if asked.given["dry_run"]:
-        typer.echo(site_launcher(asked.site, needs).script(command, folder.absolute()), nl=False)
+    folder, request = free_job_folder(work.output), site.request(work)
+    if site.values["dry_run"]:
+        typer.echo(site_launcher(site.profile, request).script(work.task, folder.absolute()), nl=False)
         return
-    jobs = [submit(asked.name, command, needs=needs, folder=folder, makes=work.makes, verb=work.verb)]
+    output = JobOutput(work.output, work.verb)
+    jobs = [submit(site.name, work.task, request=request, folder=folder, output=output)]
     if work.then is not None:
-        last = needs.model_copy(update={"array": None, "after": (jobs[0].job.id,)})
-        jobs.append(
-            submit(asked.name, work.then, needs=last, folder=folder_for(work.makes), makes=work.makes, verb=work.verb)
-        )
-    for sent in jobs:
-        log = sent.job.log.with_name("log-*.txt") if needs.array and sent is jobs[0] else sent.job.log
-        console.print(f"job {bold(sent.job.id)} at {bold(sent.site)} makes {bold(sent.makes)}; it prints to {log}")
-    follow = asked.given["follow"]
+        last = request.model_copy(update={"array": None, "after": (jobs[0].job.id,)})
+        folder = free_job_folder(work.output)
+        jobs.append(submit(site.name, work.then, request=last, folder=folder, output=output))
+    for job in jobs:
+        log = job.job.log.with_name("log-*.txt") if request.array and job is jobs[0] else job.job.log
+        console.print(f"job {bold(job.job.id)} at {bold(job.site)} makes {bold(job.output)}; it prints to {log}")
+    follow = site.values["follow"]
     if follow if follow is not None else console.is_terminal:
-        watch(*jobs)
+        watch_submitted(*jobs)
     else:
-        console.print(f"[dim]watch it:[/] {program()} site follow {jobs[-1].job.folder}")
+        console.print(f"[dim]watch it:[/] {program()} follow {jobs[-1].job.folder}")
 
 
-def watch(*jobs: SubmittedJob) -> None:
+def watch_submitted(*jobs: SubmittedJob) -> None:
     """Show the states of jobs that follow each other, and a run's progress, until they end; Ctrl-C leaves them alone.
 
     Raises:
-        JobError: one did not end well; with its own exit code, where it left one.
+        JobError: one failed; with its own exit code, where it left one.
     """
-    sent = jobs[-1]
+    current = jobs[-1]
     try:
-        with _shown(sent):
-            for sent in jobs:
-                state = _states(sent)
+        with _run_shown(current):
+            for current in jobs:
+                state = _print_states(current)
                 if state != "finished":
                     break
     except KeyboardInterrupt:
-        again = f"{program()} site"
-        console.print(f"\njob {sent.job.id} goes on without you. [dim]Come back:[/] {again} follow {sent.job.folder}")
-        console.print(f"[dim]stop it, ready to resume:[/] {again} stop {sent.job.folder}")
+        number, folder = current.job.id, current.job.folder
+        console.print(f"\njob {number} continues. [dim]Watch it again:[/] {program()} follow {folder}")
+        console.print(f"[dim]stop it, ready to resume:[/] {program()} stop {folder}")
         return
     if state != "finished":
-        raise JobError(told(sent, state), _code(sent))
-    console.print(f"job {sent.job.id} finished: {bold(sent.makes)}")
+        raise JobError(failure_message(current, state), _exit_code(current))
+    console.print(f"job {current.job.id} finished: {bold(current.output)}")
 
 
-def _states(sent: SubmittedJob) -> JobState:
+def _print_states(submitted: SubmittedJob) -> JobState:
     from clew.jobs.launchers.launcher import END_STATES
 
-    batch, before = sent.batch, ""
+    launcher, before = submitted.launcher, ""
     while True:
-        state = batch.state(sent.job)
+        state = launcher.state(submitted.job)
         if state in END_STATES:
             return state
-        words = f"{state} {batch.explain(sent.job)}".strip()
-        if words != before:
-            console.print(f"job {sent.job.id} [dim]{escape(words)}[/]")
-            before = words
+        message = f"{state} {launcher.explain(submitted.job)}".strip()
+        if message != before:
+            console.print(f"job {submitted.job.id} [dim]{escape(message)}[/]")
+            before = message
         time.sleep(_PAUSE)
 
 
 @contextlib.contextmanager
-def _shown(sent: SubmittedJob) -> Iterator[None]:
-    """The records of a run, as soon as there are some."""
+def _run_shown(submitted: SubmittedJob) -> Iterator[None]:
+    """Show the records of a run as soon as there are some."""
     import threading
 
     from clew.cli.runs.follow import following
     from clew.runs import Run
 
-    if sent.verb != "train":
+    if submitted.verb != "train":
         yield
         return
-    with following() as begun:
-        over = threading.Event()
+    with following() as started:
+        ended = threading.Event()
 
-        def wait() -> None:
-            run = Run(Path(sent.makes))
-            while not over.wait(_PAUSE):
+        def wait_for_records() -> None:
+            run = Run(Path(submitted.output))
+            while not ended.wait(_PAUSE):
                 if run.config_file.exists() and any(True for _ in run.records()):
-                    begun(run)
+                    started(run)
                     return
 
-        waiting = threading.Thread(target=wait, daemon=True)
+        waiting = threading.Thread(target=wait_for_records, daemon=True)
         waiting.start()
         try:
             yield
         finally:
-            over.set()
+            ended.set()
             waiting.join()
 
 
-def told(sent: SubmittedJob, state: JobState) -> str:
-    """One line about a job that ended otherwise than well."""
-    log = _log(sent)
-    words = sent.batch.explain(sent.job) or _last_words(log)
-    what = {"stopped": "stopped, ready to be resumed", "cancelled": "is gone"}.get(state, state)
-    line = f"job {sent.job.id} at {sent.site} {what}: {words}"
+def failure_message(submitted: SubmittedJob, state: JobState) -> str:
+    """One line about a job that did not succeed."""
+    log = job_log(submitted)
+    reason = submitted.launcher.explain(submitted.job) or _last_message(log)
+    words = {"stopped": "stopped, ready to be resumed", "cancelled": "is gone"}.get(state, state)
+    line = f"job {submitted.job.id} at {submitted.site} {words}: {reason}"
     if log.exists():
         return f"{line} (see {log})"
-    return "; ".join([line, *(told(each, each.batch.state(each.job)) for each in _before(sent))])
+    earlier = [failure_message(job, job.launcher.state(job.job)) for job in _failed_before(submitted)]
+    return "; ".join([line, *earlier])
 
 
-def _log(sent: SubmittedJob) -> Path:
-    """What it printed; of an array, the first that did not end well."""
-    if sent.job.log.exists():
-        return sent.job.log
-    ends = sorted(Path(sent.job.folder).glob("exit-*"), key=lambda each: (each.read_text().strip() == "0", each.name))
-    return sent.job.log.with_name(f"{ends[0].name.replace('exit', 'log')}.txt") if ends else sent.job.log
+def job_log(submitted: SubmittedJob) -> Path:
+    """The log of a job; of an array, the first that did not succeed."""
+    from clew.jobs.supervisor import read_ends
+
+    log = submitted.job.log
+    if log.exists():
+        return log
+    folder = Path(submitted.job.folder)
+    numbers = [file.stem.removeprefix("end-") for file in sorted(folder.glob("end-*.json"))]
+    ends = sorted(zip(read_ends(folder), numbers, strict=False), key=lambda pair: (pair[0].code == 0, pair[1]))
+    return log.with_name(f"log-{ends[0][1]}.txt") if ends else log
 
 
-def _before(sent: SubmittedJob) -> list[SubmittedJob]:
-    """Of the jobs that it was to follow, those that did not end well, as far as they were handed in from here."""
+def _failed_before(submitted: SubmittedJob) -> list[SubmittedJob]:
+    """Of the jobs that it was to follow, those that did not succeed, as far as they were submitted from here."""
     from clew.jobs.launchers.launcher import END_STATES
     from clew.jobs.submitted import submitted_under
 
-    known = [each for each in submitted_under(Path()) if each.job.id in sent.after and each.site == sent.site]
-    return [each for each in known if each.batch.state(each.job) in set(END_STATES) - {"finished"}]
+    jobs = [job for job in submitted_under(Path()) if job.job.id in submitted.after and job.site == submitted.site]
+    return [job for job in jobs if job.launcher.state(job.job) in set(END_STATES) - {"finished"}]
 
 
-def _last_words(log: Path) -> str:
+def _last_message(log: Path) -> str:
     from clew.core.log_tail import NO_MESSAGE, log_lines, without_prefix
 
     lines = [re.sub(r"^\S+/stopped: line \d+: ", "", line) for line in log_lines(log)]  # how bash calls a rank's shell
-    kept = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
-    own = [line for line in kept if line.startswith("clew: ")]  # those it took with it may speak after it
-    ranks = [line for line in own if line.startswith("clew: rank ")]
-    told = [line for line in own if line not in ranks] or ranks[:1] or kept  # the first that died took the others along
-    return without_prefix(told[-1]) if told else NO_MESSAGE
+    useful = [line for line in lines if not line.startswith(("srun: ", "slurmstepd"))]
+    errors = [line for line in useful if line.startswith("clew: ")]  # ranks that it ended may print after it
+    ranks = [line for line in errors if line.startswith("clew: rank ")]
+    messages = [line for line in errors if line not in ranks] or ranks[:1] or useful  # the first that died ended others
+    return without_prefix(messages[-1]) if messages else NO_MESSAGE
 
 
-def _code(sent: SubmittedJob) -> int:
-    from clew.jobs.launchers.local import exit_file
+def _exit_code(submitted: SubmittedJob) -> int:
+    from clew.jobs.supervisor import read_end
 
-    file = exit_file(Path(sent.job.folder))
-    code = file.read_text().strip() if file.exists() else ""
-    return int(code) if code.isdecimal() and code != "0" else 1
+    end = read_end(Path(submitted.job.folder))
+    return end.code if end is not None and end.code > 0 else 1

@@ -90,57 +90,6 @@ def show(run: _RunFolder) -> None:
 
 
 @app.command()
-def follow(run: _RunFolder) -> None:
-    """Watch a run that trains elsewhere, until it ends.
-
-    \b
-    Example:
-      clew runs follow runs/tracking-001
-    """
-    import time
-
-    from clew.cli.runs.follow import following
-    from clew.runs import Run
-    from clew.runs.summary import summarize
-
-    opened = Run.open(run)
-    with following() as begun:
-        begun(opened)
-        while opened.state in ("created", "running"):
-            time.sleep(0.5)
-    s = summarize(opened)
-    console.print(f"{bold(opened.path)} {s.state} {escape(s.message)}")
-
-
-@app.command()
-def stop(run: _RunFolder) -> None:
-    """Ask a run on this machine to write a checkpoint and stop; `clew train --resume` goes on with it.
-
-    \b
-    Example:
-      clew runs stop runs/tracking-001
-    """
-    import os
-    import signal
-    import socket
-    import time
-
-    from clew.errors import RunError
-    from clew.runs import Run
-
-    opened = Run.open(run)
-    start = opened.last("start")
-    if opened.state != "running" or start is None:
-        raise RunError(f"{run} is {opened.state}; there is nothing to stop")
-    if start["host"] != socket.gethostname():
-        raise RunError(f"{run} trains on {start['host']}; stop it there")
-    os.kill(start["pid"], signal.SIGTERM)  # one rank is enough: all hear of it in the next step
-    while opened.state == "running":
-        time.sleep(0.1)
-    console.print(f"{bold(run)} {opened.state}")
-
-
-@app.command()
 def report(run: _RunFolder) -> None:
     """Write report.html anew from the run's records and plots.
 

@@ -18,7 +18,7 @@ from clew.cli.options import bold, console, program
 from clew.errors import ConfigError
 from clew.jobs.launchers import warm
 from clew.jobs.launchers.launcher import Slot
-from clew.jobs.rank_info import RankInfo, current_rank, meet
+from clew.jobs.rank_info import RankInfo, current_rank, open_rank_store
 
 if TYPE_CHECKING:
     from clew.tuning.executor import Executor
@@ -77,7 +77,7 @@ def coordinate(
     template = load_settings(source, settings)
     if executor is None and template.tune is not None:  # checked before the study is created
         trial_slots(template.tune.parallel, template.tune.ranks, oversubscribe=oversubscribe)
-        warm.ready(template.recipe.location)
+        warm.prepare_server(template.recipe.location)
     study = open_or_create(template, folder)
     console.print(f"study {bold(study.folder.path)}: {study.total_trials} trials, {study.config.sampler.name}")
     build = partial(local_executor, oversubscribe=oversubscribe) if executor is None else executor
@@ -88,7 +88,7 @@ def coordinate(
 
 def _run_in_allocation(rank: RankInfo, source: str, settings: Sequence[str], folder: str | None, *, join: bool) -> None:
     """Under mpiexec or srun: rank 0 coordinates, the other ranks form blocks that train."""
-    from clew.jobs.launchers.allocation import BlockLauncher, serve
+    from clew.jobs.launchers.allocation import BlockLauncher, run_block_rank
     from clew.settings import load_settings
     from clew.tuning.job_executor import JobExecutor
 
@@ -102,9 +102,9 @@ def _run_in_allocation(rank: RankInfo, source: str, settings: Sequence[str], fol
         )
     root = Path(folder or "studies").absolute().parent
     root.mkdir(parents=True, exist_ok=True)
-    store = meet(rank, root)
+    store = open_rank_store(rank, root)
     if rank.rank:
-        serve(rank, store, size, template.recipe.location)
+        run_block_rank(rank, store, size, template.recipe.location)
         return
     blocks = BlockLauncher(store, rank.ranks, size)
 
@@ -115,7 +115,7 @@ def _run_in_allocation(rank: RankInfo, source: str, settings: Sequence[str], fol
     try:
         coordinate(source, settings, folder, join=join, executor=executor)
     finally:
-        blocks.dismiss()
+        blocks.dismiss_ranks()
         time.sleep(1)  # the store ends with this process; the other ranks must read the message first
 
 

@@ -6,10 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork
 from clew.cli.options import overrides
 from clew.errors import ConfigError, nearest
 from clew.jobs.launchers.launcher import Slot
+from clew.jobs.task import command_task
 
 if TYPE_CHECKING:
     from clew.jobs.sites import SiteLauncher
@@ -36,16 +38,16 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
     from clew.settings import load_settings
     from clew.tuning.api import STUDIES, open_or_create
 
-    recipe, output, resume = (options[name] for name in ("recipe", "output", "resume"))
+    recipe, resume, output = options["recipe"], options["resume"], options["output"]
     if (recipe is None) == (resume is None):
-        raise ConfigError("name a recipe or a YAML file with a section `tune`, or a study (--resume STUDY)")
+        raise ConfigError("name a recipe or a YAML with a section `tune`, or a study (--resume STUDY)")
     settings = _settings(options)
     source = str(recipe or f"{resume}/config.yaml")
     template = load_settings(source, settings)
-    if site.site.scheduler == "panda":
-        from clew.cli.jobs.panda import hand_in_study
+    if not site.profile.takes_jobs:
+        from clew.cli.jobs.panda import submit_study
 
-        hand_in_study(site, template, source, settings)
+        submit_study(site, template, source, settings)
         return None
     config = template.tune
     if config is None:
@@ -58,14 +60,15 @@ def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:
         run.coordinate(source, settings, str(folder), join=options["join"], executor=executor)
         return None
     if mode == "block":
-        arguments = [] if resume or output else ["--output", str(folder)]
-        return SiteWork("tune", folder, parallel * config.ranks + 1, arguments, requeue=True)
+        named = {**options, "output": None if resume else str(folder)}
+        task = command_task(command_words(("tune", "run"), named))
+        return SiteWork("tune", folder, task, workers=parallel * config.ranks + 1, requeue=True)
     if mode != "array":
         raise ConfigError(f"--as {mode}{nearest(mode, MODES)}")
     open_or_create(template, folder)
-    needs = {"array": parallel, "cpus": config.ranks * (site.given["cpus"] or site.site.cpus)}
-    command = ["tune", "run", "--resume", str(folder), "--join", "--parallel", "1"]
-    return SiteWork("tune", folder, command=command, needs=needs)
+    task = command_task(["tune", "run", "--resume", str(folder), "--join", "--parallel", "1"])
+    request = {"array": parallel, "cpus": config.ranks * (site.values["cpus"] or site.profile.cpus)}
+    return SiteWork("tune", folder, task, request=request)
 
 
 def _settings(options: dict[str, Any]) -> list[str]:
@@ -76,7 +79,8 @@ def _settings(options: dict[str, Any]) -> list[str]:
 def _launcher(site: SiteOptions, folder: Path, ranks: int) -> SiteLauncher:
     from clew.jobs.sites import site_launcher
 
-    return site_launcher(site.site, site.needs(SiteWork("tune", folder, ranks)))
+    work = SiteWork("tune", folder, command_task(["tune", "run", "--resume", str(folder)]), workers=ranks)
+    return site_launcher(site.profile, site.request(work))
 
 
 def _executor(launcher: SiteLauncher, parallel: int, template: Template, study: Study) -> Executor:

@@ -24,7 +24,7 @@ from clew.data.prepare.stages import no_events_error
 from clew.data.prepare.worker import InputPiece, PieceContext, PreparedPiece, measure, prepare_piece, stage_keys
 from clew.data.transforms import FittedTransform, Transform
 from clew.errors import DataError, RecipeError, WorkerError
-from clew.jobs.worker_process import check_not_inside
+from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import TYPED_IN, Recipe
 
 
@@ -94,7 +94,7 @@ def prepare(
         >>> dataset.splits
         {'train': 3}
     """
-    check_not_inside("clew.prepare")
+    check_not_in_worker("clew.prepare")
     if isinstance(executor, str):
         settings["executor"] = executor
     plan = PreparePlan(recipe, config, settings, verify=verify)
@@ -164,7 +164,7 @@ def fill_cache(recipe: str | Recipe | type[Recipe], config: PrepareConfig, part:
         part: Number of this process. It begins with the pieces of this part.
         parts: Number of processes.
     """
-    check_not_inside("clew.prepare")
+    check_not_in_worker("clew.prepare")
     plan = PreparePlan(recipe, config, {})
     with TaskQueue(*executor_factory(plan.config.executor, _workers(plan))) as queue:
         if not queue.serves:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar, cast
 
 from clew.data.prepare.stage_cache import BusyError
 from clew.errors import ConfigError, WorkerError, nearest
-from clew.jobs.worker_process import serve, without_main
+from clew.jobs.worker_process import follow_parent, without_main
 from clew.runs.environment import allowed_cores
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ def _processes(workers: int, _: str) -> Iterator[Executor]:
     context = multiprocessing.get_context("spawn" if sys.platform == "darwin" else "forkserver")
     if context.get_start_method() == "forkserver":
         context.set_forkserver_preload(["clew.data.prepare.worker", "clew.data.table.hdf5", "pyarrow.csv"])
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=serve, initargs=(os.getpid(),))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=follow_parent, initargs=(os.getpid(),))
     try:
         yield pool
     except BaseException:

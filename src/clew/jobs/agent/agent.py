@@ -1,4 +1,4 @@
-"""The agent: asks a server for jobs, has them done, tells of them. It and the server may be killed at any moment."""
+"""The agent: it asks a server for jobs, runs them and reports them. It and the server may be killed at any moment."""
 
 from __future__ import annotations
 
@@ -12,243 +12,248 @@ from pathlib import Path
 
 import psutil
 
-from clew.client.agent_messages import Answer, Introduction, Kept, Known, Load, Poll, Size
-from clew.client.connection import Link
-from clew.client.job import Result
+from clew.client.agent_messages import (
+    AgentRegistration,
+    LogSize,
+    MachineLoad,
+    Poll,
+    PollAnswer,
+    RegisteredAgent,
+    ResultReceipt,
+)
+from clew.client.connection import Connection
+from clew.client.job import JobResult
 from clew.errors import ServerError
 from clew.jobs.agent import commands
 from clew.jobs.agent.completion import finish
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.job_list import AgentJob, Command, JobList
-from clew.jobs.agent.runner import Local, Runner
+from clew.jobs.agent.job_list import AgentJob, JobList, JobSettings, TaskOf
+from clew.jobs.agent.job_target import JobTarget
 
-_LOOK = 0.2
-"""Seconds between two looks at jobs."""
-_WAIT = 20.0
-"""Seconds that the server may keep us waiting for work: every poll is a sign of life."""
-_PIECE = 500_000
-_STUBBORN = 120.0
-"""Seconds for which a server's failure to take what a job made is tried again."""
-_SLOWEST = 5.0
-"""Seconds between two tries to reach a server that is away."""
+_REPORT_PAUSE = 0.2
+"""Seconds between two looks at the jobs."""
+_POLL_SECONDS = 20.0
+"""Seconds that the server may hold a request for work; every request also shows that the agent is alive."""
+_LOG_PIECE = 500_000
+"""Bytes of a log that are sent at a time."""
+_UPLOAD_PATIENCE = 120.0
+"""Seconds for which an upload that the server fails to accept is tried again."""
+_MAX_RETRY_PAUSE = 5.0
+"""Seconds between two attempts to reach a server that is away."""
 
 
 @dataclass
-class _Told:
-    """What the server knows of an attempt."""
+class _Reported:
+    """What the server knows about an attempt."""
 
     running: bool = False
-    queued: str | None = None
-    """Why a scheduler has not begun it."""
-    log: int | None = None
-    """Bytes of it; None before it was asked."""
+    queue_reason: str | None = None
+    """Why a scheduler has not started it."""
+    log_bytes: int | None = None
+    """Bytes of its log; None before the server was asked."""
     finished: bool = False
-    """Whether its records and artefacts are there, or cannot be."""
+    """Whether its records and artefacts were sent, or cannot be."""
     since: float = math.inf
-    """When it was first tried to send them."""
+    """When they were first sent."""
     missing: str = ""
-    """Why not all of it is there."""
+    """Why not all of them are there."""
 
 
 @dataclass
 class Agent:
     """One agent, on one machine, for one server."""
 
-    link: Link
+    link: Connection
     folder: AgentFolder
-    introduction: Introduction
-    runner: Runner = field(default_factory=Local)
-    command: Command = commands.command
-    """What is run for a job."""
+    introduction: AgentRegistration
+    target: JobTarget = field(default_factory=JobTarget)
+    task_of: TaskOf = commands.order_task
+    """The task that is run for an order."""
     idle: float | None = None
-    """Seconds without a job after which it leaves; None: never."""
-    tell: Callable[[str], None] = print
+    """Seconds without a job after which it exits; None: never."""
+    print_message: Callable[[str], None] = print
     stopping: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._work = JobList(
-            self.folder,
-            self.runner,
-            self.introduction.slots,
-            environment={"CLEW_SERVER": self.link.server},
-            command=self.command,
-        )
-        self._told: dict[tuple[int, int], _Told] = {}
+        settings = JobSettings(environment={"CLEW_SERVER": self.link.server}, task_of=self.task_of)
+        self._jobs = JobList(self.folder, self.target, self.introduction.slots, settings)
+        self._reported: dict[tuple[int, int], _Reported] = {}
         self._lock = threading.RLock()
         self._number = 0
-        self._failed: Exception | None = None
-        self._busy = time.monotonic()
+        self._failure: Exception | None = None
+        self._last_busy = time.monotonic()
 
     def run(self) -> None:
-        """Until `stopping` is set, it has been idle for long, or its token is no longer good. Jobs go on without it.
+        """Run until `stopping` is set, it was idle for too long, or its token is not valid any more.
+
+        Its jobs continue without it.
 
         Raises:
-            ServerError: the server does not want it.
-            RunError: another agent has the folder.
+            ServerError: the server rejects it.
+            RunError: another agent uses the folder.
         """
-        with self.folder.held():
+        with self.folder.locked():
             with self._lock:
-                for order in self._work.adopt():
-                    self.tell(f"job {order.job} is found again: {order.kind} {order.name}")
+                for order in self._jobs.adopt():
+                    self.print_message(f"job {order.job} was started before: {order.kind} {order.name}")
             self._introduce()
-            asking = threading.Thread(target=self._ask, name="ask", daemon=True)
-            asking.start()
-            while not self.stopping.is_set() and not self._bored():
-                self._look()
-                self.stopping.wait(_LOOK)
+            threading.Thread(target=self._ask_for_work, name="ask", daemon=True).start()
+            while not self.stopping.is_set() and not self._idle_too_long():
+                self._report_jobs()
+                self.stopping.wait(_REPORT_PAUSE)
             self.stopping.set()
-        if self._failed is not None:
-            raise self._failed
+        if self._failure is not None:
+            raise self._failure
 
-    def _bored(self) -> bool:
-        if len(self._work) or self.idle is None:
-            self._busy = time.monotonic()
+    def _idle_too_long(self) -> bool:
+        if len(self._jobs) or self.idle is None:
+            self._last_busy = time.monotonic()
             return False
-        return time.monotonic() - self._busy > self.idle
+        return time.monotonic() - self._last_busy > self.idle
 
     def _introduce(self) -> None:
-        def work() -> None:
-            told = self.link.call("POST", "/agents", body=self.introduction.model_dump(mode="json"))
-            self._number = Known.model_validate(told).id
-            self.tell(f"agent {self.introduction.name} serves {self.link.server}")
+        def introduce() -> None:
+            answer = self.link.call("POST", "/agents", body=self.introduction.model_dump(mode="json"))
+            self._number = RegisteredAgent.model_validate(answer).id
+            self.print_message(f"agent {self.introduction.name} serves {self.link.server}")
 
-        self._patiently(work)
+        self._retry(introduce)
 
-    def _patiently(self, work: Callable[[], None]) -> None:
-        """Do it, however long the server is away."""
-        pause, said = 0.2, False
+    def _retry(self, call: Callable[[], None]) -> None:
+        """Make a call, however long the server is away."""
+        pause, printed = 0.2, False
         while not self.stopping.is_set():
             try:
-                return work()
+                return call()
             except ServerError as error:
                 if error.status and error.status < 500 and error.status != 429:
                     raise
-                if not said:
-                    said = True
-                    self.tell(f"{error} Jobs go on meanwhile.")
+                if not printed:
+                    printed = True
+                    self.print_message(f"{error} Jobs continue meanwhile.")
             self.stopping.wait(pause)
-            pause = min(2 * pause, _SLOWEST)
+            pause = min(2 * pause, _MAX_RETRY_PAUSE)
         return None
 
-    def _ask(self) -> None:
-        """The thread that asks for work, and takes it."""
+    def _ask_for_work(self) -> None:
+        """The thread that asks for work."""
         try:
             while not self.stopping.is_set():
-                self._patiently(self._poll)
-        except Exception as error:  # whatever it was, `run` raises it
-            self._failed = error
+                self._retry(self._poll)
+        except Exception as error:  # `run` raises it
+            self._failure = error
             self.stopping.set()
 
     def _poll(self) -> None:
         with self._lock:
-            held = tuple(self._work.held())
-        load = Load(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
-        body = Poll(held=held, load=load, wait=_WAIT).model_dump(mode="json")
+            held = tuple(self._jobs.held())
+        load = MachineLoad(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
+        body = Poll(held=held, load=load, wait=_POLL_SECONDS).model_dump(mode="json")
         try:
-            told = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=_WAIT + 20)
+            answer = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=_POLL_SECONDS + 20)
         except ServerError as error:
-            if error.status == 404:  # a server that has forgotten us
+            if error.status == 404:  # a server that has lost this agent
                 return self._introduce()
             raise
-        self._obey(Answer.model_validate(told))
+        self._obey(PollAnswer.model_validate(answer))
         return None
 
-    def _obey(self, answer: Answer) -> None:
+    def _obey(self, answer: PollAnswer) -> None:
         with self._lock:
             for job in answer.drop:  # before the orders: one may be for the next attempt at it
                 self._drop(job)
             for order in answer.orders:
-                self.tell(f"job {order.job} begins: {order.kind} {order.name}")
-                self._work.take(order)
+                self.print_message(f"job {order.job} starts: {order.kind} {order.name}")
+                self._jobs.take(order)
             for job in answer.cancel:
-                self._work.cancel(job)
+                self._jobs.cancel(job)
         if answer.cancel and not answer.orders:
-            self.stopping.wait(1)  # told at once again, until they have ended
+            self.stopping.wait(1)  # the server repeats the request at once, until they have ended
 
     def _drop(self, job: int, attempt: int | None = None) -> None:
         with self._lock:
-            if self._work.drop(job, attempt):
-                self.tell(f"job {job} is not this agent's any more, and was ended")
+            if self._jobs.drop(job, attempt):
+                self.print_message(f"job {job} does not belong to this agent any more; it was ended")
 
-    def _look(self) -> None:
-        """Tell the server what is new; what it does not hear now it hears next time."""
+    def _report_jobs(self) -> None:
+        """Report what is new to the server; what does not arrive now is sent next time."""
         with self._lock:
-            found = list(self._work.look())
-            held = {(each.job, each.attempt) for each in self._work.held()}
-            self._told = {key: known for key, known in self._told.items() if key in held}
-        for working, result in found:
+            results = list(self._jobs.results())
+            held = {(each.job, each.attempt) for each in self._jobs.held()}
+            self._reported = {key: known for key, known in self._reported.items() if key in held}
+        for job, result in results:
             with contextlib.suppress(ServerError):
-                self._tell_of(working, result)
+                self._report_job(job, result)
 
-    def _tell_of(self, working: AgentJob, result: Result) -> None:
-        job, attempt = working.order.job, working.order.attempt
-        known = self._told.setdefault((job, attempt), _Told())
+    def _report_job(self, job: AgentJob, result: JobResult) -> None:
+        number, attempt = job.order.job, job.order.attempt
+        known = self._reported.setdefault((number, attempt), _Reported())
         try:
-            self._ship_log(working, known)
+            self._send_log(job, known)
             if result.state == "queued":
-                if result.reason != known.queued and self._report(job, result):
-                    known.queued = result.reason
-                return
-            if result.state == "running":
+                if result.reason != known.queue_reason and self._send(number, result):
+                    known.queue_reason = result.reason
+            elif result.state == "running":
                 if not known.running:
-                    known.running = self._report(job, result)
-                return
-            if result.state == "ended" and not known.finished:
-                self._finish(working, known)
-            result = result.model_copy(
-                update={"reason": "; ".join(filter(None, (result.reason, known.missing)))[:1000]}
-            )
-            if self._report(job, result):
-                self.tell(f"job {job} has ended: {_words(result)}")
-                with self._lock:
-                    self._work.told(job, attempt)
+                    known.running = self._send(number, result)
+            else:
+                self._report_end(job, result, known)
         except ServerError as error:
             if error.status in (404, 409):
-                self._drop(job, attempt)
+                self._drop(number, attempt)
             raise
 
-    def _finish(self, working: AgentJob, known: _Told) -> None:
-        """Send what it made; a server that answers and cannot take it does not hold up the job's end for ever."""
+    def _report_end(self, job: AgentJob, result: JobResult, known: _Reported) -> None:
+        if result.state == "ended" and not known.finished:
+            self._upload(job, known)
+        reason = "; ".join(filter(None, (result.reason, known.missing)))[:1000]
+        if self._send(job.order.job, result.model_copy(update={"reason": reason})):
+            self.print_message(f"job {job.order.job} has ended: {_end_in_words(result)}")
+            with self._lock:
+                self._jobs.confirm(job.order.job, job.order.attempt)
+
+    def _upload(self, job: AgentJob, known: _Reported) -> None:
+        """Send what a job made. A server that answers but cannot accept it does not delay the job's end for ever."""
         known.since = min(known.since, time.monotonic())
         try:
-            known.missing = finish(working.order, self.folder, self.link.server)
+            known.missing = finish(job.order, self.folder, self.link.server)
         except ServerError as error:
-            if not error.status or time.monotonic() - known.since < _STUBBORN:
+            if not error.status or time.monotonic() - known.since < _UPLOAD_PATIENCE:
                 raise
             known.missing = f"not everything could be stored: {error}"
         if known.missing:
-            self.tell(f"job {working.order.job}: {known.missing}")
+            self.print_message(f"job {job.order.job}: {known.missing}")
         known.finished = True
 
-    def _report(self, job: int, result: Result) -> bool:
-        """Whether it was heard; a job that is no longer ours is dropped."""
-        told = self.link.call("POST", f"/agents/{self._number}/jobs/{job}", body=result.model_dump(mode="json"))
-        if Kept.model_validate(told).kept:
+    def _send(self, job: int, result: JobResult) -> bool:
+        """Send a result; whether the server accepted it. A job that is no longer this agent's is dropped."""
+        answer = self.link.call("POST", f"/agents/{self._number}/jobs/{job}", body=result.model_dump(mode="json"))
+        if ResultReceipt.model_validate(answer).accepted:
             return True
         self._drop(job, result.attempt)
         return False
 
-    def _ship_log(self, working: AgentJob, known: _Told) -> None:
-        size = working.log.stat().st_size if working.log.exists() else 0
-        path = f"/agents/{self._number}/jobs/{working.order.job}/log"
-        while known.log is None or known.log < size:
-            data = _read(working.log, known.log or 0)
-            asked = {"attempt": working.order.attempt, "offset": known.log or 0}
-            told = Size.model_validate(self.link.call("POST", path, content=data, params=asked)).size
-            if told == known.log:
-                return  # it takes no more
-            known.log = told
+    def _send_log(self, job: AgentJob, known: _Reported) -> None:
+        size = job.log.stat().st_size if job.log.exists() else 0
+        path = f"/agents/{self._number}/jobs/{job.order.job}/log"
+        while known.log_bytes is None or known.log_bytes < size:
+            data = _read(job.log, known.log_bytes or 0)
+            parameters = {"attempt": job.order.attempt, "offset": known.log_bytes or 0}
+            stored = LogSize.model_validate(self.link.call("POST", path, content=data, params=parameters)).size
+            if stored == known.log_bytes:
+                return  # the server accepts no more
+            known.log_bytes = stored
 
 
-def _read(log: Path, begin: int) -> bytes:
+def _read(log: Path, offset: int) -> bytes:
     if not log.exists():
         return b""
     with log.open("rb") as stream:
-        stream.seek(begin)
-        return stream.read(_PIECE)
+        stream.seek(offset)
+        return stream.read(_LOG_PIECE)
 
 
-def _words(result: Result) -> str:
+def _end_in_words(result: JobResult) -> str:
     if result.state == "lost":
         return result.reason
     return "done" if result.code == 0 else f"exit code {result.code}{': ' + result.reason if result.reason else ''}"

@@ -1,77 +1,82 @@
-"""What is run for a job."""
+"""From a job's order to the task that is run for it."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.errors import ConfigError, RunError
 from clew.jobs.agent.folder import AgentFolder, JobFolder
+from clew.jobs.task import Task, TrainTask, command_task
 from clew.runs import Run
 
-CLEW = (sys.executable, "-c", "from clew.cli.main import run; run()")
 
-
-def _train(order: Order, root: AgentFolder) -> list[str]:
+def _train(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     run = Run(folder.output(order.name))
     if run.config_file.exists() and run.states():
-        return ["train", "--again", "--resume", str(run.path)]
+        return TrainTask(resume=str(run.path), continues=True)
     if run.path.exists():
-        shutil.rmtree(run.path)  # begun, and nothing kept
+        shutil.rmtree(run.path)  # started, but nothing was saved
     if order.arguments[:1] == ("--model",):
-        return ["train", *_here(order, folder), "--output", str(run.path)]
-    data = _data("--dataset", order)
-    return ["train", str(folder.spec_file), *data, "--output", str(run.path), *order.arguments]
+        return command_task(["train", *_local_arguments(order, folder), "--output", str(run.path)])
+    if order.arguments:
+        dataset = _option("--dataset", _dataset(order))
+        return command_task(["train", str(folder.spec_file), *dataset, "--output", str(run.path), *order.arguments])
+    return TrainTask(recipe=str(folder.spec_file), dataset=_dataset(order), output=str(run.path))
 
 
-def _here(order: Order, folder: JobFolder) -> list[str]:
-    """The arguments, with places (`net.py:build`) in files that travelled as places here."""
-    return [str(folder.path / each) if each.partition(":")[0] in order.files else each for each in order.arguments]
+def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
+    """The arguments of a training without a recipe; those that name files of the job (`net.py:build`) by full path."""
+    return [str(folder.path / word) if word.partition(":")[0] in order.files else word for word in order.arguments]
 
 
-def _data(option: str, order: Order) -> list[str]:
-    """The dataset: a path as it is, a key as the first place it is said to lie at that this machine has."""
+def _dataset(order: JobOrder) -> str | None:
+    """The dataset: a path as it is; a key as the first of its registered locations that this machine has."""
     if order.dataset is None:
-        return []
-    here = [place for place in order.places if (Path(place) / "manifest.json").is_file()]
-    if order.places and not here:
+        return None
+    present = [place for place in order.locations if (Path(place) / "manifest.json").is_file()]
+    if order.locations and not present:
         raise RunError(
-            f"the dataset {order.dataset} is at {' and '.join(order.places)}, and not on this agent's machine"
+            f"the dataset {order.dataset} is at {' and '.join(order.locations)}, and not on this agent's machine"
         )
-    return [option, (here or [order.dataset])[0]]
+    return (present or [order.dataset])[0]
 
 
-def _tune(order: Order, root: AgentFolder) -> list[str]:
+def _option(name: str, value: str | None) -> list[str]:
+    return [] if value is None else [name, value]
+
+
+def _tune(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     study = folder.output(order.name)
     if (study / "config.yaml").exists():
-        return ["tune", "run", "--resume", str(study)]
-    data = _data("--dataset", order)
-    return ["tune", "run", str(folder.spec_file), *data, "--output", str(study), *order.arguments]
+        return command_task(["tune", "run", "--resume", str(study)])
+    dataset = _option("--dataset", _dataset(order))
+    return command_task(["tune", "run", str(folder.spec_file), *dataset, "--output", str(study), *order.arguments])
 
 
-def _prepare(order: Order, root: AgentFolder) -> list[str]:
+def _prepare(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
-    return ["prepare", str(folder.spec_file), "--output", str(folder.output(order.name)), *order.arguments]
+    output = str(folder.output(order.name))
+    return command_task(["prepare", str(folder.spec_file), "--output", output, *order.arguments])
 
 
-def _evaluate(order: Order, root: AgentFolder) -> list[str]:
-    known = root.job(str(order.of)).order()
-    if known is None:
-        raise RunError(f"the run of job {order.of} is not on this agent")
-    data = _data("--data", order)
-    return ["evaluate", str(root.job(known.key).output(known.name)), *data, *order.arguments]
+def _evaluate(order: JobOrder, root: AgentFolder) -> Task:
+    trained = root.job(str(order.target_key)).order()
+    if trained is None:
+        raise RunError(f"the run of job {order.target_key} is not on this agent")
+    run = str(root.job(trained.key).output(trained.name))
+    return command_task(["evaluate", run, *_option("--data", _dataset(order)), *order.arguments])
 
 
-def _bench(order: Order, root: AgentFolder) -> list[str]:
-    return ["bench", *order.arguments, "--output", str(root.job(order.key).output(order.name))]
+def _bench(order: JobOrder, root: AgentFolder) -> Task:
+    return command_task(["bench", *order.arguments, "--output", str(root.job(order.key).output(order.name))])
 
 
-_KINDS: dict[str, Callable[[Order, AgentFolder], list[str]]] = {
+_KINDS: dict[str, Callable[[JobOrder, AgentFolder], Task]] = {
     "train": _train,
     "tune": _tune,
     "prepare": _prepare,
@@ -80,26 +85,12 @@ _KINDS: dict[str, Callable[[Order, AgentFolder], list[str]]] = {
 }
 
 
-def ranks(order: Order) -> int:
-    """Processes that a scheduler has to start for a job of several nodes; on one, clew starts its own."""
-    needs = order.resources
-    if needs.nodes == 1:
-        return 1
-    if order.kind != "train":
-        return max(needs.cpus, needs.nodes)
-    from clew.core.config import Document, validate
-    from clew.training.config import TrainConfig
-
-    asked = validate(TrainConfig, Document(order.spec.get("train") or {}, source="train")).processes
-    return asked if asked > 1 else needs.nodes * max(1, needs.gpus // needs.nodes)
-
-
-def command(order: Order, root: AgentFolder) -> tuple[str, ...]:
-    """The command of a job: from where an earlier attempt stopped, where it can be.
+def order_task(order: JobOrder, root: AgentFolder) -> Task:
+    """The task of a job: it continues where an earlier attempt stopped, if it can.
 
     Raises:
-        RunError, ConfigError: what it needs is not here.
+        RunError, ConfigError: what it needs is not on this machine.
     """
     if order.kind not in _KINDS:
         raise ConfigError(f"this agent does not know jobs of kind '{order.kind}'; is it older than the server?")
-    return (*CLEW, *_KINDS[order.kind](order, root))
+    return _KINDS[order.kind](order, root)

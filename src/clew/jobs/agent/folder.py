@@ -1,4 +1,4 @@
-"""The agent's folder. These objects own every file name in it."""
+"""The agent's folder. These classes define every file name in it."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.core.config import to_yaml
 from clew.core.file_lock import hold_lock
 from clew.core.files import write_text
 from clew.errors import RunError
 
 _PATIENCE = 5.0
-"""Seconds that an agent which is about to leave is given."""
+"""Seconds to wait for an agent that is about to exit."""
 
 
 @dataclass(frozen=True)
 class JobFolder:
-    """All that an agent has of one job, over all its attempts."""
+    """The folder of one job, for all its attempts."""
 
     path: Path
 
     @property
     def order_file(self) -> Path:
-        """What is to be done: that of the newest attempt."""
+        """The order of the newest attempt."""
         return self.path / "order.json"
 
     @property
     def spec_file(self) -> Path:
-        """The settings; recipes in files lie beside it."""
+        """The settings; recipes in files are next to it."""
         return self.path / "spec.yaml"
 
     def attempt(self, number: int) -> Path:
-        """Where the keeper of an attempt writes."""
+        """The folder of an attempt."""
         return self.path / f"attempt-{number}"
 
-    def told_file(self, number: int) -> Path:
-        """There when the server knows how an attempt ended."""
-        return self.attempt(number) / "told"
+    def confirmed_file(self, number: int) -> Path:
+        """It exists when the server knows how an attempt ended."""
+        return self.attempt(number) / "confirmed"
 
     def output(self, name: str) -> Path:
         """The run, study or dataset."""
         return self.path / "output" / name
 
-    def order(self) -> Order | None:
-        """The newest, or None where none was written whole."""
+    def order(self) -> JobOrder | None:
+        """The newest order; None where none was written completely."""
         if not self.order_file.exists():
             return None
-        return Order.model_validate_json(self.order_file.read_text())
+        return JobOrder.model_validate_json(self.order_file.read_text())
 
-    def accept(self, order: Order) -> None:
-        """Write down what is to be done; for the owner alone, as a token is in it."""
+    def accept(self, order: JobOrder) -> None:
+        """Write an order, readable by its owner only: it has a token in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
         for name, text in order.files.items():
@@ -63,38 +63,38 @@ class JobFolder:
 
 @dataclass(frozen=True)
 class AgentFolder:
-    """Where an agent keeps its name and its jobs."""
+    """The folder of an agent: its identity and its jobs."""
 
     path: Path
 
     @property
     def name_file(self) -> Path:
-        """What tells it from other agents."""
+        """What identifies this agent."""
         return self.path / "agent.json"
 
     @property
     def jobs(self) -> Path:
-        """A folder a job."""
+        """One folder per job."""
         return self.path / "jobs"
 
     def job(self, job: str) -> JobFolder:
-        """That of a job; it may not be there yet."""
+        """The folder of a job; it may not exist yet."""
         return JobFolder(self.jobs / job)
 
-    def known(self) -> Iterator[tuple[JobFolder, Order]]:
-        """Jobs whose newest attempt the server has not heard the end of."""
+    def unconfirmed(self) -> Iterator[tuple[JobFolder, JobOrder]]:
+        """Jobs whose newest attempt has an end that the server has not confirmed."""
         for path in sorted(self.jobs.glob("*")):
             folder = JobFolder(path)
             order = folder.order()
-            if order is not None and not folder.told_file(order.attempt).exists():
+            if order is not None and not folder.confirmed_file(order.attempt).exists():
                 yield folder, order
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """It is this process's while the block runs; the lock goes with the process.
+    def locked(self) -> Iterator[None]:
+        """Lock the folder for this process while the block runs. The lock ends with the process.
 
         Raises:
-            RunError: another agent is at it, or it cannot be made.
+            RunError: another agent uses it, or it cannot be created.
         """
         lock = contextlib.ExitStack()
         try:
@@ -102,7 +102,7 @@ class AgentFolder:
             self.path.chmod(0o700)
             lock.enter_context(hold_lock(self.path / "lock", timeout=_PATIENCE, mode=0o600))
         except BlockingIOError:
-            raise RunError(f"{self.path}: another agent works there; name another folder with --folder") from None
+            raise RunError(f"{self.path}: another agent uses it; name another folder with --folder") from None
         except OSError as error:
             raise RunError(f"{self.path}: cannot be used ({error.strerror}); name another with --folder") from error
         with lock:

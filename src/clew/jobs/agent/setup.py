@@ -1,4 +1,4 @@
-"""An agent from what the command line says."""
+"""An agent from the options of the command line."""
 
 from __future__ import annotations
 
@@ -8,22 +8,37 @@ import re
 import secrets
 import socket
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.client.agent_messages import Introduction
+from clew.client.agent_messages import AgentRegistration
 from clew.client.client import credentials
-from clew.client.connection import Link
-from clew.client.job import Slots
+from clew.client.connection import Connection
 from clew.core.files import write_text
-from clew.errors import ConfigError
-from clew.jobs import sites as sites
 from clew.jobs.agent import commands
 from clew.jobs.agent.agent import Agent
 from clew.jobs.agent.folder import AgentFolder
-from clew.jobs.agent.job_list import Command
-from clew.jobs.agent.resource_slots import slots_at, slots_here
-from clew.jobs.agent.runner import Local, Runner
+from clew.jobs.agent.job_list import TaskOf
+from clew.jobs.agent.job_target import JobTarget, Offer
 from clew.version import __version__
+
+PARENT_VARIABLE = "CLEW_AGENT_PARENT"
+"""An environment variable: the number of the process whose end also ends the agent. A server sets it."""
+
+
+@dataclass(frozen=True)
+class AgentOptions:
+    """The options of `clew agent`."""
+
+    server: str | None = None
+    folder: Path | None = None
+    name: str | None = None
+    group: str | None = None
+    offer: Offer = field(default_factory=Offer)
+    site: str | None = None
+    """The site whose scheduler gets the jobs; None: they run on this machine."""
+    idle: float | None = None
+    """Seconds without a job after which it exits."""
 
 
 def default_folder(site: str | None = None) -> Path:
@@ -32,64 +47,40 @@ def default_folder(site: str | None = None) -> Path:
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clew" / name
 
 
-def make(
-    server: str | None,
-    *,
-    folder: Path | None,
-    name: str | None,
-    group: str | None,
-    cpus: int | None,
-    gpus: int | None,
-    memory: int | None,
-    idle: float | None,
-    tell: Callable[[str], None],
-    command: Command = commands.command,
-    on: str | None = None,
+def create_agent(
+    options: AgentOptions, *, print_message: Callable[[str], None], task_of: TaskOf = commands.order_task
 ) -> Agent:
-    """An agent that is ready to run; `on` names the site whose scheduler gets its jobs.
+    """An agent that is ready to run.
 
     Raises:
-        ConfigError: no server or no such site is known.
+        ConfigError: no server or no such site is known, or no agent can serve the site.
         RunError: the site's scheduler does not answer.
     """
-    address, token = credentials(server)
-    runner, slots = _where(on, cpus=cpus, gpus=gpus, memory=memory)
-    place = AgentFolder((folder or default_folder(slots.site)).absolute())
+    address, token = credentials(options.server)
+    target = JobTarget.named(options.site)
+    slots = target.slots(options.offer)
+    folder = AgentFolder((options.folder or default_folder(slots.site)).absolute())
     host = socket.gethostname()
     return Agent(
-        Link(address, token, patience=0),
-        place,
-        Introduction(
-            name=name or re.sub(r"[^A-Za-z0-9_.-]", "-", slots.site or host)[:80].lstrip("_.-") or "agent",
-            uid=_uid(place),
+        Connection(address, token, retry_seconds=0),
+        folder,
+        AgentRegistration(
+            name=options.name or re.sub(r"[^A-Za-z0-9_.-]", "-", slots.site or host)[:80].lstrip("_.-") or "agent",
+            uid=_uid(folder),
             slots=slots,
-            group=group,
+            group=options.group,
             host=host,
             version=__version__,
         ),
-        runner=runner,
-        idle=idle,
-        tell=tell,
-        command=command,
+        target=target,
+        idle=options.idle,
+        print_message=print_message,
+        task_of=task_of,
     )
 
 
-def _where(on: str | None, *, cpus: int | None, gpus: int | None, memory: int | None) -> tuple[Runner, Slots]:
-    """Who carries jobs out, and how much of it."""
-    if on is None:
-        return Local(), slots_here(cpus=cpus, gpus=gpus, memory=memory)
-    site = sites.load_site(on)
-    if site.scheduler != "slurm":
-        raise ConfigError(
-            f"{site.name}: an agent hands jobs to Slurm, not to {site.scheduler}; use --on with the verbs"
-        )
-    from clew.jobs.agent.slurm import AtSlurm
-
-    return AtSlurm(site), slots_at(site, cpus=cpus, gpus=gpus, memory=memory)
-
-
 def _uid(folder: AgentFolder) -> str:
-    """What tells this folder's agent from others; made once."""
+    """What distinguishes this folder's agent from others; created once."""
     if not folder.name_file.exists():
         write_text(folder.name_file, json.dumps({"uid": secrets.token_hex(8)}))
     return str(json.loads(folder.name_file.read_text())["uid"])

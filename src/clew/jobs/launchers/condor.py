@@ -1,121 +1,195 @@
-"""Jobs by HTCondor: condor_submit, condor_q and condor_rm.
+"""Jobs by HTCondor: condor_submit, condor_q, condor_rm and condor_status.
 
-Nothing here could run it yet: its files are compared with what they should be, and no more.
+No HTCondor could be run where this was written. Its files are compared with what they should be, and its commands are
+replaced by scripts in tests.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from clew.core.files import write_text
 from clew.errors import ConfigError, RunError
-from clew.jobs import batch_script
-from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
-from clew.jobs.launchers.local import ended_as
-from clew.jobs.launchers.slurm_queue import call, last_line
-from clew.jobs.sites import BatchRequest, Site
+from clew.jobs import batch_script, supervisor
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, recorded_state
+from clew.jobs.launchers.scheduler import (
+    SchedulerLauncher,
+    call,
+    is_supervised,
+    last_line,
+    named_end,
+    script_file,
+    unique_name,
+)
+from clew.jobs.sites import BatchRequest, SiteCapacity
+from clew.jobs.supervisor import JobEnd
+from clew.jobs.task import CommandTask, Task, TrainTask
 
-_STATES: dict[int, JobState] = {1: "waiting", 2: "running", 3: "cancelled", 4: "finished", 5: "waiting", 6: "running"}
-"""Of `JobStatus`: idle, running, removed, completed, held, moving output."""
+_STATES: dict[int, JobState] = {
+    1: "waiting",
+    2: "running",
+    3: "cancelled",
+    4: "finished",
+    5: "waiting",
+    6: "running",
+}
+"""By `JobStatus`: idle, running, removed, completed, held, transferring output."""
+_CANCELLED = "cancelled at the scheduler"
 
 
-class CondorLauncher:
+def _submit_file(folder: Path) -> Path:
+    return folder / "job.sub"
+
+
+class CondorLauncher(SchedulerLauncher):
     """A launcher whose jobs go to a pool, each on one machine."""
 
-    def __init__(self, site: Site | None = None, needs: BatchRequest | None = None) -> None:
-        self.site = site or Site(name="condor", scheduler="condor")
-        self.needs = needs or BatchRequest()
+    name = "condor"
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
-        place = folder.absolute()
-        text, body = self.script(list(arguments), place), self.executable(arguments, place)
-        place.mkdir(parents=True)
-        write_text(place / "job.sub", text)
-        write_text(place / "job.sh", body)
-        (place / "job.sh").chmod(0o755)
-        done = call(["condor_submit", "-terse", str(place / "job.sub")])
-        if done.returncode:
-            shutil.rmtree(place)
-            raise RunError(f"{self.site.name}: HTCondor rejected the job: {last_line(done.stderr)}")
-        return LaunchedJob("condor", done.stdout.split()[0].partition(".")[0], str(place))
+    def plain_script(self, task: Task, folder: Path, request: BatchRequest) -> str:
+        return self._submit_description(folder, request, "$(Process)")
 
-    def script(self, arguments: list[str], folder: Path) -> str:
-        """The submit file."""
-        needs = self.needs.at(self.site)
-        if needs.after:
-            raise ConfigError("HTCondor has no dependencies without DAGMan: hand jobs in when those before have ended")
-        if (needs.nodes or 1) > 1:
+    def executable(self, task: Task, folder: Path) -> str:
+        """The script that a machine of the pool runs."""
+        return self._executable(task, folder, self.request)
+
+    def _executable(self, task: Task, folder: Path, request: BatchRequest) -> str:
+        asked = request.at(self.site)
+        if asked.workers > 1 and isinstance(task, TrainTask):
+            task = task.model_copy(update={"workers": asked.workers})
+        elif asked.workers > 1 and isinstance(task, CommandTask):
+            task = CommandTask(arguments=(*task.arguments, "--workers", str(asked.workers)))
+        return batch_script.condor_script(self.site, asked, task, str(folder))
+
+    def _submit_description(self, folder: Path, request: BatchRequest, arguments: str) -> str:
+        asked = request.at(self.site)
+        if asked.after:
+            raise ConfigError("HTCondor has no dependencies without DAGMan; leave out --after, submit it later")
+        if (asked.nodes or 1) > 1:
             raise ConfigError("clew's jobs for HTCondor run on one machine each; leave out --nodes")
-        log = "log.txt" if needs.array is None else "log-$(Process).txt"
-        told: dict[str, object] = {
+        whole = asked.in_one_process()
+        log = "log.txt" if asked.array is None else "log-$(Process).txt"
+        values: dict[str, object] = {
             "universe": "vanilla",
-            "executable": folder / "job.sh",
-            "arguments": "$(Process)",
+            "executable": script_file(folder),
+            "arguments": arguments,
+            "batch_name": f"clew-{asked.name}",
             "initialdir": Path.cwd(),
             "output": folder / log,
             "error": folder / log,
             "log": folder / "condor.log",
             "getenv": "True",
-            "request_cpus": needs.ranks * (needs.cpus or 1),
-            "request_gpus": needs.gpus or None,
-            "request_memory": needs.memory,
+            "request_cpus": whole.cpus,
+            "request_gpus": whole.gpus or None,
+            "request_memory": whole.memory,
             "accounting_group": self.site.account,
-            "+MaxRuntime": f"{needs.wall_time:.0f}",
+            "+MaxRuntime": f"{asked.wall_time:.0f}",
             "kill_sig": "SIGTERM",
-            "job_max_vacate_time": f"{batch_script.grace(self.site, needs.wall_time or 0):.0f}",
-            "on_exit_remove": "(ExitBySignal == False) && (ExitCode != 75)" if needs.requeue else None,
+            "job_max_vacate_time": f"{batch_script.grace_seconds(self.site, asked.wall_time or 0):.0f}",
+            "on_exit_remove": "(ExitBySignal == False) && (ExitCode != 75)" if asked.requeue else None,
         }
-        lines = [f"{name} = {value}" for name, value in told.items() if value is not None]
-        return "\n".join([*lines, *self.site.directives, f"queue {needs.array or 1}", ""])
+        lines = [f"{name} = {value}" for name, value in values.items() if value is not None]
+        return "\n".join([*lines, *self.site.directives, f"queue {asked.array or 1}", ""])
 
-    def executable(self, arguments: Sequence[str], folder: Path) -> str:
-        """What the nodes run."""
-        needs = self.needs.at(self.site)
-        many = ["--workers", str(needs.ranks)] if needs.ranks > 1 else []
-        return batch_script.condor(self.site, needs, [*arguments, *many], str(folder))
+    def _write_plain(self, task: Task, folder: Path, request: BatchRequest, text: str) -> None:
+        super()._write_plain(task, folder, request, self._executable(task, folder, request))
+        script_file(folder).chmod(0o755)
+        write_text(_submit_file(folder), text)
+
+    def write_supervised_script(self, folder: Path, request: BatchRequest) -> None:
+        write_text(_submit_file(folder), self._submit_description(folder, request, "$(ClusterId)"))
+        write_text(script_file(folder), batch_script.supervised_script(self.site, [], str(folder), '"$1"'))
+        script_file(folder).chmod(0o755)
+
+    def spread(self, words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+        raise ConfigError("clew's jobs for HTCondor run on one machine each; leave out --nodes")
+
+    def submit(self, folder: Path, environment: Mapping[str, str]) -> str:
+        done = call(["condor_submit", "-terse", str(_submit_file(folder))], environment=environment)
+        if done.returncode:
+            raise RunError(f"{self.site.name}: HTCondor rejected the job: {last_line(done.stderr)}")
+        return done.stdout.split()[0].partition(".")[0]
+
+    def find_by_name(self, folder: Path, since: float) -> str | None:
+        name = f'JobBatchName == "clew-{unique_name(folder)}"'
+        for command in ("condor_q", "condor_history"):
+            done = call([command, "-json", "-attributes", "ClusterId", "-constraint", name], timeout=20)
+            if done.returncode:
+                return None
+            rows = json.loads(done.stdout) if done.stdout.strip() else []
+            if rows:
+                return str(rows[0]["ClusterId"])
+        return ""
 
     def state(self, job: LaunchedJob) -> JobState:
-        asked = self._rows(job)
-        if asked is None:
-            return ended_as(Path(job.folder)) or "waiting"
-        states = [_STATES.get(int(row.get("JobStatus", 0)), "running") for row in asked]
+        folder = Path(job.folder)
+        started = supervisor.supervisor_file(folder).exists()
+        rows, recorded = self._rows(job), recorded_state(folder)
+        if rows is None:
+            return recorded or ("running" if started else "waiting")
+        if recorded is not None and is_supervised(folder):
+            return recorded
+        states = [_STATES.get(int(row.get("JobStatus", 0)), "running") for row in rows]
         for state in ("running", "waiting"):
             if state in states:
+                self.found(job)
                 return state
-        known = ended_as(Path(job.folder))
-        return known or ("cancelled" if _removed(job) else "lost")
+        if recorded is not None or _was_removed(job):
+            return recorded or ("stopped" if supervisor.stop_file(folder).exists() else "cancelled")
+        if is_supervised(folder) and self.wait_longer(job):
+            return "running" if started else "waiting"
+        return "lost"
 
     def _rows(self, job: LaunchedJob) -> list[dict[str, int]] | None:
-        """What is in the queue of it; None where HTCondor does not answer."""
-        done = call(["condor_q", "-json", job.id])
+        """The rows of the queue for a job; None where HTCondor does not answer."""
+        done = call(["condor_q", "-json", self.current_id(job)])
         if done.returncode:
             return None
         return list(json.loads(done.stdout)) if done.stdout.strip() else []
+
+    def end(self, job: LaunchedJob) -> JobEnd | None:
+        recorded, requested = supervisor.read_end(Path(job.folder)), supervisor.stop_file(Path(job.folder)).exists()
+        cancelled = _was_removed(job) and not (requested and recorded is not None)
+        return named_end(recorded, cancelled=cancelled, reason="" if requested else _CANCELLED)
 
     def explain(self, job: LaunchedJob) -> str:
         rows = self._rows(job)
         if rows is None:
             return "HTCondor does not answer"
         held = [str(row["HoldReason"]) for row in rows if "HoldReason" in row]
-        return f"held: {held[0]}" if held else "cancelled at the scheduler" if not rows and _removed(job) else ""
+        return f"held: {held[0]}" if held else _CANCELLED if not rows and _was_removed(job) else ""
 
-    def stop(self, job: LaunchedJob) -> None:
-        write_text(Path(job.folder) / "stop", "")
-        call(["condor_rm", job.id])  # it gets SIGTERM, and its time to write a checkpoint
+    def request_stop(self, job: LaunchedJob, *, supervised: bool) -> None:
+        call(["condor_rm", self.current_id(job)])  # it gets SIGTERM, and time to write a checkpoint
 
     def kill(self, job: LaunchedJob) -> None:
-        call(["condor_rm", job.id])
+        folder = Path(job.folder)
+        if is_supervised(folder):
+            supervisor.stop_file(folder).touch()
+            call(["condor_rm", "-constraint", f'JobBatchName == "clew-{unique_name(folder)}"'])
+        else:
+            call(["condor_rm", job.id])
 
     def problems(self) -> list[str]:
         done = call(["condor_q", "-totals"])
         return [last_line(done.stderr)] if done.returncode else []
 
+    def capacity(self) -> SiteCapacity:
+        names = ["Machine", "TotalCpus", "TotalGpus", "TotalMemory"]
+        done = call(["condor_status", "-json", "-attributes", ",".join(names)], timeout=20)
+        if done.returncode:
+            message = f"HTCondor does not answer ({last_line(done.stderr)}); is this a submit node?"
+            raise RunError(f"{self.site.name}: {message}")
+        rows = json.loads(done.stdout) if done.stdout.strip() else []
+        machines = {row["Machine"]: row for row in rows}.values()
+        cpus, gpus, mebibytes = (sum(int(row.get(name, 0)) for row in machines) for name in names[1:])
+        return SiteCapacity(nodes=max(1, len(machines)), cpus=cpus, gpus=gpus, memory=mebibytes * 2**20)
 
-def _removed(job: LaunchedJob) -> bool:
+
+def _was_removed(job: LaunchedJob) -> bool:
     """Whether HTCondor's own log of the job says that it was removed (event 009)."""
     log = Path(job.folder) / "condor.log"
     return log.exists() and re.search(r"^009 ", log.read_text(), flags=re.MULTILINE) is not None

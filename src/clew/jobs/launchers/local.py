@@ -1,133 +1,125 @@
-"""Commands on this machine that outlive the terminal they were started from."""
+"""Tasks as processes on this machine. They outlive the terminal they were started from."""
 
 from __future__ import annotations
 
-import contextlib
-import json
+import atexit
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from types import FrameType
 
 import psutil
 
-from clew.core.files import write_text
-from clew.core.process import running_process
 from clew.errors import RunError
-from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
+from clew.jobs import supervisor
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision, state_of_end
+from clew.jobs.supervisor import JobEnd, ProcessSpec, named_process, process_name
+from clew.jobs.task import Task, process_command, task_file, write_task
 
-_CLEW = "from clew.cli.main import run; run()"
-_ENDS: dict[str, JobState] = {"0": "finished", "75": "stopped"}
-_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-_keepers: list[subprocess.Popen[bytes]] = []
-"""Those this process started: Python complains of a process object that goes before its process does."""
+_VISIBLE_DEVICES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_supervisors: list[subprocess.Popen[bytes]] = []
+"""Supervisors that this process started. Python warns if such an object is deleted before its process ends."""
+
+
+@atexit.register
+def _leave_running() -> None:
+    for process in _supervisors:
+        if process.poll() is None:
+            process.returncode = 0  # it continues by intention; Python would warn about it
 
 
 class LocalLauncher:
-    """A process in a session of its own, under a keeper that writes down how it ended."""
+    """Each job is a process under a supervisor in a session of its own. A job's id is its supervisor's name."""
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
-        here = room or Slot()
+    name = "local"
+
+    def start(
+        self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
+    ) -> LaunchedJob:
+        name = supervisor.supervisor_file(folder)
         try:
-            folder.mkdir(parents=True)
-            with (folder / "log.txt").open("wb") as log:
-                keeper = subprocess.Popen(
-                    [sys.executable, "-m", __name__, str(exit_file(folder)), json.dumps(here.cores), *arguments],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    env={**os.environ, **visible(here)},
-                )
+            if name.exists():
+                return LaunchedJob(self.name, name.read_text(), str(folder))
+            folder.mkdir(parents=True, exist_ok=True)
+            write_task(task, folder)
+            _process(task, folder, slot or Slot(), supervision or Supervision(grace=None)).write(folder)
+            secrets = () if supervision is None else supervision.environment
+            return LaunchedJob(self.name, _spawn(folder, without=secrets), str(folder))
         except OSError as error:
             raise RunError(f"{folder}: cannot start a job there ({error})") from error
-        _keepers.append(keeper)
-        return LaunchedJob("local", named(keeper.pid), str(folder))
 
     def state(self, job: LaunchedJob) -> JobState:
-        file = exit_file(Path(job.folder))
-        if file.exists():
-            return _ENDS.get(file.read_text().strip(), "failed")
-        if named_process(job.id) is not None:
-            return "running"
-        return _ENDS.get(file.read_text().strip(), "failed") if file.exists() else "lost"
+        folder = Path(job.folder)
+        name = supervisor.supervisor_file(folder)
+        alive = self._supervisor(job) is not None
+        started = name.exists()
+        end = supervisor.read_end(folder)  # looked for after the supervisor, which writes it and exits
+        if end is not None:
+            return state_of_end(end.code)
+        if alive:
+            return "running" if started else "waiting"
+        return "lost"
+
+    def end(self, job: LaunchedJob) -> JobEnd | None:
+        return supervisor.read_end(Path(job.folder))
+
+    def explain(self, job: LaunchedJob) -> str:
+        return "its supervisor was killed" if self.state(job) == "lost" else ""
 
     def stop(self, job: LaunchedJob) -> None:
-        keeper = _keeper(job)
-        if keeper is not None:
-            keeper.terminate()
+        folder = Path(job.folder)
+        if folder.is_dir() and not supervisor.end_file(folder).exists():
+            supervisor.stop_file(folder).touch()
+        process = self._supervisor(job)
+        if process is not None and supervisor.supervisor_file(folder).exists():  # before that it handles no signals
+            process.terminate()
 
     def kill(self, job: LaunchedJob) -> None:
-        keeper = _keeper(job)
-        if keeper is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(keeper.pid, signal.SIGKILL)
+        process = self._supervisor(job)
+        if process is not None:
+            process.kill()
+        if supervisor.process_file(Path(job.folder)).exists():
+            supervisor.kill_marked(ProcessSpec.read(Path(job.folder)).mark)
+
+    def _supervisor(self, job: LaunchedJob) -> psutil.Process | None:
+        """The process that supervises a job; None where the job has ended."""
+        folder = Path(job.folder)
+        if supervisor.end_file(folder).exists():
+            return None
+        name = supervisor.supervisor_file(folder)
+        return named_process(name.read_text() if name.exists() else job.id)
 
 
-def _keeper(job: LaunchedJob) -> psutil.Process | None:
-    """Who keeps a job, while it runs: then it may keep another."""
-    return None if exit_file(Path(job.folder)).exists() else named_process(job.id)
+def _process(task: Task, folder: Path, slot: Slot, supervision: Supervision) -> ProcessSpec:
+    return ProcessSpec(
+        command=tuple(process_command(task, task_file(folder.absolute()), python=sys.executable)),
+        working_folder=supervision.working_folder or str(Path.cwd()),
+        mark=str(folder.absolute()),
+        environment={**visible_devices(slot), **supervision.environment},
+        cores=slot.cores,
+        wall_time=supervision.wall_time,
+        memory=supervision.memory,
+        grace=supervision.grace,
+    )
 
 
-def exit_file(folder: Path) -> Path:
-    """Where the keeper of a job writes its exit code."""
-    return folder / "exit"
+def _spawn(folder: Path, *, without: Collection[str]) -> str:
+    """Start a supervisor and return its name; `without`: variables that are the job's alone."""
+    _supervisors[:] = [process for process in _supervisors if process.poll() is None]
+    with supervisor.log_file(folder).open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", supervisor.__name__, str(folder.absolute())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={name: value for name, value in os.environ.items() if name not in without},
+        )
+    _supervisors.append(process)
+    return process_name(process.pid)
 
 
-def ended_as(folder: Path) -> JobState | None:
-    """How a job ended, by the exit codes its folder has: one, or one for each of its array; None without any."""
-    codes = {file.read_text().strip() for file in (*folder.glob("exit"), *folder.glob("exit-*"))}
-    states = {_ENDS.get(code, "failed") for code in codes if code}
-    return next((state for state in ("failed", "stopped", "finished") if state in states), None)
-
-
-def visible(room: Slot) -> Mapping[str, str]:
-    """What an environment says of devices."""
-    return {} if room.devices is None else dict.fromkeys(_VISIBLE, ",".join(map(str, room.devices)))
-
-
-def named(pid: int) -> str:
-    """A process that no later one can be taken for."""
-    try:
-        return f"{pid}:{psutil.Process(pid).create_time()}"
-    except psutil.NoSuchProcess:  # it has ended already
-        return f"{pid}:0"
-
-
-def bind(cores: Sequence[int]) -> None:
-    """Keep this process, and those it starts, on some cores."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores)
-
-
-def pass_on(child: int) -> None:
-    """Whoever asks this process to stop, asks the child."""
-
-    def tell(number: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, number)
-
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, tell)
-
-
-def named_process(name: str) -> psutil.Process | None:
-    """The process that `named` named, while it lives."""
-    pid, _, created = name.partition(":")
-    return running_process(int(pid), created=float(created))
-
-
-def main() -> None:
-    """The keeper: run the command, pass on what it is told, write down its exit code."""
-    file, cores, *arguments = sys.argv[1:]
-    bind(json.loads(cores))
-    child = subprocess.Popen([sys.executable, "-c", _CLEW, *arguments])
-    pass_on(child.pid)
-    write_text(Path(file), str(child.wait()))
-
-
-if __name__ == "__main__":
-    main()
+def visible_devices(slot: Slot) -> Mapping[str, str]:
+    """The environment variables that limit a process to the accelerators of a slot."""
+    return {} if slot.devices is None else dict.fromkeys(_VISIBLE_DEVICES, ",".join(map(str, slot.devices)))

@@ -1,4 +1,7 @@
-"""Tasks for PanDA: prun for a training, phpo for a study. Its own client hands them in, as the user."""
+"""Tasks for PanDA: prun for a training, phpo for a study. PanDA's own client submits them, as the user.
+
+PanDA takes whole tasks. Single jobs cannot be submitted or watched, so no agent can serve it.
+"""
 
 from __future__ import annotations
 
@@ -8,77 +11,125 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NoReturn
 
 from clew.core.log_tail import last_line
 from clew.errors import ConfigError, RunError
-from clew.jobs.sites import BatchRequest, Site
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision
+from clew.jobs.sites import BatchRequest, Site, SiteCapacity, mebibytes
+from clew.jobs.supervisor import JobEnd
+from clew.jobs.task import Task
 
 _SCRIPTS = {"prun": "PrunScript", "phpo": "PhpoScript"}
-_DRY = """
+_DRY_RUN = """
 import json, sys
 from pandaclient import {script}
 print(json.dumps({script}.main(get_taskparams=True, ext_args=json.loads(sys.argv.pop()), dry_mode=True), default=str))
 """
 _STEER = "clew tune steer --in %IN --out %OUT --n %NUM_POINTS --max %MAX_POINTS"
 OUTPUTS = ("model.safetensors", "metrics.json", "metrics.tgz")
-"""What a training brings back, beside `userJobMetadata.json`, which PanDA keeps with the task."""
+"""What a training returns, besides `userJobMetadata.json`, which PanDA keeps with the task."""
+_GRID_JOB = ("python3", "-m", "clew.cli.training.panda_job")
+"""The entry point of a training on the grid: a recipe, files separated by commas, then settings."""
 
 
-def training(site: Site, needs: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str]) -> list[str]:
-    """The words of prun: every job prepares its files and trains; its metrics come back with the task."""
-    given = [word for setting in settings for word in ("--set", setting)]
-    files = ["--grid", "%IN" if inputs else ""]
-    words = ["--exec", shlex.join(["clew", "train", recipe, *given, *files])]
-    words += ["--outputs", ",".join(OUTPUTS)]
-    return [*words, *_common(site, needs, recipe, inputs), "--containerImage", _image(site), "--noBuild"]
+class PandaLauncher:
+    """PanDA in the table of schedulers. It answers in one line what cannot be done there."""
+
+    name: ClassVar[str] = "panda"
+    takes_jobs: ClassVar[bool] = False
+    needs_container: ClassVar[bool] = True
+
+    def __init__(self, site: Site | None = None, request: BatchRequest | None = None) -> None:
+        self.site, self.request = site, request or BatchRequest()
+
+    def _refuse(self) -> NoReturn:
+        name = self.site.name if self.site is not None else self.name
+        raise ConfigError(f"{name}: PanDA takes tasks, not jobs; use `clew train --on` and `clew tune run --on`")
+
+    def start(
+        self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
+    ) -> LaunchedJob:
+        self._refuse()
+
+    def script(self, task: Task, folder: Path) -> str:
+        self._refuse()
+
+    def state(self, job: LaunchedJob) -> JobState:
+        self._refuse()
+
+    def end(self, job: LaunchedJob) -> JobEnd | None:
+        self._refuse()
+
+    def explain(self, job: LaunchedJob) -> str:
+        self._refuse()
+
+    def stop(self, job: LaunchedJob) -> None:
+        self._refuse()
+
+    def kill(self, job: LaunchedJob) -> None:
+        self._refuse()
+
+    def problems(self) -> list[str]:
+        return problems()
+
+    def capacity(self) -> SiteCapacity:
+        name = self.site.name if self.site is not None else self.name
+        raise ConfigError(f"{name}: an agent cannot watch single jobs of PanDA; use `clew train --on {name}` there")
 
 
-def study(
-    site: Site,
-    needs: BatchRequest,
-    recipe: str,
-    settings: Sequence[str],
-    inputs: Sequence[str],
-    *,
-    space: Path,
-    points: int,
-    parallel: int,
+def training_arguments(
+    site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str]
 ) -> list[str]:
-    """The words of phpo: clew proposes points and judges them."""
-    given = [word for setting in settings for word in ("--set", setting)]
-    words = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
-    words += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe, *given])]
-    words += ["--evaluationInput", "input.json", "--evaluationOutput", "output.json"]
-    words += ["--evaluationMeta", "metadata.json", "--evaluationMetrics", "metrics.tgz", "--checkPointToSave", "run"]
-    words += ["--evaluationContainer", _image(site), "--searchSpaceFile", str(space)]
-    words += [
-        "--maxPoints",
-        str(points),
-        "--nParallelEvaluation",
-        str(parallel),
-        "--nPointsPerIteration",
-        str(parallel),
-    ]
+    """The arguments of prun: one job prepares the files and trains; its metrics return with the task."""
+    command = shlex.join([*_GRID_JOB, recipe, "%IN" if inputs else "", *settings])
+    arguments = ["--exec", command, "--outputs", ",".join(OUTPUTS)]
+    return [*arguments, *_common(site, request, recipe, inputs), "--containerImage", _image(site), "--noBuild"]
+
+
+@dataclass(frozen=True)
+class StudySize:
+    """The space of a study, and how many points it evaluates."""
+
+    space: Path
+    points: int
+    parallel: int
+
+
+def study_arguments(
+    site: Site, request: BatchRequest, recipe: str, settings: Sequence[str], inputs: Sequence[str], size: StudySize
+) -> list[str]:
+    """The arguments of phpo: clew proposes points and evaluates them."""
+    options = [word for setting in settings for word in ("--set", setting)]
+    arguments = ["--steeringExec", _STEER, "--steeringContainer", _image(site).partition("://")[2]]
+    arguments += ["--evaluationExec", shlex.join(["clew", "tune", "evaluate", recipe, *options])]
+    arguments += ["--evaluationInput", "input.json", "--evaluationOutput", "output.json"]
+    arguments += ["--evaluationMeta", "metadata.json", "--evaluationMetrics", "metrics.tgz"]
+    arguments += ["--checkPointToSave", "run"]
+    arguments += ["--evaluationContainer", _image(site), "--searchSpaceFile", str(size.space)]
+    arguments += ["--maxPoints", str(size.points), "--nParallelEvaluation", str(size.parallel)]
+    arguments += ["--nPointsPerIteration", str(size.parallel)]
     if inputs:
-        words += ["--trainingDS", ",".join(inputs)]
-    return [*words, "--outDS", _out(site, needs), *_where(site), *site.panda.arguments]
+        arguments += ["--trainingDS", ",".join(inputs)]
+    return [*arguments, "--outDS", _output_dataset(site, request), *_location(site), *site.panda.arguments]
 
 
-def _common(site: Site, needs: BatchRequest, recipe: str, inputs: Sequence[str]) -> list[str]:
-    words = ["--outDS", _out(site, needs), *_where(site), *site.panda.arguments]
+def _common(site: Site, request: BatchRequest, recipe: str, inputs: Sequence[str]) -> list[str]:
+    whole = request.at(site).in_one_process()
+    arguments = ["--outDS", _output_dataset(site, request), *_location(site), *site.panda.arguments]
     if Path(recipe).is_file():
-        words.append("--useSandbox")  # the file travels with the task
-    if inputs:  # all files to one job: it trains one model
-        words += ["--inDS", ",".join(inputs), "--nJobs", "1", "--maxNFilesPerJob", "100000"]
-    words += ["--memory", str(_megabytes(needs.memory))] if needs.memory else []
-    return [*words, "--nCore", str(needs.ranks * (needs.cpus or site.cpus))]
+        arguments.append("--useSandbox")  # the file travels with the task
+    if inputs:  # all files go to one job: it trains one model
+        arguments += ["--inDS", ",".join(inputs), "--nJobs", "1", "--maxNFilesPerJob", "100000"]
+    arguments += ["--memory", str(mebibytes(whole.memory))] if whole.memory else []
+    return [*arguments, "--nCore", str(whole.cpus)]
 
 
-def _where(site: Site) -> list[str]:
-    words = ["--site", site.panda.queue] if site.panda.queue else []
-    return [*words, *(["--cloud", site.panda.cloud] if site.panda.cloud else [])]
+def _location(site: Site) -> list[str]:
+    arguments = ["--site", site.panda.queue] if site.panda.queue else []
+    return [*arguments, *(["--cloud", site.panda.cloud] if site.panda.cloud else [])]
 
 
 def _image(site: Site) -> str:
@@ -86,26 +137,21 @@ def _image(site: Site) -> str:
     return image if "://" in image else f"docker://{image}"
 
 
-def _out(site: Site, needs: BatchRequest) -> str:
+def _output_dataset(site: Site, request: BatchRequest) -> str:
     if site.panda.out is None:
-        raise ConfigError(f"{site.name}: give `panda.out`, the name of outputs, as user.YOU.{{name}}")
-    return site.panda.out.replace("{name}", needs.name)
+        raise ConfigError(f"{site.name}: set `panda.out`, the name of the outputs, such as user.YOU.{{name}}")
+    return site.panda.out.replace("{name}", request.name)
 
 
-def _megabytes(memory: str) -> int:
-    scale = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}.get(memory[-1])
-    return int(memory) if scale is None else max(1, round(int(memory[:-1]) * scale))
-
-
-def dry(tool: str, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """The whole task as the client would hand it in; nothing leaves this machine.
+def dry_run(tool: str, arguments: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    """The whole task as the client would submit it; nothing leaves this machine.
 
     Raises:
-        RunError: the client does not take it.
+        RunError: the client does not accept it.
     """
-    code = _DRY.format(script=_SCRIPTS[tool])
+    code = _DRY_RUN.format(script=_SCRIPTS[tool])
     done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps(list(words))],
+        [sys.executable, "-c", code, json.dumps(list(arguments))],
         capture_output=True,
         text=True,
         check=False,
@@ -114,29 +160,29 @@ def dry(tool: str, words: Sequence[str], environment: Mapping[str, str]) -> dict
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         last = last_line(done.stderr or done.stdout)
-        raise RunError(f"{tool} does not take the task: {last}")
+        raise RunError(f"{tool} does not accept the task: {last}")
     task: dict[str, Any] = json.loads(lines[-1])
     return task
 
 
-def submit(tool: str, words: Sequence[str]) -> None:
-    """Have the client hand a task in; what it says goes to the terminal, and it asks there for what it needs.
+def submit(tool: str, arguments: Sequence[str]) -> None:
+    """Have the client submit a task. Its output goes to the terminal, where it also asks for what it needs.
 
     Raises:
         ConfigError: there is no client.
-        RunError: it was not taken.
+        RunError: it was not submitted.
     """
-    told = problems()
-    if told:
-        raise ConfigError(told[0])
+    reasons = problems()
+    if reasons:
+        raise ConfigError(reasons[0])
     module = f"from pandaclient import {_SCRIPTS[tool]}; {_SCRIPTS[tool]}.main()"
-    done = subprocess.run([sys.executable, "-c", module, *words], check=False)
+    done = subprocess.run([sys.executable, "-c", module, *arguments], check=False)
     if done.returncode:
-        raise RunError(f"{tool} did not hand the task in (exit code {done.returncode}); its own words are above")
+        raise RunError(f"{tool} did not submit the task (exit code {done.returncode}); its messages are above")
 
 
 def problems() -> list[str]:
-    """What keeps tasks from being handed in from here."""
+    """What prevents submissions from this machine."""
     if importlib.util.find_spec("pandaclient") is None:
         return ["panda-client is not installed: pip install 'clew[panda]'"]
     return []

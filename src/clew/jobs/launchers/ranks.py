@@ -1,87 +1,114 @@
-"""Jobs of several ranks on this machine, each forked from the warm server as torchrun would start it."""
+"""Tasks of several ranks on this machine. Each rank is forked from the warm server, as torchrun would start it."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, core_share
-from clew.jobs.launchers.local import LocalLauncher, exit_file, visible
-from clew.jobs.launchers.warm import fork
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot, Supervision, core_share, state_of_end
+from clew.jobs.launchers.local import visible_devices
+from clew.jobs.launchers.warm import WarmLauncher, fork
+from clew.jobs.supervisor import STOPPED, JobEnd, read_end
+from clew.jobs.task import Task
 
-_LOCAL = LocalLauncher()
+_RANK_LAUNCHER = WarmLauncher()
 
 
 class RanksLauncher:
-    """A launcher of jobs of `ranks` processes; the numbers of all their keepers make a job's name."""
+    """Starts each job as `ranks` processes. A job's id is the list of its supervisors."""
+
+    name = "ranks"
 
     def __init__(self, ranks: int = 1) -> None:
         self._ranks = ranks
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
-        here, port = room or Slot(), free_port()
-        each = [
+    def start(
+        self, task: Task, *, folder: Path, slot: Slot | None = None, supervision: Supervision | None = None
+    ) -> LaunchedJob:
+        chosen, port, extra = slot or Slot(), free_port(), (supervision or Supervision()).environment
+        group = RankGroup(self._ranks, "127.0.0.1", port)
+        jobs = [
             fork(
-                arguments,
-                folder=folder_of(folder, rank),
-                cores=core_share(here.cores, rank, self._ranks) if here.cores else (),
-                environment={**visible(here), **environment(rank, self._ranks, rank, self._ranks, "127.0.0.1", port)},
+                task,
+                folder=rank_folder(folder, rank),
+                cores=core_share(chosen.cores, rank, self._ranks) if chosen.cores else (),
+                environment={**visible_devices(chosen), **group.environment(rank, rank, self._ranks), **extra},
             )
             for rank in range(self._ranks)
         ]
-        return LaunchedJob("ranks", ",".join(job.id for job in each), str(folder))
+        return LaunchedJob(self.name, ",".join(job.id for job in jobs), str(folder))
 
     def state(self, job: LaunchedJob) -> JobState:
-        members = _members(job)
-        known = ended(Path(job.folder), len(members))
-        if known is not None:
-            return known
-        states = {_LOCAL.state(each) for each in members}
-        return "running" if "running" in states else ended(Path(job.folder), len(members)) or "lost"
+        ranks = _rank_jobs(job)
+        end = ranks_end(Path(job.folder), len(ranks))
+        if end is None:
+            if "running" in {_RANK_LAUNCHER.state(rank) for rank in ranks}:
+                return "running"
+            end = ranks_end(Path(job.folder), len(ranks))
+        return "lost" if end is None else state_of_end(end.code)
+
+    def end(self, job: LaunchedJob) -> JobEnd | None:
+        return ranks_end(Path(job.folder), len(_rank_jobs(job)))
+
+    def explain(self, job: LaunchedJob) -> str:
+        return ""
 
     def stop(self, job: LaunchedJob) -> None:
-        for each in _members(job):
-            _LOCAL.stop(each)
+        for rank in _rank_jobs(job):
+            _RANK_LAUNCHER.stop(rank)
 
     def kill(self, job: LaunchedJob) -> None:
-        for each in _members(job):
-            _LOCAL.kill(each)
+        for rank in _rank_jobs(job):
+            _RANK_LAUNCHER.kill(rank)
 
 
-def _members(job: LaunchedJob) -> list[LaunchedJob]:
-    return [LaunchedJob("warm", name, str(folder_of(Path(job.folder), n))) for n, name in enumerate(job.id.split(","))]
+def _rank_jobs(job: LaunchedJob) -> list[LaunchedJob]:
+    folder = Path(job.folder)
+    return [
+        LaunchedJob(WarmLauncher.name, name, str(rank_folder(folder, rank)))
+        for rank, name in enumerate(job.id.split(","))
+    ]
 
 
-def folder_of(folder: Path, rank: int) -> Path:
-    """Where the output of a rank goes."""
+def rank_folder(folder: Path, rank: int) -> Path:
+    """The folder of a rank's output."""
     return folder / f"rank-{rank}"
 
 
-def ended(folder: Path, ranks: int) -> JobState | None:
-    """How a job ended all of whose ranks have left an exit code; None where some have not."""
-    ends = [exit_file(folder_of(folder, rank)) for rank in range(ranks)]
-    if not all(end.exists() for end in ends):
+def ranks_end(folder: Path, ranks: int) -> JobEnd | None:
+    """How a job of several ranks ended; None while a rank has no record of its end."""
+    ends = [read_end(rank_folder(folder, rank)) for rank in range(ranks)]
+    codes = [end.code for end in ends if end is not None]
+    if len(codes) < ranks:
         return None
-    codes = {end.read_text().strip() for end in ends}
-    return "finished" if codes == {"0"} else "stopped" if codes <= {"0", "75"} else "failed"
+    failures = [code for code in codes if code not in (0, STOPPED)]
+    return JobEnd(failures[0] if failures else max(codes))
 
 
-def environment(rank: int, ranks: int, local_rank: int, local_ranks: int, address: str, port: int) -> dict[str, str]:
-    """What torchrun tells a rank."""
-    told = {
-        "RANK": rank,
-        "WORLD_SIZE": ranks,
-        "LOCAL_RANK": local_rank,
-        "LOCAL_WORLD_SIZE": local_ranks,
-        "MASTER_ADDR": address,
-        "MASTER_PORT": port,
-    }
-    return {name: str(value) for name, value in told.items()}
+@dataclass(frozen=True)
+class RankGroup:
+    """The ranks of one job and the address where they meet."""
+
+    ranks: int
+    address: str
+    port: int
+
+    def environment(self, rank: int, local_rank: int, local_ranks: int) -> dict[str, str]:
+        """The variables that torchrun gives a rank."""
+        values = {
+            "RANK": rank,
+            "WORLD_SIZE": self.ranks,
+            "LOCAL_RANK": local_rank,
+            "LOCAL_WORLD_SIZE": local_ranks,
+            "MASTER_ADDR": self.address,
+            "MASTER_PORT": self.port,
+        }
+        return {name: str(value) for name, value in values.items()}
 
 
 def free_port() -> int:
-    """One that nobody listens on now."""
+    """A TCP port that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -2,152 +2,199 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from clew.core.files import write_text
 from clew.errors import RunError
-from clew.jobs import batch_script
-from clew.jobs.launchers.launcher import JobState, LaunchedJob, Slot
-from clew.jobs.launchers.local import ended_as, exit_file
-from clew.jobs.launchers.slurm_queue import (
-    OVER_MEMORY,
-    STATES,
-    SlurmQueue,
-    SlurmRow,
-    accounted,
+from clew.jobs import batch_script, supervisor
+from clew.jobs.launchers.launcher import JobState, LaunchedJob, SchedulerBusyError, recorded_state
+from clew.jobs.launchers.scheduler import (
+    SchedulerLauncher,
     call,
+    is_supervised,
     last_line,
-    over_memory,
+    named_end,
+    script_file,
+    unique_name,
 )
-from clew.jobs.sites import BatchRequest, Site
+from clew.jobs.launchers.slurm_queue import OUT_OF_MEMORY, STATES, SlurmQueue, SlurmRow, accounted, over_memory, sinfo
+from clew.jobs.sites import BatchRequest, SiteCapacity
+from clew.jobs.supervisor import JobEnd
+from clew.jobs.task import Task
 
-FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
-"""What sbatch says where it would take the job later."""
-SILENT = ("Unable to contact", "did not answer")
-_table = SlurmQueue()
-_missed: dict[str, int] = {}
-"""How often in a row Slurm did not know a job: one that was just handed in may be a moment late."""
-_PATIENCE = 3
+_FULL = ("temporarily unable to accept job", "job submit limit", "Resource temporarily unavailable", "MaxSubmitJob")
+"""Messages of sbatch when it would take the job later."""
+_SILENT = ("Unable to contact", "did not answer")
+_FORGOTTEN = "Slurm does not know it any more, and it left no record of its end"
+_queue = SlurmQueue()
 _ORDER: tuple[JobState, ...] = ("running", "waiting", "cancelled", "lost", "failed", "finished")
-"""Of an array: what the whole is when some are this."""
+"""The state of an array is the first of these that one of its jobs has."""
 
 
-class SlurmLauncher:
-    """A launcher whose jobs go to a site's queue. Ranks are started by srun, by the MPI of the site."""
+class SlurmLauncher(SchedulerLauncher):
+    """A launcher whose jobs go to a Slurm queue. srun starts the workers, by the MPI of the site."""
 
-    def __init__(self, site: Site | None = None, needs: BatchRequest | None = None) -> None:
-        self.site = site or Site(name="slurm", scheduler="slurm")
-        self.needs = needs or BatchRequest()
+    name = "slurm"
 
-    def start(self, arguments: Sequence[str], *, folder: Path, room: Slot | None = None) -> LaunchedJob:
-        place = folder.absolute()
-        text = self.script(list(arguments), place, room)
-        try:
-            place.mkdir(parents=True)
-        except OSError as error:
-            raise RunError(f"{folder}: cannot start a job there ({error.strerror})") from error
-        write_text(place / "job.sh", text)
-        done = call(["sbatch", "--parsable", str(place / "job.sh")], most=20)
+    def plain_script(self, task: Task, folder: Path, request: BatchRequest) -> str:
+        return batch_script.slurm_script(self.site, request.at(self.site), task, str(folder))
+
+    def write_supervised_script(self, folder: Path, request: BatchRequest) -> None:
+        head = batch_script.slurm_head(self.site, request, str(folder))
+        text = batch_script.supervised_script(self.site, head, str(folder), '"$SLURM_JOB_ID"')
+        write_text(script_file(folder), text)
+
+    def spread(self, words: tuple[str, ...], folder: Path) -> tuple[str, ...]:
+        return ("/bin/bash", "-c", batch_script.spread_over_ranks(self.site, words, str(folder)))
+
+    def submit(self, folder: Path, environment: Mapping[str, str]) -> str:
+        done = call(["sbatch", "--parsable", str(script_file(folder))], timeout=20, environment=environment)
         if done.returncode:
-            shutil.rmtree(place)
-            raise RunError(self.rejected(done.stderr))
-        _table.asked = float("-inf")
-        return LaunchedJob("slurm", done.stdout.strip().partition(";")[0], str(place))
+            busy = any(words in done.stderr for words in (*_FULL, *_SILENT))
+            raise (SchedulerBusyError if busy else RunError)(self.rejection(done.stderr))
+        _queue.expire()
+        return done.stdout.strip().partition(";")[0]
 
-    def script(self, arguments: list[str], folder: Path, room: Slot | None = None) -> str:
-        """What sbatch is given."""
-        needs = self.needs
-        if room is not None and room.cores:
-            needs = needs.model_copy(update={"cpus": len(room.cores)})
-        if room is not None and room.devices is not None:
-            needs = needs.model_copy(update={"gpus": len(room.devices)})
-        return batch_script.slurm(self.site, needs.at(self.site), arguments, str(folder))
-
-    def rejected(self, told: str) -> str:
-        """What sbatch said, in one line."""
-        if any(words in told for words in FULL):
-            return f"{self.site.name}: the queue is full ({last_line(told)}); wait until jobs have ended, and try again"
-        if any(words in told for words in SILENT):
-            return f"{self.site.name}: Slurm's controller does not answer ({last_line(told)}); try again later"
-        lines = [line.partition("error: ")[2] or line for line in told.strip().splitlines()]
-        kept = [line for line in lines if line and line != "Batch job submission failed: Unspecified error"]
-        words = "; ".join(kept) or "it said nothing"
-        return f"{self.site.name}: Slurm rejected the job: {words}{self._hint}"
+    def rejection(self, text: str) -> str:
+        """The messages of sbatch as one line."""
+        if any(words in text for words in _FULL):
+            return f"{self.site.name}: the queue is full ({last_line(text)}); wait until jobs have ended, and try again"
+        if any(words in text for words in _SILENT):
+            return f"{self.site.name}: Slurm's controller does not answer ({last_line(text)}); try again later"
+        lines = [line.partition("error: ")[2] or line for line in text.strip().splitlines()]
+        useful = [line for line in lines if line and line != "Batch job submission failed: Unspecified error"]
+        message = "; ".join(useful) or "no message"
+        return f"{self.site.name}: Slurm rejected the job: {message}{self._hint}"
 
     @property
     def _hint(self) -> str:
         return f" (see `clew site check {self.site.name}`)"
 
+    def find_by_name(self, folder: Path, since: float) -> str | None:
+        name = f"--name=clew-{unique_name(folder)}"
+        done = call(["squeue", "-h", "--states=all", f"--user={os.geteuid()}", name, "-o%A"], timeout=20)
+        if done.returncode:
+            return None
+        begin = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since - 60))
+        options = [name, f"--starttime={begin}", "--format=JobIDRaw"]
+        text = done.stdout or call(["sacct", "--noheader", "--allocations", *options], timeout=20).stdout
+        return next(iter(text.split()), "")
+
     def state(self, job: LaunchedJob) -> JobState:
-        known = ended_as(Path(job.folder))
-        single = exit_file(Path(job.folder)).exists()
-        if single and known == "finished":
-            return known
+        folder = Path(job.folder)
+        recorded, single = recorded_state(folder), supervisor.end_file(folder).exists()
+        if single and recorded == "finished":
+            return recorded
         rows = self._rows(job, hurry=single)
+        if recorded is not None and (not rows or (single and _queue.silence)):
+            return recorded
         states = {STATES.get(row.state, "running") for row in rows}
-        if known is not None and (not rows or (single and _table.silent)):
-            return known
-        for state in _ORDER:
-            if state in states:
-                return _settled(state, known, asked=_asked(job))
-        return self._unknown(job)
+        state = next((state for state in _ORDER if state in states), None)
+        if state is None:
+            return self._unknown(job)
+        if state in ("running", "waiting"):
+            self.found(job)
+            return state
+        if recorded is None and is_supervised(folder):
+            return self._unrecorded(job, state)
+        return _settled(state, recorded, requested=supervisor.stop_file(folder).exists())
 
     def _unknown(self, job: LaunchedJob) -> JobState:
-        if _table.silent:
-            return "waiting"
-        _missed[job.id] = _missed.get(job.id, 0) + 1
-        if _missed[job.id] < _PATIENCE:
-            _table.asked = float("-inf")
-            return "waiting"
-        return ended_as(Path(job.folder)) or "lost"
+        """The state of a job that Slurm does not list."""
+        started = supervisor.supervisor_file(Path(job.folder)).exists()
+        if _queue.silence:
+            return "running" if started else "waiting"
+        if self.wait_longer(job):
+            _queue.expire()
+            return "running" if started else "waiting"
+        return recorded_state(Path(job.folder)) or "lost"
+
+    def _unrecorded(self, job: LaunchedJob, state: JobState) -> JobState:
+        """The state of a supervised job that has ended at Slurm and left no record."""
+        folder = Path(job.folder)
+        started = supervisor.supervisor_file(folder).exists()
+        if self.wait_longer(job):
+            return "running" if started else "waiting"
+        if state == "cancelled":
+            return _settled(state, None, requested=supervisor.stop_file(folder).exists())
+        return state if state == "lost" else "lost" if started else "failed"
 
     def _rows(self, job: LaunchedJob, *, hurry: bool = False) -> list[SlurmRow]:
-        rows = _table.of(job.id, min(self.site.poll_seconds, 1) if hurry else self.site.poll_seconds)
-        if rows:
-            _missed.pop(job.id, None)
-        return rows or ([] if _table.silent else accounted(job.id))
+        number = self.current_id(job)
+        rows = _queue.rows_of(number, min(self.site.poll_seconds, 1) if hurry else self.site.poll_seconds)
+        return rows or ([] if _queue.silence else accounted(number))
+
+    def end(self, job: LaunchedJob) -> JobEnd | None:
+        folder = Path(job.folder)
+        row, recorded = next(iter(self._rows(job)), None), supervisor.read_end(folder)
+        if recorded is not None and recorded.code == 0:
+            return recorded
+        if (row is not None and row.state == "OUT_OF_MEMORY") or (recorded is None and over_memory(job.log)):
+            return JobEnd(recorded.code if recorded else -9, OUT_OF_MEMORY)
+        if row is None:
+            return recorded
+        if STATES.get(row.state) == "cancelled":
+            requested = supervisor.stop_file(folder).exists()
+            if recorded is not None and requested:
+                return recorded
+            return named_end(recorded, cancelled=True, reason="" if requested else row.words())
+        started = supervisor.supervisor_file(folder).exists()
+        if recorded is None and is_supervised(folder) and not started and STATES.get(row.state) != "lost":
+            return JobEnd(1, f"it did not start at {self.site.name}")
+        return recorded
 
     def explain(self, job: LaunchedJob) -> str:
         rows = self._rows(job)
-        if _table.silent:
-            return f"Slurm does not answer: {_table.silent}"
+        if _queue.silence:
+            return f"Slurm does not answer: {_queue.silence}"
         if not rows and self.state(job) == "lost":
-            return "Slurm does not know it any more, and it left no exit code"
+            return _FORGOTTEN
         words = list(dict.fromkeys(filter(None, (row.words() for row in rows))))
-        if not words and over_memory(Path(job.folder) / "log.txt"):
-            return OVER_MEMORY
+        if not words and over_memory(job.log):
+            return OUT_OF_MEMORY
         return "; ".join(words)
 
-    def stop(self, job: LaunchedJob) -> None:
-        write_text(Path(job.folder) / "stop", "")
-        call(["scancel", "--state=PENDING", job.id])
-        call(["scancel", "--state=RUNNING", "--signal=TERM", job.id])
-        _table.asked = float("-inf")
+    def request_stop(self, job: LaunchedJob, *, supervised: bool) -> None:
+        number = self.current_id(job)
+        if supervised:
+            self._cancel_by_name(job, "--state=PENDING")
+            call(["scancel", "--batch", "--signal=TERM", number], timeout=20)
+        else:
+            call(["scancel", "--state=PENDING", number])
+            call(["scancel", "--state=RUNNING", "--signal=TERM", number])
+        _queue.expire()
 
     def kill(self, job: LaunchedJob) -> None:
-        call(["scancel", job.id])
-        _table.asked = float("-inf")
+        folder = Path(job.folder)
+        if is_supervised(folder):
+            supervisor.stop_file(folder).touch()
+            self._cancel_by_name(job)
+        else:
+            call(["scancel", job.id])
+        _queue.expire()
+
+    def _cancel_by_name(self, job: LaunchedJob, *options: str) -> None:
+        name = f"--name=clew-{unique_name(Path(job.folder))}"
+        call(["scancel", name, f"--user={os.geteuid()}", *options], timeout=20)
 
     def problems(self) -> list[str]:
-        done = call(["scontrol", "ping"], most=20)
+        done = call(["scontrol", "ping"], timeout=20)
         if done.returncode or " UP" not in done.stdout:
             return [last_line(done.stderr or done.stdout)]
-        trial = ["sbatch", "--test-only", *batch_script.directives(self.site, self.needs, "/tmp"), "--wrap", "true"]
-        done = call([word for word in trial if not word.startswith("--kill-on-invalid-dep")], most=20)
-        return [self.rejected(done.stderr).removesuffix(self._hint)] if done.returncode else []
+        options = batch_script.slurm_directives(self.site, self.request, "/tmp")
+        trial = ["sbatch", "--test-only", *options, "--wrap", "true"]
+        done = call([word for word in trial if not word.startswith("--kill-on-invalid-dep")], timeout=20)
+        return [self.rejection(done.stderr).removesuffix(self._hint)] if done.returncode else []
+
+    def capacity(self) -> SiteCapacity:
+        return sinfo(self.site)
 
 
-def _asked(job: LaunchedJob) -> bool:
-    """Whether it was us who had it stopped."""
-    return (Path(job.folder) / "stop").exists()
-
-
-def _settled(state: JobState, known: JobState | None, *, asked: bool) -> JobState:
-    """What Slurm says, and what the job said itself: which knows more, but not whether it was cancelled."""
-    if state in ("running", "waiting"):
-        return state
+def _settled(state: JobState, recorded: JobState | None, *, requested: bool) -> JobState:
+    """The state from what Slurm says and from the job's record, which knows more except about cancelling."""
     if state == "cancelled":
-        return "stopped" if asked else "cancelled"
-    return state if state == "lost" and known == "failed" else known or state
+        return "stopped" if requested else "cancelled"
+    return state if state == "lost" and recorded == "failed" else recorded or state

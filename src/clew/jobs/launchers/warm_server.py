@@ -1,9 +1,10 @@
-"""The far side of `clew.jobs.launchers.warm`: a server that has torch loaded, keepers, and those who do the jobs.
+"""The server side of `clew.jobs.launchers.warm`: a server that has torch loaded, supervisors, and workers.
 
-The server forks a keeper for a job, the keeper a worker; the keeper lives in a session of its own, passes signals on,
-and writes down the exit code, however the worker ends. A worker that ended a job well, and left nothing behind
-(`clew.jobs.leak_check`), may do the next one that is begun alike: its keeper says so to the server before it writes the
-code down. Where the server is gone nobody can ask any more: who is idle leaves at once, who is busy after its job.
+The server forks a supervisor for a job, and the supervisor forks a worker. The supervisor has a session of its own. It
+forwards signals and records the end, however the worker ends; it cannot enforce limits, because it runs jobs one after
+another. A worker whose job succeeded and left nothing behind (`clew.jobs.leak_check`) may run the next job that was
+requested alike: its supervisor reports that to the server before it records the end. When the server is gone no request
+can come any more: idle processes exit at once, busy ones after their job.
 """
 
 from __future__ import annotations
@@ -23,65 +24,59 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, NoReturn
 
-from clew.core.files import write_text
 from clew.errors import ClewError
 from clew.jobs import worker_process
-from clew.jobs.launchers.local import bind, exit_file, pass_on
-from clew.jobs.leak_check import LeakCheck, code_of
+from clew.jobs.leak_check import LeakCheck, recipe_folders
+from clew.jobs.supervisor import JobEnd, bind_to_cores, forward_signals, log_file, write_end
+from clew.jobs.task import parse_task
 from clew.recipe import find
 from clew.runs.environment import versions
 
-# torch._dynamo: building an optimiser imports it, which takes two seconds
-_PRELOAD = (
-    "torch",
-    "torch._dynamo",
-    "torch.distributed",
-    "clew.training.loop",
-    "clew.training.api",
-    "clew.training.packs.pack",
-    "clew.settings",
-    "clew.cli.runs.follow",
-    "numpy.ctypeslib",
-    "numpy.ma",
-    "pydantic.type_adapter",
-    "torch.utils.serialization.config",
-)
-_MAIN = "clew.cli.main"
-"""The command line, by name: it stands above this."""
+_RUN_TASK = "clew.cli.run_task"
+"""The module that runs tasks. It is given by name because the command line stands above this package."""
 _DATASETS = "clew.data.dataset.manifest"
-"""By name: it stands beside this."""
-_FOREIGN = ("PMI_", "PMIX_", "MPI_LOCAL", "OMPI_COMM_WORLD_", "SLURM_PROCID", "SLURM_STEP_ID", "SLURM_LOCALID")
-_MOST = 1 << 12
+_LAUNCHER_VARIABLES = (
+    "PMI_",
+    "PMIX_",
+    "MPI_LOCAL",
+    "OMPI_COMM_WORLD_",
+    "SLURM_PROCID",
+    "SLURM_STEP_ID",
+    "SLURM_LOCALID",
+)
+"""Variables of the allocation around the server. A job must not take itself for a rank of it."""
+_MAX_DESCRIPTORS = 1 << 12
 """File descriptors that a process may have inherited."""
-_SPLITS = 2
-"""Splits of a dataset that a worker keeps for its next job: one to learn from, one to validate on."""
+_CACHED_SPLITS = 2
+"""Splits of a dataset that a worker keeps for its next job: one for training, one for validation."""
 Request = dict[str, Any]
 
 
 @dataclass
-class _Kept:
-    """A keeper whose worker may do another job."""
+class _Supervisor:
+    """A supervisor whose worker may run another job."""
 
     pid: int
-    alike: list[Any]
+    conditions: list[Any]
+    """Cores, environment and folder: another job must have the same."""
     idle: bool = False
 
 
-class _Server:
-    def __init__(self, bell: int, code: list[Path]) -> None:
-        self._bell, self._code = bell, code
-        self._kept: dict[Connection, _Kept] = {}
+class _WarmServer:
+    def __init__(self, bell: int, recipe_code: list[Path]) -> None:
+        self._bell, self._recipe_code = bell, recipe_code
+        self._supervisors: dict[Connection, _Supervisor] = {}
 
-    def begin(self, request: Request) -> int:
-        """The process number of the keeper of a job; 0 for the request that idle ones go home."""
-        self._listen()
+    def start(self, request: Request) -> int:
+        """The process number of a job's supervisor; 0 for the request that idle processes exit."""
+        self._receive_reports()
         if not request:
-            for link in [link for link, each in self._kept.items() if each.idle]:
+            for link in [link for link, each in self._supervisors.items() if each.idle]:
                 self._drop(link)
             return 0
-        alike = [request[name] for name in ("cores", "environment", "cwd", "again")]
-        for link, each in list(self._kept.items()):
-            if each.idle and each.alike == alike:
+        conditions = [request[name] for name in ("cores", "environment", "cwd", "again")]
+        for link, each in list(self._supervisors.items()):
+            if each.idle and each.conditions == conditions:
                 try:
                     link.send(request)
                 except OSError:
@@ -89,69 +84,67 @@ class _Server:
                 else:
                     each.idle = False
                     return each.pid
-        return self._fork(request, alike)
+        return self._fork(request, conditions)
 
-    def _fork(self, request: Request, alike: list[Any]) -> int:
-        here, there = Pipe()
+    def _fork(self, request: Request, conditions: list[Any]) -> int:
+        server_end, supervisor_end = Pipe()
         pid = os.fork()
         if pid == 0:
-            _keep(request, there, self._bell, self._code)
-        there.close()
-        self._kept[here] = _Kept(pid, alike)
+            _supervise(request, supervisor_end, self._bell, self._recipe_code)
+        supervisor_end.close()
+        self._supervisors[server_end] = _Supervisor(pid, conditions)
         return pid
 
-    def _listen(self) -> None:
-        """Who says that it is idle, and who is gone."""
-        for link in wait(list(self._kept), 0):
+    def _receive_reports(self) -> None:
+        """Note which supervisors are idle and which have exited."""
+        for link in wait(list(self._supervisors), 0):
             assert isinstance(link, Connection)
             try:
-                self._kept[link].idle = bool(link.recv())
+                self._supervisors[link].idle = bool(link.recv())
             except (EOFError, OSError):
                 self._drop(link)
 
     def _drop(self, link: Connection) -> None:
-        del self._kept[link]
+        del self._supervisors[link]
         link.close()
 
 
 def main() -> None:
-    """A line in, a keeper's process number out. It ends when nobody can ask any more."""
+    """Read one request per line and answer with a supervisor's process number. Ends when no request can come."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    for name in _PRELOAD:
-        importlib.import_module(name)
-    importlib.import_module(_MAIN).command()
-    versions()  # remembered
+    importlib.import_module(_RUN_TASK).preload()
+    versions()  # cached
     recipes = []
     for name in sys.argv[2:]:
-        with contextlib.suppress(ClewError):  # a job that needs it will say so
+        with contextlib.suppress(ClewError):  # a job that needs it reports the error
             recipes.append(find(name))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever asks
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no process waits for supervisors
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that sends requests
     gc.collect()
-    gc.freeze()  # what is never looked at again need not be copied for every job
+    gc.freeze()  # pages that the collector does not touch need not be copied for every job
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    server = _Server(int(sys.argv[1]), code_of(recipes))
+    server = _WarmServer(int(sys.argv[1]), recipe_folders(recipes))
     for line in sys.stdin:
-        print(server.begin(json.loads(line)), file=answers, flush=True)
+        print(server.start(json.loads(line)), file=answers, flush=True)
 
 
-def _keep(request: Request, server: Connection, bell: int, code: list[Path]) -> NoReturn:
-    """The keeper: hand jobs to a worker, wait for each, write down its exit code."""
+def _supervise(request: Request, server: Connection, bell: int, recipe_code: list[Path]) -> NoReturn:
+    """The supervisor: give jobs to a worker, wait for each, record its end."""
     try:
         os.setsid()
-        _close_all_but(bell, server.fileno())  # what the server holds is not the job's
+        _close_descriptors_except(bell, server.fileno())  # what the server holds is not the job's
         for number in (signal.SIGCHLD, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
-        link, child = _hire(code, bell, server)
-        pass_on(child)
-        while _one(request, server, link, child, bell):
+        link, child = _fork_worker(recipe_code, bell, server)
+        forward_signals(child)
+        while _run_job(request, server, link, child, bell):
             if link in wait([server, link]):
-                break  # it was ended while it was idle
+                break  # the worker was killed while it was idle
             request = server.recv()
         link.close()
         os.waitpid(child, 0)
-    except EOFError:  # nobody can ask any more
+    except EOFError:  # no request can come any more
         pass
     except BaseException:
         traceback.print_exc()
@@ -159,60 +152,59 @@ def _keep(request: Request, server: Connection, bell: int, code: list[Path]) -> 
         os._exit(0)
 
 
-def _one(request: Request, server: Connection, link: Connection, child: int, bell: int) -> bool:
-    """A job, to its exit code on disk; whether the worker can do another."""
+def _run_job(request: Request, server: Connection, link: Connection, child: int, bell: int) -> bool:
+    """Have the worker run a job and record its end; whether the worker can run another."""
     folder = Path(request["folder"])
-    _print_to(folder)
+    _redirect_output(folder)
     link.send(request)
-    again = False
+    reusable = False
     try:
-        status = int(link.recv())
-        again = True
-        with contextlib.suppress(OSError):  # the server is gone: the next look at it says so
+        code = int(link.recv())
+        reusable = True
+        with contextlib.suppress(OSError):  # the server is gone: the next look at it shows that
             server.send(True)
     except (EOFError, ConnectionError):
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    write_text(exit_file(folder), str(status))
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    write_end(folder, JobEnd(code))
     with contextlib.suppress(OSError):
         os.write(bell, b".")
-    if not again:
+    if not reusable:
         os._exit(0)
-    return again
+    return reusable
 
 
-def _hire(code: list[Path], bell: int, server: Connection) -> tuple[Connection, int]:
-    here, there = Pipe()
+def _fork_worker(recipe_code: list[Path], bell: int, server: Connection) -> tuple[Connection, int]:
+    supervisor_end, worker_end = Pipe()
     child = os.fork()
     if child == 0:
-        here.close()
+        supervisor_end.close()
         server.close()
         os.close(bell)
-        _work(there, code)
-    there.close()
-    return here, child
+        _work(worker_end, recipe_code)
+    worker_end.close()
+    return supervisor_end, child
 
 
-def _work(keeper: Connection, code: list[Path]) -> NoReturn:
-    """The worker: one job, and others as long as nothing is left behind."""
-    status: Any = 1
+def _work(supervisor: Connection, recipe_code: list[Path]) -> NoReturn:
+    """The worker: run one job, and more as long as nothing is left behind."""
+    code: Any = 1
     try:
-        residue: LeakCheck | None = None
+        check: LeakCheck | None = None
         while True:
-            request = keeper.recv()
-            _print_to(Path(request["folder"]))
-            if residue is None:
-                _settle(request)
-                importlib.import_module(_DATASETS).hold(_SPLITS if request["again"] else 0)
-                residue = LeakCheck(code)
-            residue.renew()
-            worker_process.begin()
-            status = _run(request["arguments"])
-            left = residue.found() if status == 0 and request["again"] else "it ended"
-            if left:
+            request = supervisor.recv()
+            _redirect_output(Path(request["folder"]))
+            if check is None:
+                _set_up_worker(request)
+                importlib.import_module(_DATASETS).cache_splits(_CACHED_SPLITS if request["again"] else 0)
+                check = LeakCheck(recipe_code)
+            check.reset_random_numbers()
+            worker_process.start_job()
+            code = _run_task(request["task"])
+            if code != 0 or not request["again"] or check.leak():
                 break
-            keeper.send(status)
+            supervisor.send(code)
     except EOFError:  # not needed any more
-        status = 0
+        code = 0
     except BaseException:
         traceback.print_exc()
     finally:
@@ -220,25 +212,24 @@ def _work(keeper: Connection, code: list[Path]) -> NoReturn:
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(status if isinstance(status, int) else 1)
+        os._exit(code if isinstance(code, int) else 1)
 
 
-def _settle(request: Request) -> None:
-    """What all jobs of a worker have alike."""
-    bind(request["cores"])
-    for name in [each for each in os.environ if each.startswith(_FOREIGN)]:
-        del os.environ[name]  # of the allocation around us: this is a job of its own
+def _set_up_worker(request: Request) -> None:
+    """Apply what all jobs of a worker have in common."""
+    bind_to_cores(request["cores"])
+    for name in [name for name in os.environ if name.startswith(_LAUNCHER_VARIABLES)]:
+        del os.environ[name]
     os.environ.update(request["environment"])
     os.chdir(request["cwd"])
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _run(arguments: list[str]) -> int:
-    """A command, to its exit code."""
-    sys.argv = ["clew", *arguments]
+def _run_task(text: str) -> int:
+    """Run a task; returns its exit code."""
     try:
-        importlib.import_module(_MAIN).run()
+        importlib.import_module(_RUN_TASK).run(parse_task(text))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -250,21 +241,21 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _print_to(folder: Path) -> None:
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+def _redirect_output(folder: Path) -> None:
+    log = os.open(log_file(folder), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for old, new in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(old, new)
-    for each in (log, nothing):
-        if each > 2:
-            os.close(each)
+    for descriptor in (log, nothing):
+        if descriptor > 2:
+            os.close(descriptor)
 
 
-def _close_all_but(*kept: int) -> None:
+def _close_descriptors_except(*open_ones: int) -> None:
     first = 3
-    for each in (*sorted(kept), _MOST):
-        os.closerange(first, each)
-        first = each + 1
+    for descriptor in (*sorted(open_ones), _MAX_DESCRIPTORS):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""What `clew train` does: one training, from a recipe, from a model, or continued from a checkpoint.
+
+The command line and the jobs of launchers both run a `TrainTask` through `run`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+
+from clew.cli.options import bold, console, overrides, parse_seconds, program
+from clew.cli.transfer_progress import fetching
+from clew.core.config import to_data
+from clew.errors import ConfigError
+from clew.jobs.lease import Lease
+from clew.jobs.rank_info import current_rank
+from clew.jobs.task import TrainTask
+
+if TYPE_CHECKING:
+    from clew.runs import Run
+
+_COLUMN_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
+_ONE_OF = "name a recipe to train, a run to continue (--resume RUN), or a model (--model)"
+
+
+def check_source(task: TrainTask) -> None:
+    """Check that a task names what it trains.
+
+    Raises:
+        ConfigError: it names nothing, or more than one thing.
+    """
+    if sum(value is not None for value in (task.recipe, task.resume, task.model)) != 1:
+        raise ConfigError(_ONE_OF)
+
+
+def run(task: TrainTask, index: int | None = None) -> None:
+    """Train, and print what comes next."""
+    from clew.cli.runs.follow import following
+
+    minutes = None if task.time_limit is None else parse_seconds(task.time_limit, "--time-limit") / 60
+    check_source(task)
+    files = (*_columns(task).values(), task.train_files, task.val_files)
+    if task.model is None and any(value is not None for value in files):
+        raise ConfigError(
+            "--train, --val, --features, --labels, --loss, --weight, --select and --scale go with --model"
+        )
+    if task.continues and task.resume is None and task.output is not None and _has_checkpoint(Path(task.output)):
+        task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
+    # a study that assigned a lease watches the records itself
+    shown = following() if task.lease is None else contextlib.nullcontext(_print_run)
+    with shown as started, _printed_warnings(), fetching():
+        trained = _resume(task, minutes, started) if task.resume is not None else _train(task, minutes, started)
+    if current_rank().rank == 0 and trained.replicas():
+        _print_ensemble(trained)
+    elif current_rank().rank == 0:
+        console.print(f"{bold(trained.path)} finished. Next: {program()} evaluate {bold(trained.path)}")
+
+
+def preload() -> None:
+    """Import what trainings need."""
+    import clew.cli.runs.follow
+    import clew.settings
+    import clew.training.api
+    import clew.training.loop  # noqa: F401
+
+
+def _columns(task: TrainTask) -> dict[str, str | None]:
+    return {name: getattr(task, name) for name in _COLUMN_OPTIONS}
+
+
+def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+    from clew.settings import load_settings
+    from clew.training.api import train
+
+    options: dict[str, Any] = {
+        "dataset": task.dataset,
+        "workers": task.workers,
+        "epochs": task.epochs,
+        "replicas": task.replicas,
+        "time_limit_minutes": minutes,
+        "strategy": task.strategy,
+        "asynchronous__listen": task.listen,
+    }
+    settings = overrides(task.settings, **{f"train__{name}": value for name, value in options.items()})
+    if task.model is not None:
+        return _train_model(task, settings, started)
+    loaded = load_settings(str(task.recipe), settings)
+    lease = None if task.lease is None else Lease(Path(task.lease))
+    return train(loaded.recipe, None, config=loaded.train, output=task.output, on_start=started, lease=lease)
+
+
+def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], None]) -> Run:
+    """Training without a recipe."""
+    from clew.cli.runs.follow import preparing
+    from clew.settings import load_settings
+    from clew.training.api import train
+
+    loaded = load_settings("columns", settings)
+    model = loaded.recipe.config.model
+    options: dict[str, Any] = {**to_data(loaded.train), "arguments": model.arguments}
+    options |= {"outputs": model.outputs, "penalties": model.penalties}
+    options |= {name: value for name, value in _columns(task).items() if value is not None}
+    del options["dataset"]
+    train_files, val_files = (None if files is None else list(files) for files in (task.train_files, task.val_files))
+    with preparing() as show:
+        return train(
+            str(task.model), train_files, val_files, output=task.output, on_start=started, prepared=show, **options
+        )
+
+
+def _resume(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
+    """Continue a run. Only the number of workers and the time limit may differ from its own settings."""
+    others = (task.dataset, task.epochs, task.replicas, task.output, task.strategy, task.listen, *task.settings)
+    if any(value is not None for value in others):
+        raise ConfigError("--resume uses the run's own settings; only --workers and --time-limit can be given with it")
+    from clew.storage import models
+    from clew.training.api import resume
+
+    options: dict[str, Any] = {"workers": task.workers, "time_limit_minutes": minutes}
+    settings = {name: value for name, value in options.items() if value is not None}
+    lease = None if task.lease is None else Lease(Path(task.lease))
+    name = str(task.resume)
+    return resume(models.open_run(name), on_start=started, lease=lease, again=task.continues, **settings)
+
+
+def _has_checkpoint(path: Path) -> bool:
+    """Whether a job that is started again can continue; a run without a checkpoint is removed."""
+    from clew.runs import Run
+
+    run = Run(path)
+    if run.states():
+        return True
+    if current_rank().rank == 0 and run.path.exists():
+        shutil.rmtree(run.path)
+    return False
+
+
+def _print_run(run: Run) -> None:
+    console.print(f"run {bold(run.path)}")
+
+
+def _print_ensemble(run: Run) -> None:
+    """Print mean and spread of every metric."""
+    from clew.cli.options import table
+    from clew.training.packs.replicas import metric_spread
+
+    spreads = metric_spread(run)
+    rows = [(name, f"{mean:.5g}", f"{width:.2g}") for name, (mean, width, _) in spreads.items()]
+    console.print(table(("metric", "mean", "spread"), rows, right=(1, 2)))
+    members = max(count for _, _, count in spreads.values())
+    end = (run.end() or {}).get("message")
+    console.print(f"{bold(run.path)} finished: {members} models{f'; {end}' if end else ''}")
+    console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
+
+
+@contextlib.contextmanager
+def _printed_warnings() -> Iterator[None]:
+    """Print the library's warnings as lines like all others."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
