@@ -23,7 +23,7 @@ from _contest import Sheet, main, options
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.runs import Run
 from clew.runs.push import Pusher
 from tests.server.conftest import Live
@@ -77,7 +77,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     records, repeats = (20_000, 2) if arguments.quick else (1_000_000, 7)
     run = long_run(folder, records)
     live = Live(folder / "service", ("--no-agent",)).start()
-    with Link(live.url, live.token) as link:
+    with Connection(live.url, live.token) as link:
         pusher = Pusher(run, link)
         pusher.push()
     pages: dict[str, list[float]] = {"": [], "/system": []}

@@ -37,7 +37,7 @@ from _contest import Sheet, main, options
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.runs import Run
 from clew.runs.push import Pusher
 from tests.server.conftest import Live
@@ -223,7 +223,7 @@ def million(sheet: Sheet, folder: Path, kind: str, records: int) -> None:
         for seq in range(records):
             facts = {"epoch": 0, "step": seq + 1, "samples": 64 * seq, "loss": {"loss": 1 / (seq + 1)}, "lr": 1e-3}
             file.write(json.dumps({"seq": seq, "time": 1e9 + seq / 10, "kind": "step", **facts, **times}) + "\n")
-    with server(here, kind) as live, Link(live.url, live.token) as link, live.client() as client:
+    with server(here, kind) as live, Connection(live.url, live.token) as link, live.client() as client:
         start = time.perf_counter()
         pusher = Pusher(run, link)
         pusher.push()

@@ -133,7 +133,7 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     figure = run.plot()
     assert {trace.name for trace in figure.data} >= {"train", "validation", "accuracy"}
     assert run.path == Path("runs/typed-001")
-    with pytest.raises(RecipeError, match="hand it over again, as recipe=model"):
+    with pytest.raises(RecipeError, match="pass it again, as recipe=model"):
         clew.evaluate(Run.open(run.path))
     for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
         assert judged.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)

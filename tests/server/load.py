@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.client.credentials import credentials
 from clew.errors import ServerError
 from clew.runs import Run
@@ -27,11 +27,11 @@ PERIOD = 1.0
 """Seconds between two pushes of a run, as `clew.runs.push_process` has it."""
 
 
-class Timed(Link):
+class Timed(Connection):
     """A link that writes down how long each batch took, here and by the server's own word."""
 
     def __init__(self, server: str, token: str) -> None:
-        super().__init__(server, token, patience=0.0)
+        super().__init__(server, token, retry_seconds=0.0)
         self.seen: list[float] = []
         self.inside: list[float] = []
         self.when: list[float] = []

@@ -16,11 +16,11 @@ import pytest
 from starlette.datastructures import Headers
 
 from clew.errors import ConfigError
-from clew.server.config import Retention, ServiceConfig
+from clew.server.config import RetentionRule, ServiceConfig
 from clew.server.service import Service
-from clew.server.storage.artefact_store import Store
-from clew.server.storage.range_response import ranged
-from clew.server.storage.retention import sweep
+from clew.server.storage.artefact_store import ArtefactStore
+from clew.server.storage.range_response import RemoteContent, range_response
+from clew.server.storage.retention import apply_retention
 from tests.server.conftest import Live
 from tests.server.test_records import make
 
@@ -108,19 +108,19 @@ def test_uploads_at_the_same_time_share_the_room(client: httpx.Client, person: A
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    rules = (Retention(kind="checkpoint", days=30), Retention(kind="log", days=0, keep_tagged=False))
+    rules = (RetentionRule(kind="checkpoint", days=30), RetentionRule(kind="log", days=0, keep_tagged=False))
     opened = Service.open(ServiceConfig(folder=tmp_path / "service", retention=rules))
     yield opened
     opened.close()
 
 
 def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service) -> None:
-    from clew.server.accounts.callers import add_user
+    from clew.server.accounts.users import add_user
     from clew.server.database.tables import artefacts, blobs, runs, tags
-    from clew.server.database.writer import Change
+    from clew.server.database.writer import Transaction
 
-    def fill(change: Change) -> None:
-        owner = add_user(change, "ada")
+    def fill(transaction: Transaction) -> None:
+        owner = add_user(transaction, "ada")
         facts: dict[str, Any] = {
             "recipe": "",
             "state": "finished",
@@ -130,8 +130,8 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
             "environment": {},
         }
         facts |= {"metrics": {}, "created": 0.0, "updated": 0.0, "owner": owner}
-        one, two = (change.add(runs, uid=name, name=name, **facts) for name in ("one", "two"))
-        change.execute(tags.insert().values(run=two, name="paper"))
+        one, two = (transaction.add(runs, uid=name, name=name, **facts) for name in ("one", "two"))
+        transaction.execute(tags.insert().values(run=two, name="paper"))
         kinds = [(one, "checkpoint", 40), (one, "checkpoint", 1), (two, "checkpoint", 40), (two, "log", 1)]
         for number, (run, kind, days) in enumerate([*kinds, (one, "plot", 99)]):
             sha256 = f"{number:064d}"
@@ -141,42 +141,44 @@ def test_rules_take_what_is_old_and_not_tagged_and_its_content(service: Service)
             path.write_bytes(b"x")
             os.utime(path, (0, 0))
             created = time.time() - 86400 * days
-            change.execute(blobs.insert().values(sha256=sha256, bytes=1, created=created))
+            transaction.execute(blobs.insert().values(sha256=sha256, bytes=1, created=created))
             more = {"name": str(number), "kind": kind, "type": "", "blob": sha256, "bytes": 1, "created": created}
-            change.add(artefacts, owner=owner, run=run, **more)
+            transaction.add(artefacts, owner=owner, run=run, **more)
 
     service.write(fill)
-    assert sweep(service) == 2
+    assert apply_retention(service) == 2
     left = [number for number in range(5) if service.store.has(f"{number:064d}")]
     assert left == [1, 2, 4]
-    assert sweep(service) == 0
+    assert apply_retention(service) == 0
 
 
 def test_what_jobs_print_counts_and_goes_as_logs_do(service: Service) -> None:
-    from clew.server.accounts.callers import add_user
+    from clew.server.accounts.users import add_user
     from clew.server.database.tables import jobs
-    from clew.server.database.writer import Change
-    from clew.server.jobs.job_logs import Logs
-    from clew.server.storage.quota import used
+    from clew.server.database.writer import Transaction
+    from clew.server.jobs.job_logs import JobLogs
+    from clew.server.storage.quota import stored_bytes
 
-    logs, now = Logs(service.config.folder), time.time()
+    logs, now = JobLogs(service.config.folder), time.time()
 
-    def fill(change: Change) -> int:
-        owner = add_user(change, "ada")
+    def fill(transaction: Transaction) -> int:
+        owner = add_user(transaction, "ada")
         more: dict[str, Any] = {"kind": "train", "spec": {}, "arguments": [], "resources": {}, "priority": 0}
         more |= {"attempt": 1, "attempts": 1, "reason": "", "created": now, "updated": now, "printed": 5}
         for number, state in enumerate(("done", "running"), start=1):
-            change.add(jobs, owner=owner, name=state, state=state, ended=now - 1 if state == "done" else None, **more)
+            transaction.add(
+                jobs, owner=owner, name=state, state=state, ended=now - 1 if state == "done" else None, **more
+            )
             logs.append(number, 1, 0, b"hello")
         return owner
 
     owner = service.write(fill)
     with service.database.read() as connection:
-        assert used(connection, owner) == 10
-    assert (sweep(service), sweep(service)) == (1, 0)
+        assert stored_bytes(connection, owner) == 10
+    assert (apply_retention(service), apply_retention(service)) == (1, 0)
     assert [logs.read(number, 1).text for number in (1, 2)] == ["", "hello"]
     with service.database.read() as connection:
-        assert used(connection, owner) == 5
+        assert stored_bytes(connection, owner) == 5
 
 
 def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> None:
@@ -184,8 +186,8 @@ def test_contents_that_no_row_knows_go_when_they_are_old(service: Service) -> No
     assert stray is not None
     stray.parent.mkdir(parents=True)
     stray.write_bytes(b"x")
-    fresh = _done(service.store.put(_parts(b"b"), most=10)).sha256
-    sweep(service)
+    fresh = _done(service.store.put(_parts(b"b"), limit=10)).sha256
+    apply_retention(service)
     assert [service.store.has(each) for each in ("a" * 64, fresh)] == [False, True]
 
 
@@ -203,19 +205,19 @@ async def _parts(*parts: bytes) -> AsyncIterator[bytes]:
 def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
     """`file:` is a folder; `memory:` is as S3 is, nothing of this machine's."""
     for location in (f"file://{tmp_path}/there", f"memory://{tmp_path.name}"):
-        store = Store(location, tmp_path / "scratch")
+        store = ArtefactStore(location, tmp_path / "scratch")
         store.claim("a")
-        blob = _done(store.put(_parts(b"hello ", b"world"), most=100))
+        blob = _done(store.put(_parts(b"hello ", b"world"), limit=100))
         assert store.has(blob.sha256) and store.read(blob.sha256) == b"hello world"
         assert store.read(blob.sha256, 2, 7) == b"llo w"
-        store.drop(blob.sha256)
+        store.delete(blob.sha256)
         assert store.has(blob.sha256), "it came in only just now"
-        later = Store(location, tmp_path / "scratch")
+        later = ArtefactStore(location, tmp_path / "scratch")
         assert list(later.settled()) == [blob.sha256]
-        later.drop(blob.sha256)
+        later.delete(blob.sha256)
         assert not later.has(blob.sha256) and not list(tmp_path.glob("*/incoming/*"))
-        with pytest.raises(ConfigError, match="another server's"):
-            Store(location, tmp_path).claim("b")
+        with pytest.raises(ConfigError, match="another server uses it"):
+            ArtefactStore(location, tmp_path).claim("b")
     assert (tmp_path / "there" / blob.sha256[:2]).is_dir()
 
 
@@ -237,7 +239,8 @@ def test_ranges_of_what_lies_elsewhere(asked: str, status: int, found: str) -> N
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = Headers(scope=scope)
-        answer = ranged(headers, lambda start, stop: data[start:stop], 10, "text/plain", {"ETag": '"x"'})
+        content = RemoteContent(lambda start, stop: data[start:stop], 10, "text/plain")
+        answer = range_response(headers, content, {"ETag": '"x"'})
         await answer(scope, receive, send)
 
     async def get() -> httpx.Response:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.server.accounts.callers import add_user
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import SPAN, runs
-from clew.server.database.writer import Change
+from clew.server.database.writer import Transaction
 from clew.server.runs import curves
-from clew.server.runs.curves import Curve, Window, curve, measured
-from clew.server.runs.ingestion import Batch
+from clew.server.runs.curves import Curve, CurveWindow, metric_rows, read_curve
+from clew.server.runs.ingestion import RecordBatch
 from clew.server.service import Service
 
 COUNT = 10 * SPAN + 77
@@ -47,10 +47,10 @@ def _kept(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def _make(change: Change) -> None:
+def _make(transaction: Transaction) -> None:
     facts: dict[str, Any] = {"recipe": "", "state": "created", "message": "", "host": "", "config": {}}
     facts |= {"environment": {}, "metrics": {}, "created": 0.0, "updated": 0.0}
-    change.add(runs, owner=add_user(change, "ada"), uid="a", name="a", **facts)
+    transaction.add(runs, owner=add_user(transaction, "ada"), uid="a", name="a", **facts)
 
 
 @pytest.fixture(scope="module", params=[97, 700], ids=lambda size: f"batches of {size}")
@@ -60,16 +60,16 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     opened.write(_make)
     every = _records()
     for begin in range(0, COUNT, request.param):
-        batch = Batch(1, {"rank-0": every[begin : begin + request.param]})
-        opened.writer.join(opened.book.take, batch).result()
+        batch = RecordBatch(1, {"rank-0": every[begin : begin + request.param]})
+        opened.writer.submit_grouped(opened.ingestion.ingest, batch).result()
     yield opened
     opened.close()
 
 
-def _drawn(service: Service, window: Window) -> Curve:
+def _drawn(service: Service, window: CurveWindow) -> Curve:
     with service.database.read() as connection:
-        (metric,) = measured(connection, 1)
-        return curve(connection, metric, window)
+        (metric,) = metric_rows(connection, 1)
+        return read_curve(connection, metric, window)
 
 
 @pytest.mark.parametrize("fine", [64, 1], ids=["from points", "from spans"])
@@ -78,12 +78,12 @@ def _drawn(service: Service, window: Window) -> Curve:
 def test_bins_are_what_is_in_them(
     service: Service, monkeypatch: pytest.MonkeyPatch, fine: int, axis: str, part: tuple[float, float]
 ) -> None:
-    monkeypatch.setattr(curves, "_FINE", fine)
+    monkeypatch.setattr(curves, "_POINTS_PER_ROW", fine)
     kept = _kept(_records())
     place = [each[axis] for each in kept]
     begin, end = (place[0] + share * (place[-1] - place[0]) for share in part)
     whole = part == (0.0, 1.0)
-    found = _drawn(service, Window(50, axis, None if whole else begin, None if whole else end))
+    found = _drawn(service, CurveWindow(50, axis, None if whole else begin, None if whole else end))
     inside = [each for each in kept if whole or begin <= each[axis] <= end]
     slack = SPAN if fine == 1 and found.bins and not whole else 0  # spans that a window cuts are in or out as a whole
     assert abs(found.count - len(inside)) <= slack
@@ -102,7 +102,7 @@ def test_bins_are_what_is_in_them(
 def test_sums_are_those_of_the_points_that_count(service: Service) -> None:
     real = [each["loss"]["loss"] for each in _kept(_records())]
     with service.database.read() as connection:
-        (metric,) = measured(connection, 1)
+        (metric,) = metric_rows(connection, 1)
     assert metric.count == len(real)
     assert metric.min == min(value for value in real if value is not None)
     assert metric.max == max(value for value in real if value is not None)
@@ -113,12 +113,12 @@ def test_a_deleted_run_leaves_nothing(tmp_path: Path) -> None:
     import sqlalchemy as sa
 
     from clew.server.database.tables import points, records, spans
-    from clew.server.runs.recompute import erase
+    from clew.server.runs.recompute import delete_records
 
     opened = Service.open(ServiceConfig(folder=tmp_path / "erased"))
     opened.write(_make)
-    opened.writer.join(opened.book.take, Batch(1, {"rank-0": _records()[:700]})).result()
-    opened.write(lambda change: erase(change, 1))
+    opened.writer.submit_grouped(opened.ingestion.ingest, RecordBatch(1, {"rank-0": _records()[:700]})).result()
+    opened.write(lambda transaction: delete_records(transaction, 1))
     with opened.database.read() as connection:
         left = [
             connection.execute(sa.select(sa.func.count()).select_from(t)).scalar() for t in (points, spans, records)

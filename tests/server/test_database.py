@@ -14,7 +14,7 @@ from alembic.runtime.migration import MigrationContext
 
 from clew.errors import ConfigError
 from clew.server.database import open_database
-from clew.server.database.engine import parse
+from clew.server.database.engine import parse_url
 from clew.server.database.migrate import revisions, upgrade
 from clew.server.database.tables import metadata
 from tests.server.postgres import running, why_not
@@ -33,7 +33,7 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         url = stack.enter_context(running())
 
         def made(name: str) -> str:
-            engine = sa.create_engine(parse(url), isolation_level="AUTOCOMMIT")
+            engine = sa.create_engine(parse_url(url), isolation_level="AUTOCOMMIT")
             with engine.connect() as connection:
                 connection.exec_driver_sql(f'CREATE DATABASE "{name}"')
             engine.dispose()
@@ -68,7 +68,7 @@ def _fill(connection: sa.Connection, rows: int) -> dict[str, int]:
 @pytest.mark.parametrize("revision", revisions())
 def test_every_earlier_schema_is_brought_up_to_date_with_its_rows(database: Any, revision: str) -> None:
     url = database(f"from_{revision}")
-    engine = sa.create_engine(parse(url))
+    engine = sa.create_engine(parse_url(url))
     upgrade(engine, revision)
     with engine.begin() as connection:
         before = _fill(connection, rows=3)
@@ -83,7 +83,7 @@ def test_every_earlier_schema_is_brought_up_to_date_with_its_rows(database: Any,
 
 def test_spans_are_filled_in_from_the_points_there_were(database: Any) -> None:
     url = database("spans")
-    engine = sa.create_engine(parse(url))
+    engine = sa.create_engine(parse_url(url))
     upgrade(engine, "0001")
     with engine.begin() as connection:
         _fill(connection, rows=1)
@@ -101,7 +101,7 @@ def test_spans_are_filled_in_from_the_points_there_were(database: Any) -> None:
 def test_a_database_of_a_newer_clew_is_refused(database: Any) -> None:
     url = database("newer")
     open_database(url).close()
-    engine = sa.create_engine(parse(url))
+    engine = sa.create_engine(parse_url(url))
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     engine.dispose()

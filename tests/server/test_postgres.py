@@ -10,13 +10,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.server import test_people, test_records, test_studies
+from tests.server import test_accounts, test_records, test_studies
 from tests.server.conftest import Live
 from tests.server.postgres import running, why_not
 
 psycopg = pytest.importorskip("psycopg")
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
-for _module in (test_people, test_records, test_studies):
+for _module in (test_accounts, test_records, test_studies):
     globals().update({name: value for name, value in vars(_module).items() if name.startswith("test_")})
 run = test_records.run
 

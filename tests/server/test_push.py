@@ -17,7 +17,7 @@ import pytest
 
 import clew
 from clew import Dataset, Run, settings
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.client.credentials import Credentials, credentials, log_in, log_out, login_file
 from clew.errors import ConfigError, ServerError
 from clew.runs.push import Pusher, identity, pending
@@ -28,8 +28,8 @@ CLEW = [sys.executable, "-c", "from clew.cli.main import run; run()"]
 
 
 @pytest.fixture
-def link(shared_server: Live) -> Iterator[Link]:
-    with Link(shared_server.url, shared_server.token, patience=5.0) as found:
+def link(shared_server: Live) -> Iterator[Connection]:
+    with Connection(shared_server.url, shared_server.token, retry_seconds=5.0) as found:
         yield found
 
 
@@ -46,7 +46,7 @@ def _count(client: httpx.Client, number: int, run: Run) -> None:
         assert kept == list(run.records(name))
 
 
-def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client, link: Link, run: Run) -> None:
+def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client, link: Connection, run: Run) -> None:
     pusher = Pusher(run, link)
     assert pusher.push() == sum(len(list(run.records(path.stem))) for path in run.records_folder.glob("*.jsonl"))
     assert pusher.push_files() >= 3
@@ -64,7 +64,7 @@ def test_a_run_that_never_met_a_server_is_brought_in_whole(client: httpx.Client,
 
 
 def test_runs_begun_in_the_same_microsecond_are_two(
-    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    link: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clew.runs.records.time.time", lambda: 1e9)
     numbers = set()
@@ -78,7 +78,7 @@ def test_runs_begun_in_the_same_microsecond_are_two(
     assert len(numbers) == 2
 
 
-def test_a_run_of_an_earlier_version_is_itself_as_before(link: Link, tmp_path: Path) -> None:
+def test_a_run_of_an_earlier_version_is_itself_as_before(link: Connection, tmp_path: Path) -> None:
     run = Run.create(tmp_path / "early", config={"recipe": "r"}, environment={"host": "h"})
     line = '{"seq": 0, "time": 1.5, "kind": "start", "schema": 1, "host": "h", "pid": 1, "rank": 0, "ranks": 1}\n'
     run.records_folder.mkdir(exist_ok=True)
@@ -87,7 +87,7 @@ def test_a_run_of_an_earlier_version_is_itself_as_before(link: Link, tmp_path: P
     assert (Pusher(run, link).push(), Pusher(run, link).push()) == (1, 0)
 
 
-def test_pushing_again_sends_nothing_even_from_a_copy(link: Link, run: Run, run_copy: Run) -> None:
+def test_pushing_again_sends_nothing_even_from_a_copy(link: Connection, run: Run, run_copy: Run) -> None:
     first, second = Pusher(run, link), Pusher(run_copy, link)
     first.push()
     first.push_files()
@@ -95,7 +95,9 @@ def test_pushing_again_sends_nothing_even_from_a_copy(link: Link, run: Run, run_
     assert first.number == second.number
 
 
-def test_tags_and_group_reach_a_run_that_the_server_had_already(client: httpx.Client, link: Link, run: Run) -> None:
+def test_tags_and_group_reach_a_run_that_the_server_had_already(
+    client: httpx.Client, link: Connection, run: Run
+) -> None:
     client.post("/api/v1/groups", json={"name": "pushers"})
     for tags, group in ((("one",), None), (("two",), "pushers"), ((), None)):
         pusher = Pusher(run, link, group, tags)
@@ -104,7 +106,7 @@ def test_tags_and_group_reach_a_run_that_the_server_had_already(client: httpx.Cl
     assert {"one", "two"} <= {*row["tags"]} and row["group_name"] == "pushers"
 
 
-def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Link, run_copy: Run) -> None:
+def test_a_deleted_run_is_pushed_no_more(client: httpx.Client, link: Connection, run_copy: Run) -> None:
     with (run_copy.records_folder / "rank-0.jsonl").open("r+") as file:
         lines = file.read().splitlines(keepends=True)
         file.seek(0)
@@ -173,7 +175,10 @@ def _until(found: Any) -> Any:
 
 
 def test_a_server_that_says_no_says_why(shared_server: Live, run_copy: Run) -> None:
-    with Link(shared_server.url, "clew_wrong", patience=0.0) as link, pytest.raises(ServerError, match="not good here"):
+    with (
+        Connection(shared_server.url, "clew_wrong", retry_seconds=0.0) as link,
+        pytest.raises(ServerError, match="not good here"),
+    ):
         Pusher(run_copy, link).push()
 
 

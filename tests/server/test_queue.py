@@ -15,14 +15,16 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.client.agent_messages import Answer, Introduction, Poll
-from clew.client.job import Held, Job, Order, Resources, Result, Slots, Submission, left
-from clew.server.accounts.callers import Caller, add_user
+from clew.client.agent_messages import AgentRegistration, Poll, PollAnswer
+from clew.client.job import HeldJob, Job, JobOrder, JobResult, Resources, Slots, Submission, remaining_slots
+from clew.server.accounts.caller import Caller
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
 from clew.server.database import tables
-from clew.server.database.writer import Change
+from clew.server.database.writer import Transaction
 from clew.server.jobs import actions, agents, queue
-from clew.server.jobs.queue import Waiting, chosen
+from clew.server.jobs.job_rows import job_detail
+from clew.server.jobs.scheduling import Usage, WaitingJob, choose_jobs, claim_jobs
 from clew.server.service import Service
 from tests.server.test_database import database
 
@@ -32,14 +34,17 @@ NOW = 1000.0
 SLOTS = Slots(cpus=4, gpus=1, memory=100)
 
 
-def waiting(number: int, *, owner: int = 1, priority: int = 0, created: float | None = None, **needs: Any) -> Waiting:
+def waiting(
+    number: int, *, owner: int = 1, priority: int = 0, created: float | None = None, **needs: Any
+) -> WaitingJob:
     moment = NOW - 100 + number if created is None else created
-    return Waiting(number, owner, priority, Resources(**needs), moment)
+    return WaitingJob(number, owner, priority, Resources(**needs), moment)
 
 
-def order(jobs: list[Waiting], **options: Any) -> list[int]:
-    given: dict[str, Any] = {"slots": SLOTS, "free": SLOTS, "share": {}, "room": {}, "now": NOW, **options}
-    return [each.id for each in chosen(jobs, **given)]
+def order(jobs: list[WaitingJob], **options: Any) -> list[int]:
+    usage = Usage(options.get("share", {}), options.get("quotas", {}))
+    chosen = choose_jobs(jobs, SLOTS, options.get("free", SLOTS), usage, now=NOW)
+    return [job.id for job in chosen]
 
 
 def test_priority_then_share_then_age() -> None:
@@ -50,7 +55,7 @@ def test_priority_then_share_then_age() -> None:
 
 
 def test_a_quota_holds_back_its_owner_alone() -> None:
-    assert order([waiting(1), waiting(2), waiting(3, owner=2)], room={1: 1}) == [1, 3]
+    assert order([waiting(1), waiting(2), waiting(3, owner=2)], quotas={1: 1}) == [1, 3]
 
 
 def test_small_jobs_overtake_a_large_one_until_it_has_waited_for_long() -> None:
@@ -90,27 +95,27 @@ _jobs = st.builds(
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
-def test_no_more_is_given_than_there_is(given: list[Waiting], taken: int) -> None:
-    free = left(SLOTS, [Resources()] * taken)
-    found = chosen(given, SLOTS, free, {}, {}, now=NOW)
+def test_no_more_is_given_than_there_is(given: list[WaitingJob], taken: int) -> None:
+    free = remaining_slots(SLOTS, [Resources()] * taken)
+    found = choose_jobs(given, SLOTS, free, Usage(), now=NOW)
     assert len({each.id for each in found}) == len(found)
     assert sum(each.resources.cpus for each in found) <= free.cpus
     assert sum(each.resources.gpus for each in found) <= free.gpus
     assert sum(each.resources.memory or 0 for each in found) <= free.memory
-    rest = left(free, [each.resources for each in found])
+    rest = remaining_slots(free, [each.resources for each in found])
     assert all(each in found or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
-def test_whose_turn_it_is_is_judged_after_every_pick(given: list[Waiting], share: dict[int, int]) -> None:
-    found = chosen(given, SLOTS, SLOTS, share, {}, now=NOW)
+def test_whose_turn_it_is_is_judged_after_every_pick(given: list[WaitingJob], share: dict[int, int]) -> None:
+    found = choose_jobs(given, SLOTS, SLOTS, Usage(share), now=NOW)
     rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
     for each in found:
         able = [other for other in rest if other.resources.fits(free)]
         assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
         rest.remove(each)
         used[each.owner] += each.resources.cpus
-        free = left(free, [each.resources])
+        free = remaining_slots(free, [each.resources])
 
 
 @pytest.fixture
@@ -122,7 +127,7 @@ def service(tmp_path: Path, database: Any) -> Iterator[Service]:
 
 @pytest.fixture
 def ada(service: Service) -> Caller:
-    user = service.write(lambda change: add_user(change, "ada"))
+    user = service.write(lambda transaction: add_user(transaction, "ada"))
     return Caller(user, "ada", admin=False, scopes=frozenset({"submit", "agent"}), groups=frozenset(), token=0)
 
 
@@ -130,52 +135,56 @@ def ada(service: Service) -> Caller:
 def bob(service: Service, ada: Caller) -> Caller:
     """In a group with ada: it is number 1."""
 
-    def work(change: Change) -> int:
-        user, group = add_user(change, "bob"), change.add(tables.groups, name="trackers", created=0.0)
+    def work(transaction: Transaction) -> int:
+        user, group = add_user(transaction, "bob"), transaction.add(tables.groups, name="trackers", created=0.0)
         for each in (ada.user, user):
-            change.execute(tables.members.insert().values(user=each, group=group))
+            transaction.execute(tables.members.insert().values(user=each, group=group))
         return user
 
     return replace(ada, user=service.write(work), name="bob", groups=frozenset({1}))
 
 
-def change(service: Service, *statements: Any) -> None:
-    service.write(lambda change: [change.execute(each) for each in statements])
+def execute(service: Service, *statements: Any) -> None:
+    service.write(lambda transaction: [transaction.execute(each) for each in statements])
 
 
 def submit(service: Service, caller: Caller, **options: Any) -> int:
     given = Submission(name="job", spec={"recipe": "none"}, **options)
-    return service.write(lambda change: actions.submit(change, caller, given))
+    return service.write(lambda transaction: actions.submit(transaction, caller, given))
 
 
 def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
-    given = Introduction(name=name, uid=uid, slots=Slots(cpus=2), **options)
-    return service.write(lambda change: agents.introduce(change, caller, given))
+    given = AgentRegistration(name=name, uid=uid, slots=Slots(cpus=2), **options)
+    return service.write(lambda transaction: agents.register_agent(transaction, caller, given))
 
 
-def poll(service: Service, caller: Caller, number: int, *held: tuple[int, int], first: bool = True) -> Answer:
-    given = Poll(held=tuple(Held(job=job, attempt=attempt) for job, attempt in held))
-    return service.write(lambda change: agents.answer(change, service, caller, number, given, first=first))
+def poll(service: Service, caller: Caller, number: int, *held: tuple[int, int], first: bool = True) -> PollAnswer:
+    given = Poll(held=tuple(HeldJob(job=job, attempt=attempt) for job, attempt in held))
+    return service.write(
+        lambda transaction: agents.answer_poll(transaction, service, caller, number, given, first=first)
+    )
 
 
 def report(service: Service, number: int, job: int, state: Any, attempt: int = 1, code: int | None = None) -> bool:
-    result = Result(attempt=attempt, state=state, code=code)
-    return service.write(lambda change: queue.report(change, number, job, result))
+    result = JobResult(attempt=attempt, state=state, code=code)
+    return service.write(lambda transaction: queue.record_result(transaction, number, job, result))
 
 
 def later(service: Service, seconds: float) -> list[int]:
     """What is swept after so long, of a server that began long ago."""
-    return service.write(lambda change: queue.sweep(change, since=0, now=time.time() + seconds))
+    return service.write(
+        lambda transaction: queue.expire_silent_agents(transaction, since=0, now=time.time() + seconds)
+    )
 
 
 def told(service: Service, caller: Caller, job: int) -> Job:
     with service.database.read() as connection:
-        return actions.one(connection, caller, job)
+        return job_detail(connection, caller, job)
 
 
-def good(service: Service, given: Order) -> bool:
-    service.people.forget()
-    return service.people.find(given.token) is not None
+def good(service: Service, given: JobOrder) -> bool:
+    service.tokens.clear()
+    return service.tokens.look_up(given.token) is not None
 
 
 def test_an_answer_that_got_lost_is_given_again(service: Service, ada: Caller) -> None:
@@ -191,8 +200,8 @@ def test_a_silent_agents_job_is_lost_and_found_again(service: Service, ada: Call
     job, number = submit(service, ada), agent(service, ada)
     (given,) = poll(service, ada, number).orders
     assert report(service, number, job, "running")
-    assert later(service, queue.LEASE - 10) == []
-    assert later(service, queue.LEASE + 10) == [job]
+    assert later(service, queue.AGENT_TIMEOUT - 10) == []
+    assert later(service, queue.AGENT_TIMEOUT + 10) == [job]
     assert told(service, ada, job).state == "lost" and "agent a fell silent" in told(service, ada, job).reason
     assert good(service, given)
     assert poll(service, ada, number, (job, 1)).empty
@@ -207,11 +216,13 @@ def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_i
     job, first = submit(service, ada, requeue=1), agent(service, ada)
     (given,) = poll(service, ada, first).orders
     report(service, first, job, "running")
-    later(service, queue.LEASE + 10)
+    later(service, queue.AGENT_TIMEOUT + 10)
     assert told(service, ada, job).state == "waiting"
     second = agent(service, ada, "b", "11111111")
     assert poll(service, ada, second).empty, "its files are with the first, which may be back soon"
-    service.write(lambda change: queue.seen(change, first, now=time.time() - 2 * queue.LEASE))
+    service.write(
+        lambda transaction: queue.record_contact(transaction, first, now=time.time() - 2 * queue.AGENT_TIMEOUT)
+    )
     assert [each.attempt for each in poll(service, ada, second).orders] == [2]
     assert not good(service, given)
     assert poll(service, ada, first, (job, 1)).drop == (job,)
@@ -222,7 +233,7 @@ def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_i
 def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=1), agent(service, ada)
     poll(service, ada, number)
-    later(service, queue.LEASE + 10)
+    later(service, queue.AGENT_TIMEOUT + 10)
     assert report(service, number, job, "running")
     assert (told(service, ada, job).state, told(service, ada, job).attempt) == ("running", 1)
 
@@ -231,9 +242,9 @@ def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service,
     job, number = submit(service, ada, requeue=1), agent(service, ada)
     (given,) = poll(service, ada, number).orders
     report(service, number, job, "running")
-    later(service, queue.LEASE + 10)
+    later(service, queue.AGENT_TIMEOUT + 10)
     assert told(service, ada, job).state == "waiting" and good(service, given)
-    service.write(lambda change: actions.cancel(change, ada, job))
+    service.write(lambda transaction: actions.cancel(transaction, ada, job))
     assert told(service, ada, job).state == "cancelled" and not good(service, given)
     assert poll(service, ada, number, (job, 1)).drop == (job,)
     assert told(service, ada, job).state == "cancelled"
@@ -262,8 +273,8 @@ def test_a_new_server_gives_agents_time(service: Service, ada: Caller) -> None:
     submit(service, ada)
     number = agent(service, ada)
     poll(service, ada, number)
-    service.write(lambda change: queue.seen(change, number, now=0))
-    assert service.write(lambda change: queue.sweep(change, since=time.time())) == []
+    service.write(lambda transaction: queue.record_contact(transaction, number, now=0))
+    assert service.write(lambda transaction: queue.expire_silent_agents(transaction, since=time.time())) == []
 
 
 @pytest.mark.parametrize("who", ["ada", "bob"])
@@ -271,9 +282,9 @@ def test_a_group_ends_when_either_leaves_it(service: Service, ada: Caller, bob: 
     number = agent(service, bob, group="trackers")
     job = submit(service, replace(ada, groups=bob.groups), group="trackers")
     left = {"ada": ada, "bob": bob}[who].user
-    change(service, tables.members.delete().where(tables.members.c.user == left))
+    execute(service, tables.members.delete().where(tables.members.c.user == left))
     assert not poll(service, bob, number).orders
-    change(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
+    execute(service, tables.users.update().where(tables.users.c.id == left).values(admin=True))
     assert [each.job for each in poll(service, bob, number).orders] == [job], "administrators are in all groups"
 
 
@@ -285,7 +296,7 @@ def test_a_lost_answer_is_not_given_again_to_who_may_not_have_it_any_more(
     job = submit(service, replace(ada, groups=bob.groups), group="trackers")
     (first,) = poll(service, bob, number).orders
     left = {"ada": ada, "bob": bob}[who].user
-    change(service, tables.members.delete().where(tables.members.c.user == left))
+    execute(service, tables.members.delete().where(tables.members.c.user == left))
     assert not poll(service, bob, number).orders and not good(service, first)
     now = told(service, ada, job)
     assert (now.state, now.agent, now.requeue) == ("waiting", None, 1)
@@ -297,7 +308,7 @@ def test_jobs_of_who_is_disabled_wait(service: Service, ada: Caller, bob: Caller
     number = agent(service, bob, group="trackers")
     submit(service, replace(ada, groups=bob.groups), group="trackers")
     for disabled in (True, False):
-        change(service, tables.users.update().where(tables.users.c.id == ada.user).values(disabled=disabled))
+        execute(service, tables.users.update().where(tables.users.c.id == ada.user).values(disabled=disabled))
         assert bool(poll(service, bob, number).orders) != disabled
 
 
@@ -305,10 +316,10 @@ def test_quotas_are_kept(service: Service, ada: Caller) -> None:
     for _ in range(2):
         submit(service, ada)
     number = agent(service, ada)
-    assert service.write(lambda change: queue.claim(change, number, quota=0)) == []
-    assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
-    service.write(lambda change: change.execute(tables.users.update().values(quota_jobs=2)))
-    assert len(service.write(lambda change: queue.claim(change, number, quota=1))) == 1
+    assert service.write(lambda transaction: claim_jobs(transaction, number, quota=0)) == []
+    assert len(service.write(lambda transaction: claim_jobs(transaction, number, quota=1))) == 1
+    service.write(lambda transaction: transaction.execute(tables.users.update().values(quota_jobs=2)))
+    assert len(service.write(lambda transaction: claim_jobs(transaction, number, quota=1))) == 1
 
 
 def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada: Caller) -> None:
@@ -316,9 +327,9 @@ def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada:
     submit(service, ada, resources={"cpus": 2})
     asked: set[str] = set()
 
-    def claim(change: Change) -> list[int]:
-        sa.event.listen(change.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
-        return queue.claim(change, number)
+    def claim(transaction: Transaction) -> list[int]:
+        sa.event.listen(transaction.connection, "before_cursor_execute", lambda *given: asked.add(given[2]))
+        return claim_jobs(transaction, number)
 
     assert len(service.write(claim)) == 1
     submit(service, ada)

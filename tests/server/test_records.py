@@ -12,11 +12,11 @@ import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
 
-from clew.server.accounts.callers import add_user
-from clew.server.api.records import Report
+from clew.server.accounts.users import add_user
+from clew.server.api.records import RecordReport
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import runs
-from clew.server.runs.ingestion import Batch
+from clew.server.runs.ingestion import RecordBatch
 from clew.server.service import Service
 
 
@@ -144,10 +144,10 @@ def test_going_on_from_the_newest_step_counts_nothing_again(tmp_path: Path) -> N
     sa.event.listen(service.database.writer, "before_cursor_execute", lambda *given: asked.append(given[2]))
     facts: dict[str, Any] = dict.fromkeys(("uid", "name", "recipe", "state", "message", "host"), "")
     facts |= {name: {} for name in ("config", "environment", "metrics")} | {"created": 0.0, "updated": 0.0}
-    run = service.write(lambda change: change.add(runs, owner=add_user(change, "ada"), **facts))
+    run = service.write(lambda transaction: transaction.add(runs, owner=add_user(transaction, "ada"), **facts))
     again = {"seq": 9, "time": 2000.0, "kind": "resume", "step": 8}
-    batch = Batch(run, {"rank-0": [start(), *(step(n, n) for n in range(1, 9)), again]})
-    assert service.writer.join(service.book.take, batch).result() == {"rank-0": 10}
+    batch = RecordBatch(run, {"rank-0": [start(), *(step(n, n) for n in range(1, 9)), again]})
+    assert service.writer.submit_grouped(service.ingestion.ingest, batch).result() == {"rank-0": 10}
     service.close()
     assert not [each for each in asked if "spans" in each or (each.startswith("SELECT") and "FROM points" in each)]
 
@@ -230,5 +230,5 @@ def test_a_batch_full_of_mistakes_is_refused_in_few_words(client: httpx.Client, 
         told = client.post(f"/api/v1/runs/{run}/records", json={"streams": streams})
         assert told.status_code == 422 and len(told.content) < 2000
     with pytest.raises(ValidationError) as caught:
-        Report.model_validate({"streams": {"rank-0": [{}] * 4000}})
+        RecordReport.model_validate({"streams": {"rank-0": [{}] * 4000}})
     assert caught.value.error_count() == 3

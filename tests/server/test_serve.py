@@ -30,7 +30,7 @@ def _told(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) -> None:
     folder = str(tmp_path / "service")
     refused = _told("serve", "--folder", folder, "--host", "0.0.0.0", "--port", "0", "--no-agent")
-    assert refused.returncode == 2 and "nobody has a token yet" in refused.stderr
+    assert refused.returncode == 2 and "there is no token yet" in refused.stderr
     made = _told("token", "create", "first", "--user", "ada", "--scope", "admin", "--folder", folder)
     assert made.returncode == 0, made.stderr
     live = Live(tmp_path / "service", ("--no-agent", "--host", "0.0.0.0"))
@@ -46,7 +46,7 @@ def test_it_does_not_listen_to_others_before_there_are_tokens(tmp_path: Path) ->
     ("options", "words"),
     [
         (["--port", "99999"], "port"),
-        (["--host", "192.0.2.1"], "nobody has a token"),
+        (["--host", "192.0.2.1"], "there is no token"),
         (["--database", "mysql://x"], "expected postgresql"),
         (["--log", "loud"], "choose from debug"),
         (["--config", "nowhere.yaml"], "cannot read"),

@@ -13,10 +13,11 @@ import clew
 from clew import Client
 from clew.client.trial import NewStudy
 from clew.errors import ServerError
-from clew.server.accounts.callers import Caller, add_user
+from clew.server.accounts.caller import Caller
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
 from clew.server.service import Service
-from clew.server.studies.open_studies import Studies
+from clew.server.studies.open_studies import OpenStudies
 from clew.tuning.config import TuneConfig
 from tests.server.conftest import Live
 
@@ -46,7 +47,7 @@ def test_an_optimiser_elsewhere_finds_the_minimum_in_twenty_trials(somebody: Som
 def test_the_front_is_of_trials_with_all_values(person: Any) -> None:
     ada = person("ada")
     goals = [{"metric": "val/a", "direction": "minimize"}, {"metric": "val/b", "direction": "maximize"}]
-    body = {"name": "front", "tune": {"space": SPACE, "trials": 9, "objective": goals}, "elsewhere": True}
+    body = {"name": "front", "tune": {"space": SPACE, "trials": 9, "objective": goals}, "external": True}
     study = ada.post("/api/v1/studies", json=body).json()["id"]
     pairs: list[list[float]] = [[1, 1], [3], [2, 2], [2, 1], [1, 1], [], [1, 0], [4, 5], [0, 9, 1]]
     rows = [{"number": n, "state": "complete", "settings": {"x": 1.0}, "values": v} for n, v in enumerate(pairs)]
@@ -108,11 +109,11 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     ("tune", "told"),
     [
         ({"space": {}}, "name a space"),
-        ({"space": SPACE, "storage": "postgresql://db/x"}, "neither storage nor folds"),
-        ({"space": {"x": {"uniform": [1, 0]}}}, "lowest value must be below"),
+        ({"space": SPACE, "storage": "postgresql://db/x"}, "no storage and no folds"),
+        ({"space": {"x": {"uniform": [1, 0]}}}, "must be below"),
         ({"space": SPACE, "sampler": "guess"}, "Input should be"),
         ({"space": SPACE, "nonsense": 1}, "Extra inputs"),
-        ({"space": {"x": {"choice": [1], "when": {"y": 1}}, "y": {"choice": [1], "when": {"x": 1}}}}, "circle"),
+        ({"space": {"x": {"choice": [1], "when": {"y": 1}}, "y": {"choice": [1], "when": {"x": 1}}}}, "cycle"),
     ],
     ids=["empty", "storage", "bounds", "sampler", "unknown", "circle"],
 )
@@ -141,20 +142,20 @@ def test_a_studys_folder_is_brought_in(somebody: Somebody, tmp_path: Path) -> No
     told = list(ada.studies.trials(number))
     assert [each.values for each in told] == [each.values for each in done.trials()]
     assert ada.studies.best(number)[0].number == done.best()[0].number
-    with pytest.raises(ServerError, match="goes on elsewhere"):
+    with pytest.raises(ServerError, match="proposed elsewhere"):
         ada.studies.ask(number)
 
 
 def test_every_job_has_a_study_of_its_own(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "service"))
     try:
-        user = service.write(lambda change: add_user(change, "ada"))
+        user = service.write(lambda transaction: add_user(transaction, "ada"))
         ada = Caller(user, "ada", admin=False, scopes=frozenset({"job"}), groups=frozenset(), token=0)
-        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), elsewhere=True)
+        given = NewStudy(name="same", tune=TuneConfig.model_validate({"space": SPACE}), external=True)
         callers = [replace(ada, job=job) for job in (1, 2, None)]
-        made = [[Studies(service).make(each, given) for _ in range(2)] for each in callers]
+        made = [[OpenStudies(service).make(each, given) for _ in range(2)] for each in callers]
         assert made == [[1, 1], [2, 2], [3, 3]]
         for caller, (number, _) in zip(callers, made, strict=True):
-            Studies(service).push(caller, number, ())
+            OpenStudies(service).push(caller, number, ())
     finally:
         service.close()

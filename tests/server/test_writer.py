@@ -11,8 +11,8 @@ import sqlalchemy as sa
 
 from clew.server.config import ServiceConfig
 from clew.server.database.tables import groups
-from clew.server.database.writer import Change
-from clew.server.problems import RefusedError
+from clew.server.database.writer import Transaction
+from clew.server.problems import RequestError
 from clew.server.service import Service
 
 
@@ -23,8 +23,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
     opened.close()
 
 
-def _add(name: str) -> Callable[[Change], int]:
-    return lambda change: change.add(groups, name=name, created=0.0)
+def _add(name: str) -> Callable[[Transaction], int]:
+    return lambda transaction: transaction.add(groups, name=name, created=0.0)
 
 
 def _names(service: Service) -> set[str]:
@@ -36,18 +36,18 @@ def _held(service: Service) -> threading.Event:
     """Keeps the writer busy until the event is set, so that what comes meanwhile goes together."""
     go, begun = threading.Event(), threading.Event()
 
-    def hold(_: Change) -> None:
+    def hold(_: Transaction) -> None:
         begun.set()
         go.wait(30)
 
-    service.writer.do(hold)
+    service.writer.submit(hold)
     begun.wait(30)
     return go
 
 
 def test_what_waits_shares_a_commit(service: Service) -> None:
     go = _held(service)
-    futures = [service.writer.do(_add(f"group-{number}")) for number in range(50)]
+    futures = [service.writer.submit(_add(f"group-{number}")) for number in range(50)]
     before = service.writer.commits
     go.set()
     assert len({future.result(30) for future in futures}) == 50
@@ -56,17 +56,17 @@ def test_what_waits_shares_a_commit(service: Service) -> None:
 
 
 def test_a_refusal_undoes_its_own_work_alone(service: Service) -> None:
-    def refused(change: Change) -> None:
-        change.add(groups, name="half", created=0.0)
-        raise RefusedError(409, "no")
+    def refused(transaction: Transaction) -> None:
+        transaction.add(groups, name="half", created=0.0)
+        raise RequestError(409, "no")
 
     go = _held(service)
-    good = [service.writer.do(_add(name)) for name in ("a", "b")]
-    bad = service.writer.do(refused)
-    twice = service.writer.do(_add("a"))
+    good = [service.writer.submit(_add(name)) for name in ("a", "b")]
+    bad = service.writer.submit(refused)
+    twice = service.writer.submit(_add("a"))
     go.set()
     assert all(future.result(30) for future in good)
-    with pytest.raises(RefusedError):
+    with pytest.raises(RequestError):
         bad.result(30)
     with pytest.raises(sa.exc.IntegrityError):
         twice.result(30)
@@ -74,12 +74,12 @@ def test_a_refusal_undoes_its_own_work_alone(service: Service) -> None:
 
 
 def test_it_outlives_what_goes_wrong_after_a_commit(service: Service) -> None:
-    def work(change: Change) -> None:
-        change.add(groups, name="done", created=0.0)
-        change.after.append(lambda: dict[str, None]().__getitem__("nothing"))
+    def work(transaction: Transaction) -> None:
+        transaction.add(groups, name="done", created=0.0)
+        transaction.after_commit.append(lambda: dict[str, None]().__getitem__("nothing"))
 
-    service.writer.do(work).result(30)
-    service.writer.do(_add("next")).result(30)
+    service.writer.submit(work).result(30)
+    service.writer.submit(_add("next")).result(30)
     assert _names(service) == {"done", "next"}
 
 
@@ -87,10 +87,10 @@ def test_too_much_waiting_is_refused(tmp_path: Path) -> None:
     config = ServiceConfig.model_validate({"folder": tmp_path / "busy", "limits": {"waiting": 10}})
     service = Service.open(config)
     go = _held(service)
-    futures = [service.writer.do(_add(f"group-{number}")) for number in range(10)]
-    with pytest.raises(RefusedError, match="more to write") as refused:
-        service.writer.do(_add("late"))
-    assert refused.value.status == 503 and refused.value.wait
+    futures = [service.writer.submit(_add(f"group-{number}")) for number in range(10)]
+    with pytest.raises(RequestError, match="more to write") as refused:
+        service.writer.submit(_add("late"))
+    assert refused.value.status == 503 and refused.value.retry_after
     go.set()
     assert all(future.result(30) for future in futures)
     service.close()
@@ -100,7 +100,7 @@ def test_what_was_handed_over_is_written_before_the_end(tmp_path: Path) -> None:
     service = Service.open(ServiceConfig(folder=tmp_path / "ending"))
     go = _held(service)
     for number in range(20):
-        service.writer.do(_add(f"group-{number}"))
+        service.writer.submit(_add(f"group-{number}"))
     threading.Timer(0.2, go.set).start()
     service.close()
     again = Service.open(ServiceConfig(folder=tmp_path / "ending"))

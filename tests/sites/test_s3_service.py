@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.server.config import Retention, ServiceConfig
+from clew.server.config import RetentionRule, ServiceConfig
 from clew.server.service import Service
-from clew.server.storage.retention import sweep
+from clew.server.storage.retention import apply_retention
 from tests.server.conftest import Live
 from tests.server.test_records import make
 from tests.sites.conftest_s3 import S3
@@ -50,10 +50,10 @@ def test_artefacts_go_to_s3_and_come_back_by_range_until_rules_take_them(
         assert not list((tmp_path / "service").glob("artefacts/*")), "nothing of it stays here"
         assert client.delete(f"/api/v1/runs/{run}/artefacts/same").status_code == 204
     live.stop(signal.SIGKILL)
-    rules = (Retention(kind="checkpoint", days=0),)
+    rules = (RetentionRule(kind="checkpoint", days=0),)
     opened = Service.open(ServiceConfig(folder=tmp_path / "service", store=location, retention=rules))
     assert len(list(opened.store.settled())) == 1
-    assert sweep(opened) == 1
+    assert apply_retention(opened) == 1
     assert not list(opened.store.settled())
     opened.close()
 

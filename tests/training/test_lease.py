@@ -77,7 +77,7 @@ def test_a_slow_one_whose_lease_is_gone_leaves_without_a_word(
 
 def test_work_that_was_taken_back_before_it_began_is_not_begun(flat: Dataset, tmp_path: Path, lease: Lease) -> None:
     lease.revoke()
-    with pytest.raises(LeaseError, match="before it began"):
+    with pytest.raises(LeaseError, match="before it started"):
         clew.train(recipe("line"), flat, output=tmp_path / "run", lease=lease, **LONG)
     assert not (tmp_path / "run").exists()
 

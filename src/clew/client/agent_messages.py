@@ -1,4 +1,4 @@
-"""What agent and server say to each other."""
+"""Messages between an agent and the server."""
 
 from __future__ import annotations
 
@@ -6,49 +6,49 @@ from typing import Annotated
 
 from pydantic import Field
 
-from clew.client.job import Held, Id, Line, Name, Order, Resources, Slots, Uid
+from clew.client.job import HeldJob, Id, JobOrder, Line, Name, Resources, Slots, Uid
 from clew.core.config import Section
 
 
-class Introduction(Section):
-    """An agent that says who it is."""
+class AgentRegistration(Section):
+    """What an agent sends first: its name and its resources."""
 
     name: Name
     uid: Uid
-    """Of its folder: what tells it from another of the same name."""
+    """Identifies the agent's folder, and so distinguishes agents with the same name."""
     slots: Slots
     group: Line | None = None
-    """Whose jobs it runs beside its owner's."""
+    """The group whose jobs it runs, in addition to its owner's."""
     host: Line = ""
     version: Line = ""
 
 
-class Load(Section):
-    """How busy its machine is, in percent."""
+class MachineLoad(Section):
+    """How busy a machine is, in percent."""
 
     cpu: Annotated[float, Field(ge=0, le=100)] = 0
     memory: Annotated[float, Field(ge=0, le=100)] = 0
 
 
 class Poll(Section):
-    """What an agent says when it asks for work."""
+    """An agent's request for work."""
 
-    held: Annotated[tuple[Held, ...], Field(max_length=10_000)] = ()
-    """All jobs it has, also those it has not told the end of."""
-    load: Load | None = None
+    held: Annotated[tuple[HeldJob, ...], Field(max_length=10_000)] = ()
+    """All jobs that it holds, including those whose end it has not reported yet."""
+    load: MachineLoad | None = None
     wait: Annotated[float, Field(ge=0, le=60)] = 20
     """Seconds to wait for something to do."""
 
 
-class Answer(Section):
-    """What it is told."""
+class PollAnswer(Section):
+    """The answer to a poll."""
 
-    orders: tuple[Order, ...] = ()
-    """To be begun."""
+    orders: tuple[JobOrder, ...] = ()
+    """Jobs to start."""
     cancel: tuple[Id, ...] = ()
-    """To be ended, and told of."""
+    """Jobs to end; the agent reports their end."""
     drop: tuple[Id, ...] = ()
-    """Not its own any more: to be ended in silence."""
+    """Jobs that do not belong to the agent any more; it ends them without a report."""
 
     @property
     def empty(self) -> bool:
@@ -56,8 +56,8 @@ class Answer(Section):
         return not (self.orders or self.cancel or self.drop)
 
 
-class Agent(Section):
-    """An agent as the server tells of it."""
+class AgentInfo(Section):
+    """An agent, as the server lists it."""
 
     id: int
     name: str
@@ -67,28 +67,31 @@ class Agent(Section):
     version: str
     slots: Slots
     used: Resources | None
-    """By its jobs; null where it has none."""
+    """Resources of its jobs; null if it has none."""
     jobs: int
-    load: Load | None
+    load: MachineLoad | None
     seen: float
+    """Time of its last contact, in seconds since 1970."""
     alive: bool
 
 
-class Known(Section):
-    """The number of an agent that introduced itself."""
+class RegisteredAgent(Section):
+    """The answer to a registration."""
 
     id: int
     lease: float
-    """Seconds after which silence costs it its jobs."""
+    """Seconds without contact after which the agent loses its jobs."""
 
 
-class Kept(Section):
-    """Whether a job is still its agent's."""
+class ResultReceipt(Section):
+    """The answer to a reported result."""
 
-    kept: bool
+    accepted: bool
+    """False if the job does not belong to the agent any more."""
 
 
-class Size(Section):
+class LogSize(Section):
     """How much of a log the server has."""
 
     size: int
+    """Bytes."""

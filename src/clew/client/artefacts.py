@@ -1,4 +1,4 @@
-"""Artefacts of a server."""
+"""`client.artefacts`: files of runs on a server."""
 
 from __future__ import annotations
 
@@ -8,44 +8,78 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.core.files import sha256
 
 
 class ArtefactInfo(BaseModel):
-    """Something that a run made."""
+    """A file that a run made."""
 
     id: int
     run: int | None
     name: str
     kind: str
+    """`checkpoint`, `model`, `plot`, `report`, `log` or `file`."""
     type: str
+    """Its media type."""
     sha256: str
     bytes: int
     created: float
 
 
 class Artefacts:
-    """Checkpoints, models, plots, reports."""
+    """Checkpoints, models, plots and reports of runs.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Example:
+        >>> for artefact in client.artefacts.list(run=17, kind="model"):  # doctest: +SKIP
+        ...     client.artefacts.download(17, artefact.name, "model.onnx")
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def list(self, run: int | None = None, *, kind: str | None = None) -> Iterator[ArtefactInfo]:
-        """Those of a run, or all of a kind, the newest first."""
+        """List artefacts, the newest first.
+
+        Args:
+            run: Only those of this run; None: those of all runs.
+            kind: Only those of this kind.
+        """
         path = "/artefacts" if run is None else f"/runs/{run}/artefacts"
-        asked = {"kind": kind} if run is None else {}
-        found = (ArtefactInfo.model_validate(each) for each in self._link.pages(path, asked))
-        return (each for each in found if kind in (None, each.kind))
+        parameters = {"kind": kind} if run is None else {}
+        artefacts = (ArtefactInfo.model_validate(item) for item in self._connection.pages(path, parameters))
+        return (artefact for artefact in artefacts if kind in (None, artefact.kind))
 
     def upload(self, run: int, file: Path | str, *, name: str | None = None, kind: str = "file") -> None:
-        """Add a file to a run."""
+        """Add a file to a run.
+
+        Args:
+            run: The run.
+            file: The file to send.
+            name: Its name on the server, such as `plots/roc.json`; default: the name of the file.
+            kind: `checkpoint`, `model`, `plot`, `report`, `log` or `file`.
+
+        Raises:
+            ServerError: the server does not answer, or refuses the file.
+        """
         path = Path(file)
-        asked = {"kind": kind, "sha256": sha256(path)}
-        self._link.upload(f"/runs/{run}/artefacts/{quote(name or path.name)}", path, params=asked)
+        parameters = {"kind": kind, "sha256": sha256(path)}
+        self._connection.upload(f"/runs/{run}/artefacts/{quote(name or path.name)}", path, params=parameters)
 
     def download(self, run: int, name: str, to: Path | str) -> Path:
-        """Write one to a file, whole or not at all."""
+        """Write an artefact to a file. The file is complete, or it does not appear at all.
+
+        Args:
+            run: The run.
+            name: The artefact.
+            to: The file to write.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ServerError: the server does not answer, or there is no such artefact.
+        """
         path = Path(to)
-        self._link.download(f"/runs/{run}/artefacts/{quote(name)}", path, params={"save": True})
+        self._connection.download(f"/runs/{run}/artefacts/{quote(name)}", path, params={"save": True})
         return path

@@ -1,14 +1,14 @@
-"""`clew.Client`: a server from Python. `clew submit`, `jobs`, `logs`, `stop` and others are thin over it."""
+"""`clew.Client`: a clew server from Python. Commands such as `clew submit`, `jobs`, `logs` and `stop` use it."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
-from clew.client.agent_messages import Agent
+from clew.client.agent_messages import AgentInfo
 from clew.client.artefacts import Artefacts
-from clew.client.connection import Link
-from clew.client.credentials import credentials as logged_in
+from clew.client.connection import Connection
+from clew.client.credentials import credentials as saved_credentials
 from clew.client.datasets import Datasets
 from clew.client.jobs import Jobs
 from clew.client.runs import Runs
@@ -17,38 +17,50 @@ from clew.errors import ConfigError
 
 
 class Client:
-    """A server, and what one has there: `jobs`, `studies`, `runs`, `artefacts`, `datasets`, `agents`.
+    """A connection to a clew server.
 
-    Lists are iterators that ask for more as they go. A server that is away is tried again for `patience` seconds.
-    Use it as a context, or close it.
+    The attributes `jobs`, `studies`, `runs`, `artefacts` and `datasets` hold the requests by subject. Lists are
+    iterators that request further pages when needed. Use a client as a context manager, or call `close`.
+
+    Args:
+        server: Address of the server, such as `http://127.0.0.1:8470`. Default: CLEW_SERVER, or that of `clew login`.
+        token: A token of this server. Default: CLEW_TOKEN, or that of `clew login`.
+        retry_seconds: Seconds for which a request is repeated while the server is away or too busy.
+
+    Raises:
+        ConfigError: no server or no token is known, or the address is not valid.
+
+    Example:
+        >>> with clew.Client() as client:  # doctest: +SKIP
+        ...     job = client.jobs.submit(submission("tracking", dataset="/data/tracking"))
+        ...     print(client.jobs.wait(job.id).state)
     """
 
-    def __init__(self, server: str | None = None, token: str | None = None, *, patience: float = 30.0) -> None:
-        """Without `server` and `token`: those of CLEW_SERVER and CLEW_TOKEN, or of `clew login`.
-
-        Raises:
-            ConfigError: there are none.
-        """
+    def __init__(self, server: str | None = None, token: str | None = None, *, retry_seconds: float = 30.0) -> None:
         address, secret = credentials(server, token)
-        self._link = Link(address, secret, patience=patience)
-        self.server = self._link.server
-        self.jobs = Jobs(self._link)
-        self.runs = Runs(self._link)
-        self.artefacts = Artefacts(self._link)
-        self.datasets = Datasets(self._link)
-        self.studies = Studies(self._link)
+        self.connection = Connection(address, secret, retry_seconds=retry_seconds)
+        self.server = self.connection.server
+        self.jobs = Jobs(self.connection)
+        self.runs = Runs(self.connection)
+        self.artefacts = Artefacts(self.connection)
+        self.datasets = Datasets(self.connection)
+        self.studies = Studies(self.connection)
 
     def me(self) -> dict[str, Any]:
-        """Who the token belongs to, and what it may."""
-        return dict(self._link.call("GET", "/me"))
+        """Return the user that the token belongs to, its scopes and groups.
 
-    def agents(self) -> list[Agent]:
-        """The agents there are for me."""
-        return [Agent.model_validate(each) for each in self._link.pages("/agents")]
+        Raises:
+            ServerError: the server does not answer, or the token is not valid.
+        """
+        return dict(self.connection.call("GET", "/me"))
+
+    def agents(self) -> list[AgentInfo]:
+        """Return the agents that this user may see."""
+        return [AgentInfo.model_validate(item) for item in self.connection.pages("/agents")]
 
     def close(self) -> None:
-        """Give its connections back."""
-        self._link.close()
+        """Close the connections."""
+        self.connection.close()
 
     def __enter__(self) -> Client:
         return self
@@ -58,16 +70,23 @@ class Client:
 
 
 def credentials(server: str | None = None, token: str | None = None) -> tuple[str, str]:
-    """An address and a token: as given, else of the environment, else of `clew login`.
+    """Return the address and the token to use: the arguments, else the environment, else those of `clew login`.
+
+    Args:
+        server: Address of a server.
+        token: A token.
+
+    Returns:
+        The address, without a slash at its end, and the token.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: no server or no token is known.
     """
-    known = None if server and token else logged_in()
-    address = (server or (known.server if known else "")).rstrip("/")
+    saved = None if server and token else saved_credentials()
+    address = (server or (saved.server if saved else "")).rstrip("/")
     secret = token or os.environ.get("CLEW_TOKEN")
-    if not secret and known is not None and known.server == address:  # one server's token is not for another
-        secret = known.token
+    if not secret and saved is not None and saved.server == address:  # a token belongs to one server
+        secret = saved.token
     if not address or not secret:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
     return address, secret

@@ -1,10 +1,11 @@
-"""Requests to a server: a token, patience with a server that is away, and problems as errors of clew's."""
+"""HTTP requests to a server: they carry the token, are repeated while the server is away, and raise `ServerError`."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,33 +18,40 @@ from clew.errors import ConfigError, ServerError
 _API = "/api/v1"
 _BUSY = (429, 503)
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+_CONNECT_SECONDS = 5
+_UPLOAD_SECONDS = 600
 
 
-class Link:
-    """A connection to a server. Safe for several threads."""
+class Connection:
+    """A connection to a server. Several threads may use it at once."""
 
-    def __init__(self, server: str, token: str, *, patience: float = 30.0) -> None:
-        """`patience`: seconds to try again for while the server is away or too busy.
+    def __init__(self, server: str, token: str, *, retry_seconds: float = 30.0) -> None:
+        """Prepare the connection; nothing is sent yet.
+
+        Args:
+            server: Address of the server.
+            token: A token of this server.
+            retry_seconds: Seconds for which a request is repeated while the server is away or too busy.
 
         Raises:
-            ConfigError: that is no address.
+            ConfigError: the address is not valid.
         """
         parts = urlsplit(server)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"server '{server}': expected an address, as http://127.0.0.1:8470")
-        self.server, self.patience = server.rstrip("/"), patience
+            raise ConfigError(f"server '{server}': expected an address, such as http://127.0.0.1:8470")
+        self.server, self.retry_seconds = server.rstrip("/"), retry_seconds
         self._http = httpx.Client(
             base_url=self.server,
             headers={"Authorization": f"Bearer {token}"},
-            timeout=httpx.Timeout(60, connect=5),
+            timeout=httpx.Timeout(60, connect=_CONNECT_SECONDS),
             trust_env=parts.hostname not in _LOCAL,  # a proxy cannot reach this machine
         )
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close the HTTP connections."""
         self._http.close()
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -57,30 +65,35 @@ class Link:
         body: Any = None,
         content: bytes | None = None,
         params: Mapping[str, Any] | None = None,
-        again: bool = True,
+        repeatable: bool = True,
         timeout: float | None = None,
     ) -> Any:
-        """What the server answers, as plain data. `again`: asking twice does no harm, should an answer get lost.
+        """Send a request and return the JSON of the answer.
+
+        Args:
+            method: `GET`, `POST`, ...
+            path: Path below `/api/v1`.
+            body: Sent as JSON.
+            content: Sent as it is, instead of `body`.
+            params: Query parameters; those that are None are left out.
+            repeatable: Whether sending the request twice does no harm, in case its answer gets lost.
+            timeout: Seconds to wait for the answer; default: 60.
 
         Raises:
-            ServerError: it cannot be reached, or says no.
+            ServerError: the server does not answer, or refuses the request.
         """
-        asked = {name: value for name, value in (params or {}).items() if value is not None}
-        end, pause = time.monotonic() + self.patience, 0.1
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        end, pause = time.monotonic() + self.retry_seconds, 0.1
+        wait = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout, connect=_CONNECT_SECONDS)
         while True:
             try:
                 answer = self._http.request(
-                    method,
-                    f"{_API}{path}",
-                    json=body,
-                    content=content,
-                    params=asked,
-                    timeout=httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout, connect=5),
+                    method, f"{_API}{path}", json=body, content=content, params=query, timeout=wait
                 )
             except httpx.TransportError as error:
                 unsent = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-                if not (again or unsent) or time.monotonic() + pause > end:
-                    raise ServerError(self._away(error)) from error
+                if not (repeatable or unsent) or time.monotonic() + pause > end:
+                    raise ServerError(self._no_answer(error)) from error
             else:
                 if answer.status_code not in _BUSY or time.monotonic() + pause > end:
                     return _checked(answer)
@@ -88,37 +101,33 @@ class Link:
             pause = min(2 * pause, 5.0)
 
     def upload(self, path: str, file: Path, *, params: Mapping[str, Any]) -> Any:
-        """Send a file's content.
+        """Send the content of a file.
 
         Raises:
-            ServerError: the server is away, or says no.
+            ServerError: the server does not answer, or refuses it.
         """
-        try:
-            with file.open("rb") as stream:
-                wait = httpx.Timeout(600, connect=5)
-                return _checked(self._http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
-        except httpx.TransportError as error:
-            raise ServerError(self._away(error)) from error
+        wait = httpx.Timeout(_UPLOAD_SECONDS, connect=_CONNECT_SECONDS)
+        with self._transport_errors(), file.open("rb") as stream:
+            return _checked(self._http.put(f"{_API}{path}", content=stream, params=dict(params), timeout=wait))
 
     def download(self, path: str, to: Path, *, params: Mapping[str, Any]) -> None:
-        """Write an answer to a file, whole or not at all.
+        """Write an answer to a file. The file is complete, or it does not appear at all.
 
         Raises:
-            ServerError: the server is away, or says no.
+            ServerError: the server does not answer, or refuses the request.
         """
-        try:
-            with self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer, atomic_path(to) as temporary:
-                if answer.is_error:
-                    answer.read()
-                    _checked(answer)
-                with temporary.open("wb") as file:
-                    for block in answer.iter_bytes():
-                        file.write(block)
-        except httpx.TransportError as error:
-            raise ServerError(self._away(error)) from error
+        with (
+            self._transport_errors(),
+            self._http.stream("GET", f"{_API}{path}", params=dict(params)) as answer,
+            atomic_path(to) as temporary,
+        ):
+            _check_stream(answer)
+            with temporary.open("wb") as file:
+                for block in answer.iter_bytes():
+                    file.write(block)
 
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """Everything in a list, page by page."""
+        """Yield the items of a list, one page after the other."""
         after = None
         while True:
             page = self.call("GET", path, params={**(params or {}), "after": after})
@@ -128,37 +137,52 @@ class Link:
                 return
 
     def events(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
-        """Events of a stream, until it ends. One that breaks is not taken up again here."""
-        asked = {name: value for name, value in (params or {}).items() if value is not None}
-        try:
-            with self._http.stream(
-                "GET", f"{_API}{path}", params=asked, timeout=httpx.Timeout(60, connect=5)
-            ) as answer:
-                if answer.is_error:
-                    answer.read()
-                    _checked(answer)
-                yield from _events(answer.iter_lines())
-        except httpx.TransportError as error:
-            raise ServerError(self._away(error)) from error
+        """Yield the events of a stream until it ends, as pairs of name and data. A broken stream is not resumed here.
 
-    def _away(self, error: httpx.TransportError) -> str:
-        told = str(error) or type(error).__name__
-        return f"{self.server}: the server does not answer ({told}); is `clew serve` running, and the address right?"
+        Raises:
+            ServerError: the server does not answer, or refuses the request.
+        """
+        query = {name: value for name, value in (params or {}).items() if value is not None}
+        wait = httpx.Timeout(60, connect=_CONNECT_SECONDS)
+        with (
+            self._transport_errors(),
+            self._http.stream("GET", f"{_API}{path}", params=query, timeout=wait) as answer,
+        ):
+            _check_stream(answer)
+            yield from _parse_events(answer.iter_lines())
+
+    @contextmanager
+    def _transport_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.TransportError as error:
+            raise ServerError(self._no_answer(error)) from error
+
+    def _no_answer(self, error: httpx.TransportError) -> str:
+        reason = str(error) or type(error).__name__
+        return f"{self.server}: the server does not answer ({reason}); is `clew serve` running, and the address right?"
+
+
+def _check_stream(answer: httpx.Response) -> None:
+    if answer.is_error:
+        answer.read()
+        _checked(answer)
 
 
 def _checked(answer: httpx.Response) -> Any:
     if not answer.is_error:
         return answer.json() if answer.content else None
     try:
-        told = answer.json()
-        words = [told["error"], *(f"at {each}" for each in (told.get("where"),) if each)]
-        message = "; ".join([" ".join(words), *(each for each in (told.get("do"),) if each)])
+        problem = answer.json()
+        where = f" at {problem['where']}" if problem.get("where") else ""
+        hint = f"; {problem['hint']}" if problem.get("hint") else ""
+        message = f"{problem['error']}{where}{hint}"
     except (ValueError, KeyError, TypeError):
         message = f"{answer.request.url}: HTTP status {answer.status_code}"
     raise ServerError(message, answer.status_code)
 
 
-def _events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+def _parse_events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
     name = ""
     for line in lines:
         field, _, value = line.partition(": ")

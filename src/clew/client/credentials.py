@@ -1,4 +1,4 @@
-"""Which server this user's runs report to, and the token for it."""
+"""The server that this user's runs report to, and the token for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.errors import ConfigError
 
 @dataclass(frozen=True)
 class Credentials:
-    """A server and a token that is good there."""
+    """The address of a server and a token for it."""
 
     server: str
     token: str
@@ -22,53 +22,55 @@ class Credentials:
 
 
 def login_file() -> Path:
-    """`login.json` in $CLEW_CONFIG, or in `clew` in the user's folder of settings."""
-    given = os.environ.get("CLEW_CONFIG")
-    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "clew"
-    return (Path(given) if given else base) / "login.json"
+    """Return the path of `login.json`: in $CLEW_CONFIG, or in `clew` in the user's folder of settings."""
+    folder = os.environ.get("CLEW_CONFIG")
+    default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "clew"
+    return (Path(folder) if folder else default) / "login.json"
 
 
 def credentials() -> Credentials | None:
-    """CLEW_SERVER and CLEW_TOKEN, or what `clew login` left; None where there is neither. CLEW_SERVER set to nothing
-    means: no server, whatever was logged in to.
+    """Return CLEW_SERVER and CLEW_TOKEN, or what `clew login` saved.
+
+    Returns:
+        None if there is neither. An empty CLEW_SERVER means: no server, even after `clew login`.
 
     Raises:
-        ConfigError: a server without a token, or a login file that is damaged.
+        ConfigError: there is a server without a token, or the login file is damaged.
     """
     server, token = os.environ.get("CLEW_SERVER"), os.environ.get("CLEW_TOKEN")
     if server == "":
         return None
-    known = _logged_in()
+    saved = _saved()
     if server is None:
-        return Credentials(known.server, token or known.token) if known else None
-    if not token and known is not None and known.server == server.rstrip("/"):
-        token = known.token
+        return Credentials(saved.server, token or saved.token) if saved else None
+    if not token and saved is not None and saved.server == server.rstrip("/"):
+        token = saved.token
     if not token:
         raise ConfigError("CLEW_SERVER is set and CLEW_TOKEN is not; set it, or log in with `clew login`")
     return Credentials(server.rstrip("/"), token)
 
 
-def log_in(found: Credentials) -> Path:
-    """Remember them, for the user alone; where."""
+def log_in(login: Credentials) -> Path:
+    """Save credentials in a file that only the user can read, and return its path."""
     path = login_file()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(file, "w") as stream:
-        json.dump({"server": found.server, "token": found.token}, stream)
+        json.dump({"server": login.server, "token": login.token}, stream)
     temporary.replace(path)
     return path
 
 
 def log_out() -> bool:
-    """Forget them; whether there were any."""
+    """Delete the saved credentials and return whether there were any."""
     path = login_file()
-    known = path.exists()
+    existed = path.exists()
     path.unlink(missing_ok=True)
-    return known
+    return existed
 
 
-def _logged_in() -> Credentials | None:
+def _saved() -> Credentials | None:
     path = login_file()
     try:
         data = json.loads(path.read_text())

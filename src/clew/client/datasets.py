@@ -1,4 +1,4 @@
-"""Datasets that a server knows of."""
+"""`client.datasets`: datasets that are registered on a server."""
 
 from __future__ import annotations
 
@@ -8,35 +8,48 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.errors import DataError
 
 
 class DatasetInfo(BaseModel):
-    """A dataset: what it is and where it lies."""
+    """A registered dataset."""
 
     id: int
     key: str
+    """The key of its content, as in its manifest."""
     name: str
     location: str
+    """Where its files are."""
     created: float
 
 
 class Datasets:
-    """The catalogue; samples stay where they are."""
+    """The catalogue of datasets. The samples stay where they are; the server has only the manifests.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Example:
+        >>> dataset = client.datasets.register("/data/tracking")  # doctest: +SKIP
+        >>> client.jobs.submit(submission("tracking", dataset=dataset.key))  # doctest: +SKIP
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def list(self) -> Iterator[DatasetInfo]:
-        """All, the newest first."""
-        return (DatasetInfo.model_validate(each) for each in self._link.pages("/datasets"))
+        """List all datasets, the newest first."""
+        return (DatasetInfo.model_validate(item) for item in self._connection.pages("/datasets"))
 
     def register(self, folder: Path | str, *, name: str | None = None, group: str | None = None) -> DatasetInfo:
-        """Have the server know a dataset: jobs may then name it by its key.
+        """Register a dataset on the server; jobs may then name it by its key.
+
+        Args:
+            folder: A folder that `clew prepare` made.
+            name: Its name on the server; default: the name of the folder.
+            group: A group that may see it.
 
         Raises:
-            DataError: none is there.
+            DataError: the folder is not a dataset.
+            ServerError: the server does not answer, or refuses it.
         """
         path = Path(folder).absolute()
         file = path / "manifest.json"
@@ -44,4 +57,4 @@ class Datasets:
             raise DataError(f"{folder}: no dataset there (no manifest.json); `clew prepare` makes one")
         manifest = json.loads(file.read_text())
         body = {"key": manifest["key"], "name": name or path.name, "location": str(path), "manifest": manifest}
-        return DatasetInfo.model_validate(self._link.call("POST", "/datasets", body={**body, "group": group}))
+        return DatasetInfo.model_validate(self._connection.call("POST", "/datasets", body={**body, "group": group}))

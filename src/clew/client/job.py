@@ -1,4 +1,4 @@
-"""What a job is, for everybody who handles one: client, server and agent."""
+"""What a job is: its submission, resources, states and result. Shared by client, server and agent."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from clew.core.config import Section
 
 State: TypeAlias = Literal["waiting", "claimed", "running", "done", "failed", "cancelled", "lost"]
 Kind: TypeAlias = Literal["train", "tune", "prepare", "evaluate", "bench"]
-ACTIVE: tuple[State, ...] = ("claimed", "running")
-"""With an agent."""
-ENDS: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
-STOPPED = 75
-"""The exit code of what can be resumed."""
+ACTIVE_STATES: tuple[State, ...] = ("claimed", "running")
+"""States of a job that an agent holds."""
+FINAL_STATES: tuple[State, ...] = ("done", "failed", "cancelled", "lost")
+RESUMABLE_EXIT_CODE = 75
+"""Exit code of a process that stopped early and can be resumed."""
 
 
 def _plain(text: str) -> str:
@@ -24,11 +24,11 @@ def _plain(text: str) -> str:
 
 
 def _sendable(data: dict[str, Any]) -> dict[str, Any]:
-    """What an answer, some levels down, and whoever reads it can hold."""
+    """Check that data can be sent as JSON, also some levels deeper in an answer."""
     try:
         from_json(to_json([[[[data]]]]))
     except ValueError as error:
-        raise ValueError(f"it cannot be sent on: {error}") from None
+        raise ValueError(f"it cannot be sent as JSON: {error}") from None
     return data
 
 
@@ -39,11 +39,11 @@ FileName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,79}\.py$")]
 Code = Annotated[str, Field(max_length=500_000)]
 Uid = Annotated[str, Field(pattern=r"^[0-9a-f]{8,32}$")]
 Id = Annotated[int, Field(ge=1, le=2**63 - 1)]
-_FEW = 16
+_MAX_FILES = 16
 
 
 class Slots(Section):
-    """What an agent has to give."""
+    """Resources of an agent."""
 
     cpus: Annotated[int, Field(ge=0, le=1_000_000)] = 1
     gpus: Annotated[int, Field(ge=0, le=1_000_000)] = 0
@@ -51,11 +51,11 @@ class Slots(Section):
     """Bytes."""
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     site: Line | None = None
-    """Whose scheduler it hands jobs to; None: they run beside it."""
+    """The site whose scheduler runs its jobs; None: the agent starts them on its own machine."""
 
 
 class Resources(Section):
-    """What a job needs. `cpus`, `gpus` and `memory` are per worker."""
+    """Resources of a job. `cpus`, `gpus` and `memory` are per worker."""
 
     nodes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     workers: Annotated[int, Field(ge=1, le=1_000_000)] = 1
@@ -63,9 +63,9 @@ class Resources(Section):
     cpus: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     gpus: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     memory: Annotated[int, Field(ge=1, le=1 << 60)] | None = None
-    """Bytes. The total of all workers is enforced; None: no limit, and none is reserved."""
+    """Bytes. A job whose workers together use more is ended. None: no limit, and no memory is reserved."""
     wall_time: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """Seconds, enforced."""
+    """Seconds. A job that takes longer is ended."""
     site: Line | None = None
     """The site where it must run; None: any agent."""
 
@@ -91,16 +91,16 @@ class Resources(Section):
         return None if self.memory is None else self.workers * self.memory
 
     def fits(self, free: Slots) -> bool:
-        """Whether an agent with these free slots can run it."""
+        """Return whether an agent with these free slots can run the job."""
         if self.site not in (None, free.site):
             return False
         enough = self.total_cpus <= free.cpus and self.total_gpus <= free.gpus and self.nodes <= free.nodes
         return enough and (self.total_memory or 0) <= free.memory
 
 
-def left(slots: Slots, taken: Iterable[Resources]) -> Slots:
-    """What remains of an agent's slots."""
-    used = list(taken)
+def remaining_slots(slots: Slots, resources: Iterable[Resources]) -> Slots:
+    """Return the free slots of an agent whose jobs use these resources."""
+    used = list(resources)
     return slots.model_copy(
         update={
             "cpus": max(slots.cpus - sum(each.total_cpus for each in used), 0),
@@ -111,39 +111,39 @@ def left(slots: Slots, taken: Iterable[Resources]) -> Slots:
 
 
 class Submission(Section):
-    """A job to be done, as it is submitted."""
+    """A job, as a user submits it."""
 
     kind: Kind = "train"
     name: Name
-    """Of the job, and of the run, study or dataset that it makes."""
+    """The name of the job, and of the run, study or dataset that it makes."""
     spec: Data = {}
-    """The document of settings, resolved; its recipe may be one of `files`."""
-    files: Annotated[dict[FileName, Code], Field(max_length=_FEW)] = {}
-    """Python files that the recipe is made of, by name: they travel with the job."""
+    """All settings. Its recipe may be one of `files`."""
+    files: Annotated[dict[FileName, Code], Field(max_length=_MAX_FILES)] = {}
+    """Python files of the recipe by name, sent with the job."""
     arguments: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
-    """More for the command line; for bench all of it."""
-    of: Id | None = None
-    """For evaluate: the job whose run is judged; it goes to the agent that has it."""
+    """Further command-line arguments; for `bench` all of them."""
+    target_job: Id | None = None
+    """For `evaluate`: the job whose run is evaluated, on the agent that ran it."""
     resources: Resources = Resources()
     priority: Annotated[int, Field(ge=-100, le=100)] = 0
-    """The higher, the sooner."""
+    """Jobs with a higher priority start first."""
     dataset: Line | None = None
-    """A key, or a path on the agent's machine."""
+    """The dataset: a key, or a path on the agent's machine."""
     group: Line | None = None
-    """Whose agents may run it, beside one's own."""
+    """A group whose agents may run it, in addition to the user's own agents."""
     requeue: Annotated[int, Field(ge=0, le=1000)] = 0
-    """How often it may go back to the queue when it stopped early (exit code 75) or its agent was lost."""
+    """How often it returns to the queue after it stopped early (exit code 75) or its agent was lost."""
     uid: Uid | None = None
-    """Made by who submits: the same one sent again is the same job."""
+    """Chosen by the client: a submission with the same uid is the same job."""
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check(self) -> Self:
         if self.kind == "evaluate":
-            if self.of is None:
-                raise ValueError("evaluate needs `of`, the job whose run is judged")
+            if self.target_job is None:
+                raise ValueError("evaluate needs `target_job`, the job whose run is evaluated")
         elif self.kind == "bench":
             if not self.arguments:
-                raise ValueError("bench needs arguments: the words after `clew bench`")
+                raise ValueError("bench needs arguments: those of `clew bench`")
         elif not isinstance(self.spec.get("recipe"), str):
             raise ValueError("spec needs a recipe (`clew submit` sends the whole document)")
         if self.kind == "tune" and not isinstance(self.spec.get("tune"), dict):
@@ -152,7 +152,7 @@ class Submission(Section):
 
 
 class Job(Section):
-    """A job as the server tells of it."""
+    """A job, as the server lists it."""
 
     id: int
     name: str
@@ -161,21 +161,21 @@ class Job(Section):
     group: str | None
     state: State
     reason: str
-    """Why it failed, waits again or was lost."""
+    """Why it failed, was requeued or was lost."""
     attempt: int
-    """Counted from 1; 0 before the first."""
+    """The current attempt, counted from 1; 0 before the first."""
     agent: str | None
     run: int | None
-    """The run that it records, where it has begun one; the newest of several."""
+    """The run that it records, if it has started one; the newest of several."""
     priority: int
     resources: Resources
     dataset: str | None
     requeue: int
     cancelling: bool
-    code: int | None
-    """Exit code; negative: a signal."""
-    memory: int | None
-    """The most bytes that were seen in use."""
+    exit_code: int | None
+    """Negative: the number of a signal."""
+    peak_memory: int | None
+    """Bytes."""
     retry_of: int | None
     created: float
     """Times are seconds since 1970."""
@@ -184,16 +184,16 @@ class Job(Section):
 
 
 class JobDetail(Job):
-    """With all that it was submitted with."""
+    """A job with all that it was submitted with."""
 
     spec: dict[str, Any]
     files: dict[str, str]
     arguments: tuple[str, ...]
-    of: int | None
+    target_job: int | None
 
 
 class JobEvent(Section):
-    """Something that happened to a job."""
+    """An event in the history of a job."""
 
     id: int
     time: float
@@ -201,43 +201,44 @@ class JobEvent(Section):
     message: str
 
 
-class Order(Section):
-    """A job as an agent gets it."""
+class JobOrder(Section):
+    """A job, as an agent receives it."""
 
     job: int
     key: str
-    """That of no other job, of this server or another."""
+    """Unique among all jobs of all servers."""
     attempt: int
     kind: Kind
     name: str
     spec: dict[str, Any]
     files: dict[str, str]
     arguments: tuple[str, ...]
-    of: str | None
-    """The key of the job whose run is judged."""
+    target_key: str | None
+    """The key of the job whose run is evaluated."""
     dataset: str | None
-    places: tuple[str, ...] = ()
-    """Where it is said to lie, if it is a key."""
+    locations: tuple[str, ...] = ()
+    """Registered locations of the dataset, if it is named by its key."""
     resources: Resources
     token: str
-    """For this job's run alone, until it ends."""
+    """A token for the run of this job, valid until the job ends."""
 
 
-class Held(Section):
-    """A job that an agent has."""
+class HeldJob(Section):
+    """A job that an agent holds."""
 
     job: Id
     attempt: Id
 
 
-class Result(Section):
-    """How a job is, as its agent tells it."""
+class JobResult(Section):
+    """The state of a job, as its agent reports it."""
 
     attempt: Id
     state: Literal["queued", "running", "ended", "lost"]
-    """`queued`: with a site's scheduler."""
+    """`queued`: in the queue of a site's scheduler."""
     code: Annotated[int, Field(ge=-1000, le=1000)] | None = None
     reason: Line = ""
     began: float | None = None
+    """When it started, in seconds since 1970."""
     ended: float | None = None
     memory: Annotated[int, Field(ge=0, le=1 << 60)] = 0

@@ -1,4 +1,4 @@
-"""Runs of a server."""
+"""`client.runs`: runs on a server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.runs import Run
 from clew.runs.push import Pusher
 
 
 class RunInfo(BaseModel):
-    """A run as the server tells of it."""
+    """A run, as the server lists it. Times are seconds since 1970."""
 
     id: int
     name: str
@@ -23,10 +23,12 @@ class RunInfo(BaseModel):
     state: str
     """As in `clew runs list`: created, running, finished, stopped, failed or interrupted."""
     message: str
+    """Why the run ended, if it did not succeed."""
     owner_name: str
     group_name: str | None
     host: str
     dataset: str | None
+    """The content key of its dataset."""
     job: int | None
     study: int | None
     trial: int | None
@@ -34,60 +36,83 @@ class RunInfo(BaseModel):
     epochs_done: int
     samples_per_second: float
     metrics: dict[str, float | None]
-    """Of the newest validation."""
+    """The newest validation."""
     created: float
-    begun: float | None
+    started: float | None
     ended: float | None
     tags: list[str] = []
 
 
 class Runs:
-    """What was trained."""
+    """Training runs. All methods raise `ServerError` if the server does not answer or refuses the request.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Example:
+        >>> for run in client.runs.list(state=["running"]):  # doctest: +SKIP
+        ...     print(run.name, run.epochs_done, run.metrics)
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def list(
         self, *, state: Sequence[str] = (), tag: Sequence[str] = (), search: str | None = None
     ) -> Iterator[RunInfo]:
-        """Runs, the newest first."""
-        asked = {"state": list(state) or None, "tag": list(tag) or None, "search": search}
-        return (RunInfo.model_validate(each) for each in self._link.pages("/runs", asked))
+        """List runs, the newest first.
+
+        Args:
+            state: Only runs in these states.
+            tag: Only runs with all these tags.
+            search: Words that must occur in the name, recipe, host, message, owner, tags or settings.
+        """
+        parameters = {"state": list(state) or None, "tag": list(tag) or None, "search": search}
+        return (RunInfo.model_validate(item) for item in self._connection.pages("/runs", parameters))
 
     def get(self, run: int) -> RunInfo:
-        """One."""
-        return RunInfo.model_validate(self._link.call("GET", f"/runs/{run}"))
+        """Return a run."""
+        return RunInfo.model_validate(self._connection.call("GET", f"/runs/{run}"))
 
     def config(self, run: int) -> dict[str, Any]:
-        """Its settings, as `clew.settings` takes them."""
-        return dict(self._link.call("GET", f"/runs/{run}")["config"])
+        """Return the settings of a run, as `clew.settings` takes them."""
+        return dict(self._connection.call("GET", f"/runs/{run}")["config"])
 
     def metrics(self, run: int) -> Any:
-        """The metrics there are, each with its count, last, least and largest value."""
-        return self._link.call("GET", f"/runs/{run}/metrics")
+        """Return the metrics of a run, each with its count and its last, smallest and largest value."""
+        return self._connection.call("GET", f"/runs/{run}/metrics")
 
     def curve(self, run: int, metric: str, *, points: int = 1000) -> dict[str, Any]:
-        """A metric by step, in at most so many points."""
-        return dict(self._link.call("GET", f"/runs/{run}/metrics/{quote(metric)}", params={"points": points}))
+        """Return a metric by step.
+
+        Args:
+            run: The run.
+            metric: Its name, such as `val/loss`.
+            points: The number of points at most, roughly.
+
+        Returns:
+            Columns of equal length: `step`, `time`, `last`, `min` and `max`.
+        """
+        return dict(self._connection.call("GET", f"/runs/{run}/metrics/{quote(metric)}", params={"points": points}))
 
     def push(self, folder: Path | str) -> RunInfo:
-        """Bring in a run's folder: records, plots, report and weights; what is there already is not sent again.
+        """Send a run's folder: records, plots, report and weights. What the server already has is not sent again.
+
+        Args:
+            folder: The run folder.
 
         Raises:
-            RunError: it is no run's folder.
+            RunError: it is not a run folder.
         """
-        pusher = Pusher(Run.open(folder), self._link)
+        pusher = Pusher(Run.open(folder), self._connection)
         pusher.push()
         pusher.push_files()
         pusher.save_settings()
         pusher.note()
-        assert pusher.number is not None, "a run that was opened has begun"
+        assert pusher.number is not None, "a run that was opened has started"
         return self.get(pusher.number)
 
     def tag(self, run: int, tags: Sequence[str]) -> None:
-        """Give it these tags and no others."""
-        self._link.call("PUT", f"/runs/{run}/tags", body={"tags": list(tags)})
+        """Set the tags of a run; earlier tags are removed."""
+        self._connection.call("PUT", f"/runs/{run}/tags", body={"tags": list(tags)})
 
     def delete(self, run: int) -> None:
-        """Remove it from the server; its folder stays."""
-        self._link.call("DELETE", f"/runs/{run}")
+        """Delete a run from the server. Its folder stays."""
+        self._connection.call("DELETE", f"/runs/{run}")

@@ -1,4 +1,4 @@
-"""Studies of a server: ask and tell from anywhere."""
+"""`client.studies`: studies on a server, which propose trials to processes anywhere."""
 
 from __future__ import annotations
 
@@ -8,50 +8,83 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from clew.client.connection import Link
-from clew.client.trial import Asked, StudyFacts, StudyRow, Trial
+from clew.client.connection import Connection
+from clew.client.trial import AssignedTrial, StudyDetail, StudyRow, Trial
 from clew.tuning.folder import StudyFolder
 
 _PAGE = 500
+_SAME_FIELDS = ("number", "state", "settings", "seconds", "attempts")
 
 
 class Studies:
-    """Searches: what to try next, and what was found."""
+    """Hyper-parameter studies. All methods raise `ServerError` if the server does not answer or refuses the request.
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    Example:
+        >>> study = client.studies.make("widths", {"space": space, "objective": "loss", "trials": 20})  # doctest: +SKIP
+        >>> for trial in client.studies.ask(study.id, count=4):  # doctest: +SKIP
+        ...     client.studies.tell(study.id, trial.trial, train(trial.settings), lease=trial.lease)
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def make(
-        self, name: str, tune: Mapping[str, Any], *, epochs: int = 1, group: str | None = None, elsewhere: bool = False
-    ) -> StudyFacts:
-        """Begin one; `tune` is what stands in the section `tune` of a YAML: space, objective, trials, sampler..."""
-        body = {"name": name, "tune": dict(tune), "epochs": epochs, "group": group, "elsewhere": elsewhere}
-        return StudyFacts.model_validate(self._link.call("POST", "/studies", body=body, again=elsewhere))
+        self, name: str, tune: Mapping[str, Any], *, epochs: int = 1, group: str | None = None, external: bool = False
+    ) -> StudyDetail:
+        """Create a study.
+
+        Args:
+            name: Its name.
+            tune: The section `tune` of a YAML file: space, objective, trials, sampler, pruner.
+            epochs: Steps of a complete trial, for pruners that count them.
+            group: A group that may see it.
+            external: The trials are proposed elsewhere and pushed here; `ask` is then not possible.
+        """
+        body = {"name": name, "tune": dict(tune), "epochs": epochs, "group": group, "external": external}
+        return StudyDetail.model_validate(self._connection.call("POST", "/studies", body=body, repeatable=external))
 
     def list(self) -> Iterator[StudyRow]:
-        """All, the newest first."""
-        return (StudyRow.model_validate(each) for each in self._link.pages("/studies"))
+        """List all studies, the newest first."""
+        return (StudyRow.model_validate(item) for item in self._connection.pages("/studies"))
 
-    def get(self, study: int) -> StudyFacts:
-        """One."""
-        return StudyFacts.model_validate(self._link.call("GET", f"/studies/{study}"))
+    def get(self, study: int) -> StudyDetail:
+        """Return a study."""
+        return StudyDetail.model_validate(self._connection.call("GET", f"/studies/{study}"))
 
     def trials(self, study: int) -> Iterator[Trial]:
-        """Its trials, in order of number."""
-        return (Trial.model_validate(each) for each in self._link.pages(f"/studies/{study}/trials"))
+        """List the trials of a study, in order of number."""
+        return (Trial.model_validate(item) for item in self._connection.pages(f"/studies/{study}/trials"))
 
-    def ask(self, study: int, *, count: int = 1, within: float | None = None) -> Sequence[Asked]:
-        """Trials to be done; none when all that were wanted were asked for. With `within`, in seconds, a trial that was
-        not told by then goes to the next who asks; an answer that got lost is then not lost for ever.
+    def ask(self, study: int, *, count: int = 1, within: float | None = None) -> Sequence[AssignedTrial]:
+        """Request trials to run.
+
+        Args:
+            study: The study.
+            count: How many.
+            within: Seconds after which a trial without a result is proposed again. With it, a lost answer does no harm.
+
+        Returns:
+            Fewer than `count` trials, or none, when the study has proposed all its trials.
         """
         body = {"count": count, "within": within}
-        found = self._link.call("POST", f"/studies/{study}/ask", body=body, again=within is not None)
-        return [Asked.model_validate(each) for each in found]
+        answer = self._connection.call("POST", f"/studies/{study}/ask", body=body, repeatable=within is not None)
+        return [AssignedTrial.model_validate(item) for item in answer]
 
     def report(self, study: int, trial: int, *, step: int, value: float, lease: str | None = None) -> bool:
-        """A first look at the objective; whether the trial is hopeless."""
+        """Report an intermediate value of the objective.
+
+        Args:
+            study: The study.
+            trial: The number of the trial.
+            step: The step, counted from 1.
+            value: The first objective at this step.
+            lease: The lease of the proposed trial; the report is refused if the trial was proposed again since.
+
+        Returns:
+            Whether the trial should be pruned.
+        """
         body = {"trial": trial, "step": step, "value": value, "lease": lease}
-        return bool(self._link.call("POST", f"/studies/{study}/report", body=body)["prune"])
+        return bool(self._connection.call("POST", f"/studies/{study}/report", body=body)["prune"])
 
     def tell(
         self,
@@ -63,35 +96,52 @@ class Studies:
         failed: str | None = None,
         lease: str | None = None,
     ) -> bool:
-        """How a trial ended; False where that was told before. A value that is not finite makes it a failed one."""
-        given = [] if values is None else [values] if isinstance(values, (int, float)) else list(values)
-        if not all(map(math.isfinite, given)):
-            failed, given = failed or f"its objective is {', '.join(map(str, given))}", []
-        body = {"trial": trial, "values": given, "pruned": pruned, "failed": failed, "lease": lease}
-        return bool(self._link.call("POST", f"/studies/{study}/tell", body=body)["told"])
+        """Report the result of a trial: one of `values`, `pruned` and `failed`.
+
+        Args:
+            study: The study.
+            trial: The number of the trial.
+            values: The objectives. If one is not finite, the trial counts as failed.
+            pruned: The trial was pruned.
+            failed: Why the trial failed.
+            lease: The lease of the proposed trial; the result is refused if the trial was proposed again since.
+
+        Returns:
+            False if a result was reported before; the first one counts.
+        """
+        results = [] if values is None else [values] if isinstance(values, (int, float)) else list(values)
+        if not all(map(math.isfinite, results)):
+            failed, results = failed or f"its objective is {', '.join(map(str, results))}", []
+        body = {"trial": trial, "values": results, "pruned": pruned, "failed": failed, "lease": lease}
+        return bool(self._connection.call("POST", f"/studies/{study}/tell", body=body)["accepted"])
 
     def best(self, study: int) -> Sequence[Trial]:
-        """The best trial, or the front."""
-        return [Trial.model_validate(each) for each in self._link.call("GET", f"/studies/{study}/best")]
+        """Return the best trial, or the Pareto front if there are several objectives."""
+        return [Trial.model_validate(item) for item in self._connection.call("GET", f"/studies/{study}/best")]
 
     def push(self, folder: Path | str) -> int:
-        """Bring in a study's folder as it stands: its settings and how its trials ended; its number. Its runs are
-        pushed as runs.
+        """Send a study's folder as it is now: its settings and the results of its trials. Its runs are pushed as runs.
+
+        Args:
+            folder: A folder that `clew tune` made.
+
+        Returns:
+            The id of the study on the server.
         """
         from clew.tuning.study import Study
 
         study = Study.open(folder)
         tune = study.config.model_dump(mode="json")
-        made = self.make(StudyFolder(Path(folder)).name, tune, elsewhere=True)
-        found = iter(study.trials())
-        while page := list(islice(found, _PAGE)):
-            sent = [{**_plain(vars(each)), "run": each.name} for each in page]
-            self._link.call("PUT", f"/studies/{made.id}/trials", body={"trials": sent})
-        return made.id
+        created = self.make(StudyFolder(Path(folder)).name, tune, external=True)
+        outcomes = iter(study.trials())
+        while page := list(islice(outcomes, _PAGE)):
+            trials = [{**_trial_values(vars(each)), "run": each.name} for each in page]
+            self._connection.call("PUT", f"/studies/{created.id}/trials", body={"trials": trials})
+        return created.id
 
 
-def _plain(facts: Mapping[str, Any]) -> dict[str, Any]:
-    known = ("number", "state", "settings", "values", "reports", "seconds", "attempts")
-    told = {**{name: facts[name] for name in known}, "begun": facts["started"]}
-    reports = {step: value if math.isfinite(value) else None for step, value in facts["reports"].items()}
-    return {**told, "values": list(facts["values"]), "reports": reports, "reason": facts["reason"][:2000]}
+def _trial_values(outcome: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: outcome[name] for name in _SAME_FIELDS}
+    reports = {step: value if math.isfinite(value) else None for step, value in outcome["reports"].items()}
+    values |= {"values": list(outcome["values"]), "reports": reports, "started": outcome["started"]}
+    return {**values, "reason": outcome["reason"][:2000]}

@@ -1,4 +1,4 @@
-"""From what a user names to a job: settings are resolved and checked here, before anything is sent."""
+"""Makes a job from what a user names. Settings are resolved and checked before anything is sent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from clew.client.job import Kind, Submission
 from clew.core.config import Document, with_values
@@ -14,124 +14,152 @@ from clew.errors import ConfigError
 from clew.settings import Settings, load_settings
 
 _KEY = re.compile(r"[0-9a-f]{16,64}")
-"""What a dataset's content key looks like."""
-PLAIN = ("features", "labels", "loss", "weight", "select", "scale")
-"""Options of `clew train --model` that have one value."""
+"""The form of a dataset's content key."""
+MODEL_OPTIONS = ("features", "labels", "loss", "weight", "select", "scale")
+"""Options of `clew train --model` that take one value."""
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a job that do not depend on its kind."""
+
+    name: str | None
+    """Name of the job; default: that of the recipe."""
+    dataset: str | None
+    """The dataset: a folder, its full path on the agent's machine, or its key."""
+    resources: Mapping[str, Any] | None
+    """Fields of `Resources`. Default for `workers`: the number of processes of the job."""
+    priority: int
+    group: str | None
+    requeue: int
 
 
 def submission(
-    what: str,
+    target: str,
     settings: Sequence[str] = (),
     *,
     kind: Kind = "train",
-    name: str | None = None,
-    dataset: str | None = None,
-    resources: Mapping[str, Any] | None = None,
-    priority: int = 0,
-    group: str | None = None,
-    requeue: int = 0,
-    plain: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    **options: Unpack[JobOptions],
 ) -> Submission:
-    """A job from a recipe's name or file, a YAML or a run's folder, with `a.b=c` settings on top.
+    """Make a job from a recipe, a YAML file or a run's folder.
 
-    A recipe's file goes with the job. Paths become absolute: agents run elsewhere. A job has as
-    many workers as processes. For evaluate, `what` is the number of the job whose run is judged; for bench
-    the words after `clew bench`. `plain`: training without a recipe, by the options of `clew train --model`.
+    A recipe's file is sent with the job. Paths become absolute, because agents run elsewhere.
+
+    Args:
+        target: A recipe's name or file, a YAML file or a run's folder. For `evaluate`: the number of the job whose run
+            is evaluated. For `bench`: the arguments of `clew bench` as one text.
+        settings: Changes of settings, such as `train.epochs=10`.
+        kind: `train`, `tune`, `prepare`, `evaluate` or `bench`.
+        model: Train without a recipe, with these options of `clew train --model`.
+        options: Fields of `JobOptions`: name, dataset, resources, priority, group, requeue.
 
     Raises:
-        ConfigError, RecipeError: the settings do not fit; with the file and the line.
+        ConfigError: the settings do not fit; the message has the file and the line.
+        RecipeError: there is no such recipe.
+
+    Example:
+        >>> job = submission("tracking", ["train.epochs=5"], dataset="/data/tracking", resources={"cpus": 4})
+        >>> job.name, job.resources.cpus
+        ('tracking', 4)
     """
-    more: dict[str, Any] = {"kind": kind, "priority": priority, "group": group, "requeue": requeue}
-    asked = {name: each for name, each in (resources or {}).items() if each is not None}
     if kind == "evaluate":
-        return _evaluation(what, settings, name, dataset, {**more, "resources": asked})
+        return _evaluation(target, settings, options)
     if kind == "bench":
-        return _benchmark(what, settings, name, {**more, "resources": asked})
-    if plain is not None:
-        return _without_recipe(plain, settings, name, asked, more)
-    loaded = load_settings(what, settings)
+        return _benchmark(target, settings, options)
+    if model is not None:
+        return _without_recipe(model, settings, options)
+    loaded = load_settings(target, settings)
     if kind == "tune" and loaded.tune is None:
-        raise ConfigError(f"{what}: no section `tune`; say what is searched, and for what (see clew tune run --help)")
-    data, files = _travelling(loaded, kind)
+        raise ConfigError(f"{target}: no section `tune` with a space and an objective (see clew tune run --help)")
+    data, files = _portable(loaded, kind)
+    body = {**_common_fields(options), "kind": kind, "spec": data, "files": files}
     if kind != "prepare":
-        more["dataset"] = data["train"]["dataset"] = _dataset(dataset or loaded.train.dataset)
-    asked = _with_workers(_processes(loaded, kind), asked)
-    named = name or Path(loaded.recipe.location).stem
-    return _built({**more, "name": Path(named).name, "spec": data, "files": files, "resources": asked})
+        body["dataset"] = data["train"]["dataset"] = _dataset(options.get("dataset") or loaded.train.dataset)
+    body["resources"] = _with_workers(_processes(loaded, kind), body["resources"])
+    return _validated({**body, "name": Path(options.get("name") or Path(loaded.recipe.location).stem).name})
 
 
-def _built(given: Mapping[str, Any]) -> Submission:
+def _common_fields(options: JobOptions) -> dict[str, Any]:
+    """The fields of `Submission` that do not depend on the kind."""
+    resources = {name: value for name, value in (options.get("resources") or {}).items() if value is not None}
+    same = {"priority": options.get("priority", 0), "requeue": options.get("requeue", 0)}
+    return {**same, "group": options.get("group"), "resources": resources}
+
+
+def _validated(body: Mapping[str, Any]) -> Submission:
     from clew.core.config import validate
 
-    return validate(Submission, Document(dict(given), source="the job"))
+    return validate(Submission, Document(dict(body), source="the job"))
 
 
-def _evaluation(
-    what: str, settings: Sequence[str], name: str | None, dataset: str | None, more: dict[str, Any]
-) -> Submission:
-    if not what.isdecimal():
-        raise ConfigError(f"{what}: name the number of the job whose run is judged (`clew jobs` shows them)")
+def _evaluation(target: str, settings: Sequence[str], options: JobOptions) -> Submission:
+    if not target.isdecimal():
+        raise ConfigError(f"{target}: name the number of the job whose run is evaluated (`clew jobs` shows them)")
     if settings:
-        raise ConfigError("--set: a run is judged with its own settings")
-    data = None if dataset is None else _dataset(dataset)
-    return _built({**more, "of": int(what), "name": name or f"evaluate-{what}", "dataset": data})
+        raise ConfigError("--set: a run is evaluated with its own settings")
+    dataset = None if options.get("dataset") is None else _dataset(str(options.get("dataset")))
+    name = options.get("name") or f"evaluate-{target}"
+    body = {"kind": "evaluate", "target_job": int(target), "name": name, "dataset": dataset}
+    return _validated({**_common_fields(options), **body})
 
 
-def _benchmark(what: str, settings: Sequence[str], name: str | None, more: dict[str, Any]) -> Submission:
-    words = shlex.split(what)
-    if not words or settings or "--output" in words:
+def _benchmark(target: str, settings: Sequence[str], options: JobOptions) -> Submission:
+    arguments = shlex.split(target)
+    if not arguments or settings or "--output" in arguments:
         raise ConfigError(
-            "bench takes the words after `clew bench` as one ('scale tracking --dataset /data --workers 1,2'), and the "
-            "name of the job with --output outside of them"
+            "bench takes the arguments of `clew bench` as one text ('scale tracking --dataset /data --workers 1,2'), "
+            "and the name of the job with --output outside of it"
         )
-    return _built({**more, "arguments": words, "name": name or f"bench-{words[0]}"})
+    name = options.get("name") or f"bench-{arguments[0]}"
+    return _validated({**_common_fields(options), "kind": "bench", "arguments": arguments, "name": name})
 
 
-def _without_recipe(
-    plain: Mapping[str, Any], settings: Sequence[str], name: str | None, asked: dict[str, Any], more: dict[str, Any]
-) -> Submission:
-    """What `clew train --model` takes: code in files goes along, data files are named in full."""
+def _without_recipe(model: Mapping[str, Any], settings: Sequence[str], options: JobOptions) -> Submission:
+    """Make a job of `clew train --model`: Python files are sent with it, data files get their full paths."""
     loaded = load_settings("columns", settings)
     files: dict[str, str] = {}
-    if not plain.get("train"):
-        raise ConfigError("--model: name the files to learn from, with --train")
-    words = ["--model", _place(str(plain["model"]), files)]
+    if not model.get("train"):
+        raise ConfigError("--model: name the files to train on, with --train")
+    arguments = ["--model", _with_file(str(model["model"]), files)]
     for option in ("train", "val"):
-        words += [word for each in plain.get(option) or () for word in (f"--{option}", _absolute(each))]
-    for option in PLAIN:
-        if plain.get(option) is not None:
-            words += [f"--{option}", _place(plain[option], files) if option == "loss" else plain[option]]
-    words += [word for each in settings for word in ("--set", each)]
-    named = name or Path(str(plain["model"]).partition(":")[0]).stem
-    needs = _with_workers(_processes(loaded, "train"), asked)
-    data = {**loaded.data, "recipe": "columns"}
-    return _built({**more, "name": named, "spec": data, "files": files, "arguments": words, "resources": needs})
+        for path in model.get(option) or ():
+            arguments += [f"--{option}", _absolute(path)]
+    for option in MODEL_OPTIONS:
+        if model.get(option) is not None:
+            value = model[option]
+            arguments += [f"--{option}", _with_file(value, files) if option == "loss" else value]
+    for setting in settings:
+        arguments += ["--set", setting]
+    body = {**_common_fields(options), "kind": "train", "files": files, "arguments": arguments}
+    body["name"] = options.get("name") or Path(str(model["model"]).partition(":")[0]).stem
+    body["resources"] = _with_workers(_processes(loaded, "train"), body["resources"])
+    return _validated({**body, "spec": {**loaded.data, "recipe": "columns"}})
 
 
-def _place(given: str, files: dict[str, str]) -> str:
-    """`net.py:build` with its file among those that travel; another file by its full path; else as it is.
+def _with_file(reference: str, files: dict[str, str]) -> str:
+    """Return `net.py:build` and add its file to `files`; another file by its full path; any other text unchanged.
 
     Raises:
-        ConfigError: the file is not there.
+        ConfigError: there is no such file.
     """
-    file, colon, name = given.partition(":")
+    file, colon, name = reference.partition(":")
     path = Path(file)
     if path.suffix == ".py":
         if not path.is_file():
-            raise ConfigError(f"{given}: no such file; expected file.py:name")
+            raise ConfigError(f"{reference}: no such file; expected file.py:name")
         files[path.name] = path.read_text()
         return f"{path.name}{colon}{name}"
-    return str(path.absolute()) if path.is_file() else given
+    return str(path.absolute()) if path.is_file() else reference
 
 
-def _travelling(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
-    """Settings that mean the same elsewhere, and the files they need."""
+def _portable(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return settings that mean the same on another machine, and the files they need."""
     changes: dict[str, Any] = {}
     files: dict[str, str] = {}
-    place = Path(loaded.recipe.location)
-    if place.suffix == ".py":
-        files[place.name] = place.read_text()
-        changes["recipe"] = place.name
+    location = Path(loaded.recipe.location)
+    if location.suffix == ".py":
+        files[location.name] = location.read_text()
+        changes["recipe"] = location.name
     if kind == "prepare":
         if not loaded.prepare.input:
             raise ConfigError("prepare.input is empty; name the files: --set prepare.input=/data/events")
@@ -139,28 +167,28 @@ def _travelling(loaded: Settings, kind: Kind) -> tuple[dict[str, Any], dict[str,
     return with_values(Document(loaded.data), changes, "the job").data, files
 
 
-def _absolute(given: Any) -> Any:
-    if isinstance(given, Mapping):
-        return {name: _absolute(each) for name, each in given.items()}
-    if not isinstance(given, str):
-        return [_absolute(each) for each in given]
-    if "://" in given:
-        return given
-    return f"@{Path(given[1:]).absolute()}" if given.startswith("@") else str(Path(given).absolute())
+def _absolute(paths: Any) -> Any:
+    if isinstance(paths, Mapping):
+        return {name: _absolute(path) for name, path in paths.items()}
+    if not isinstance(paths, str):
+        return [_absolute(path) for path in paths]
+    if "://" in paths:
+        return paths
+    return f"@{Path(paths[1:]).absolute()}" if paths.startswith("@") else str(Path(paths).absolute())
 
 
-def _dataset(given: str) -> str:
-    """A key as it is, a path in full.
+def _dataset(name: str) -> str:
+    """Return a key unchanged, and a path as an absolute path.
 
     Raises:
-        ConfigError: nothing is there, and it is not the full path of a place on another machine.
+        ConfigError: the folder does not exist, and the path is not absolute.
     """
-    if _KEY.fullmatch(given) and not Path(given).exists():
-        return given
-    if "://" in given or Path(given).is_absolute() or Path(given).exists():
-        return given if "://" in given else str(Path(given).absolute())
-    told = "name a folder that `clew prepare` made, its full path on the agent's machine, or its key"
-    raise ConfigError(f"dataset {given}: no such folder; {told}")
+    if _KEY.fullmatch(name) and not Path(name).exists():
+        return name
+    if "://" in name or Path(name).is_absolute() or Path(name).exists():
+        return name if "://" in name else str(Path(name).absolute())
+    hint = "name a folder that `clew prepare` made, its full path on the agent's machine, or its key"
+    raise ConfigError(f"dataset {name}: no such folder; {hint}")
 
 
 def _processes(loaded: Settings, kind: Kind) -> int:
@@ -172,5 +200,5 @@ def _processes(loaded: Settings, kind: Kind) -> int:
 
 
 def _with_workers(processes: int, resources: Mapping[str, Any]) -> dict[str, Any]:
-    """Resources of a job that has as many workers as processes, and at least one on every node."""
+    """Return resources with one worker per process, and at least one per node."""
     return {"workers": max(processes, int(resources.get("nodes", 1))), **resources}

@@ -1,4 +1,4 @@
-"""What a study and its trials are, for client and server."""
+"""Messages about studies and their trials, shared by client and server."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ Values = Annotated[tuple[Value, ...], Field(max_length=100)]
 
 
 class NewStudy(Section):
-    """A study to be kept on the server: the space is data, and nothing is run there."""
+    """A study to create on the server. The search space is data; the server runs no trial."""
 
     name: Annotated[str, Field(pattern=r"^[^/\\\s\x00][^\\\n\r\t\x00]{0,199}$")]
     tune: TuneConfig
-    """As the section `tune` of a YAML: space, objective, trials, sampler, pruner. Keys of the space are any words."""
+    """The section `tune` of a YAML file: space, objective, trials, sampler, pruner.
+
+    Keys of the space are free names.
+    """
     epochs: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """Steps of a whole trial, for pruners that count."""
+    """Steps of a complete trial, for pruners that count them."""
     group: Line | None = None
-    elsewhere: bool = False
-    """Its trials are asked for elsewhere, and pushed: it cannot be asked here. The same name is the same study."""
+    external: bool = False
+    """The trials are proposed elsewhere and pushed here. The same name is then the same study."""
 
 
 class StudyRow(Section):
@@ -36,77 +39,81 @@ class StudyRow(Section):
     name: str
     owner: str
     group: str | None
-    elsewhere: bool
+    external: bool
     objectives: tuple[dict[str, Any], ...]
     trials: int
-    """How many are wanted."""
+    """The number of trials to run."""
     counts: dict[str, int]
-    """Trials there are, by state."""
+    """The number of trials by state."""
     best: tuple[dict[str, Any], ...]
-    """The best trial, or the front."""
+    """The best trial, or the Pareto front."""
     job: int | None
     created: float
     updated: float
 
 
-class StudyFacts(StudyRow):
-    """With its settings."""
+class StudyDetail(StudyRow):
+    """A study with its settings."""
 
     tune: dict[str, Any]
 
 
 class Trial(Section):
-    """A trial as it stands."""
+    """A trial: its settings and its result so far."""
 
     number: Number
     state: State
     settings: dict[str, Any]
     values: Values = ()
+    """The objectives of a complete trial."""
     reports: dict[int, float | None] = {}
     """The first objective, by step."""
     reason: Annotated[str, Field(max_length=2000)] = ""
+    """Why it failed or was pruned."""
     seconds: float = 0.0
     attempts: int = 1
-    begun: float = 0.0
+    started: float = 0.0
+    """Seconds since 1970."""
     run: str = ""
-    """What its run is called, where it is one."""
+    """The name of its run, if it has one."""
 
 
-class Trials(Section):
-    """Trials of a study that goes on elsewhere."""
+class TrialList(Section):
+    """Trials of an external study."""
 
     trials: Annotated[tuple[Trial, ...], Field(max_length=1000)]
 
 
-class Ask(Section):
-    """Trials wanted."""
+class AskRequest(Section):
+    """A request for trials."""
 
     count: Annotated[int, Field(ge=1, le=1000)] = 1
     within: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    """Seconds after which a trial that was not told goes to the next who asks."""
+    """Seconds after which a trial without a result is proposed again."""
 
 
-class Asked(Section):
-    """A trial to be done."""
+class AssignedTrial(Section):
+    """A trial to run."""
 
     trial: int
     settings: dict[str, Any]
     lease: str
-    """Whose it is: `report` and `tell` may give it, and are refused once the trial is another's."""
+    """`report` and `tell` may send it; they are refused once the trial was proposed to another process."""
 
 
-class Told(Section):
-    """How a trial ended: one of `values`, `pruned` and `failed`."""
+class TrialResult(Section):
+    """The result of a trial: one of `values`, `pruned` and `failed`."""
 
     trial: Number
     values: Values = ()
     pruned: bool = False
     failed: Line | None = None
+    """Why it failed."""
     lease: Line | None = None
 
 
-class Reported(Section):
-    """A first look at the objective."""
+class IntermediateValue(Section):
+    """The first objective of a trial at a step."""
 
     trial: Number
     step: Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -114,13 +121,14 @@ class Reported(Section):
     lease: Line | None = None
 
 
-class Verdict(Section):
-    """What becomes of a trial."""
+class PruneDecision(Section):
+    """The answer to an intermediate value."""
 
     prune: bool
 
 
-class Heard(Section):
-    """Whether it was news; told twice, the first time counts."""
+class TellReceipt(Section):
+    """The answer to a result."""
 
-    told: bool
+    accepted: bool
+    """False if a result was reported before; the first one counts."""

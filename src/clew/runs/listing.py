@@ -13,6 +13,7 @@ import yaml
 from clew.errors import RunError
 from clew.runs import records
 from clew.runs.folder import Run
+from clew.runs.progress import progress_of
 from clew.runs.records import Record
 
 _RECENT = 12
@@ -63,21 +64,21 @@ def _glance(run: Run) -> Glance:
     if not few:
         return Glance(run.path.name, str(run.path), "created", recipe)
     newest = list(itertools.islice(records.read_reversed(stream), _RECENT))
-    plan = next((record for record in few if record["kind"] == "plan"), {})
     validation = _validation(newest) or _validation(records.read_reversed(stream, ("resume", "validation")))
     state, end = run.state_and_end(_mark(newest) or _mark(records.read_reversed(stream, _MARKS)))
+    progress = progress_of([*(record for record in few if record["kind"] in ("start", "plan")), *validation])
     return Glance(
         name=run.path.name,
         path=str(run.path),
         state=state,
         recipe=recipe,
-        workers=int(few[0].get("ranks", 0)),
-        epochs=int(plan.get("epochs", 0)),
-        epochs_done=validation["epoch"] + 1 if validation else 0,
+        workers=progress.workers,
+        epochs=progress.epochs,
+        epochs_done=progress.epochs_done,
         begun=float(few[0]["time"]),
         seconds=newest[0]["time"] - few[0]["time"],
         samples_per_second=_speed(newest),
-        metrics=validation.get("metrics", {}),
+        metrics=progress.metrics,
         message=str(end["message"]) if end else "",
     )
 
@@ -99,14 +100,14 @@ def _speed(newest: list[Record]) -> float:
     return float((steps[0]["samples"] - steps[-1]["samples"]) / seconds) if seconds else 0.0
 
 
-def _validation(newest: Iterable[Record]) -> Record:
+def _validation(newest: Iterable[Record]) -> list[Record]:
     """The newest one that counts: as in `Run.history`, a resumed run has not done what it does again."""
     limit = float("inf")
     for record in newest:
         if record["kind"] == "validation" and record["step"] <= limit:
-            return record
+            return [record]
         limit = min(limit, record["step"]) if record["kind"] == "resume" else limit
-    return {}
+    return []
 
 
 def _recipe(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.core.files import sha256, write_text
 from clew.errors import RunError, ServerError
 from clew.runs.folder import Run
@@ -77,7 +77,7 @@ class Pusher:
     """Sends one run. `push` and `push_files` may be called any number of times; each sends what is new."""
 
     run: Run
-    link: Link
+    link: Connection
     group: str | None = None
     tags: tuple[str, ...] = ()
     number: int | None = None

@@ -62,7 +62,7 @@ def pushed(*, run: Run | None = None, root: Path | None = None) -> Iterator[None
 
 def main(arguments: list[str]) -> None:
     """`RUN`, or `--root FOLDER`: push until standard input ends, then the rest."""
-    from clew.client.connection import Link
+    from clew.client.connection import Connection
     from clew.runs.push import Pusher
 
     known = credentials()
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
         return
     with contextlib.suppress(OSError):
         os.nice(5)  # training comes first
-    link = Link(known.server, known.token, patience=0.0)
+    link = Connection(known.server, known.token, retry_seconds=0.0)
     pushers: dict[Path, Pusher] = {}
     over, pause, deadline = False, _PERIOD, 0.0
     while True:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from clew.errors import ConfigError
 from clew.runs.folder import Run
+from clew.runs.record_metrics import LEAD, finite_number, metric_values
 from clew.runs.records import Record
 
 
@@ -39,14 +40,19 @@ def listeners(names: Sequence[str], run: Run) -> list[Listener]:
     return found
 
 
-def scalars(record: Record) -> dict[str, float]:
-    """The numbers of a record that are worth a curve, by name."""
-    if record["kind"] == "step":
-        speed = {"speed/wait": record["wait"] / max(record["seconds"], 1e-9)}
-        return {**{f"train/{name}": value for name, value in record["loss"].items()}, **speed}
-    if record["kind"] == "validation":
-        return {f"val/{name}": value for name, value in record["metrics"].items() if value is not None}
-    return {}
+class _Metrics:
+    """The metrics of the records of rank 0, named as on the server."""
+
+    def __init__(self) -> None:
+        self._samples = 0.0
+
+    def of(self, record: Record) -> dict[str, float]:
+        """Return the finite metrics of a record by name."""
+        values = metric_values(LEAD, record, self._samples)
+        metrics = {name: value for name, value in values if value is not None}
+        if record["kind"] in ("step", "start", "resume"):
+            self._samples = finite_number(record.get("samples")) or 0.0
+        return metrics
 
 
 class TensorBoard:
@@ -56,9 +62,10 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(str(run.path / "tensorboard"))
+        self._metrics = _Metrics()
 
     def see(self, record: Record) -> None:
-        for name, value in scalars(record).items():
+        for name, value in self._metrics.of(record).items():
             self._writer.add_scalar(name, value, record["step"], record["time"])
 
     def close(self) -> None:
@@ -71,6 +78,7 @@ class MLflow:
     def __init__(self, run: Run) -> None:
         import mlflow
 
+        self._metrics = _Metrics()
         folder = (run.path.parent / "mlruns").resolve()
         self._client = mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI", folder.as_uri()))
         found = self._client.get_experiment_by_name("clew")
@@ -80,7 +88,7 @@ class MLflow:
             self._client.log_param(self._id, name, str(value)[:500])
 
     def see(self, record: Record) -> None:
-        for name, value in scalars(record).items():
+        for name, value in self._metrics.of(record).items():
             self._client.log_metric(self._id, name, value, int(record["time"] * 1000), record["step"])
         if record["kind"] == "end":
             status = {"finished": "FINISHED", "failed": "FAILED"}.get(record["status"], "KILLED")

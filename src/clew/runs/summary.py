@@ -7,6 +7,7 @@ from typing import Any
 
 from clew.runs import resource_usage
 from clew.runs.folder import Run
+from clew.runs.progress import progress_of
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ def summarize(run: Run) -> Summary:
     plan = next((record for record in records if record["kind"] == "plan"), {})
     steps = [record for record in records if record["kind"] == "step"]
     validations = [record for record in records if record["kind"] == "validation"]
-    train = data.get("train", {})
+    train, progress = data.get("train", {}), progress_of(records)
     return Summary(
         name=run.name,
         state=run.state,
         recipe=str(data.get("recipe", "")),
         workers=int(train.get("workers", 1)),
         epochs=int(train.get("epochs", 0)),
-        epochs_done=validations[-1]["epoch"] + 1 if validations else 0,
+        epochs_done=progress.epochs_done,
         parameters=int(plan.get("parameters", 0)),
         device=str(plan.get("device", "")),
         seconds=records[-1]["time"] - records[0]["time"] if records else 0.0,
@@ -63,7 +64,7 @@ def summarize(run: Run) -> Summary:
         loading=_loading(validations[-1].get("loading", {})) if validations else "",
         memory=resource_usage.peak_memory(run),
         energy=joules(records[-1]["time"]) if records and (joules := resource_usage.energy_used(run)) else None,
-        metrics=validations[-1]["metrics"] if validations else {},
+        metrics=progress.metrics,
         message=str(end["message"]) if end else "",
     )
 

@@ -1,4 +1,4 @@
-"""The application: routes around a service."""
+"""The web application: routes around an open service."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from fastapi import FastAPI
 from clew.errors import ClewError
 from clew.server import dashboard, problems
 from clew.server.api import routers
-from clew.server.jobs.silent_agents import watch
-from clew.server.middleware import Shell
+from clew.server.jobs.silent_agents import watch_agents
+from clew.server.middleware import RequestMiddleware
 from clew.server.service import Service
-from clew.server.storage.retention import EVERY, sweep
-from clew.server.studies.open_studies import Studies
+from clew.server.storage.retention import RETENTION_SECONDS, apply_retention
+from clew.server.studies.open_studies import OpenStudies
 from clew.version import __version__
+
+_TOKEN_SECONDS = 60
+"""Seconds between two writes of the times at which tokens were used."""
 
 
 def create_app(service: Service) -> FastAPI:
-    """Routes, errors and headers around an open service, which is closed when the application ends."""
+    """Build the application. It closes the service when it ends.
+
+    Args:
+        service: An open service.
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.hub.attach(asyncio.get_running_loop())
-        tasks = [asyncio.create_task(watch(service)), asyncio.create_task(_tidy(service))]
+        service.notifications.attach(asyncio.get_running_loop())
+        tasks = [asyncio.create_task(watch_agents(service)), asyncio.create_task(_maintain(service))]
         yield
         for task in tasks:
             task.cancel()
@@ -43,22 +50,22 @@ def create_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    app.state.studies = Studies(service)
-    problems.install(app)
+    app.state.studies = OpenStudies(service)
+    problems.install_handlers(app)
     for router in routers():
-        app.router.routes += router.routes  # `include_router` would put them together again for every request
+        app.router.routes += router.routes  # `include_router` would combine them again for every request
     dashboard.mount(app)
-    app.add_middleware(Shell, config=service.config, meter=service.meter)
+    app.add_middleware(RequestMiddleware, config=service.config, request_metrics=service.request_metrics)
     return app
 
 
-async def _tidy(service: Service) -> None:
-    """Every minute the times at which tokens were used, every hour what retention asks for."""
-    due = time.monotonic()
-    while not service.hub.stopping:
+async def _maintain(service: Service) -> None:
+    """Every minute, save when tokens were used; every hour, apply the retention rules."""
+    next_retention = time.monotonic()
+    while not service.notifications.stopping:
         with contextlib.suppress(ClewError):
-            if time.monotonic() >= due:
-                due += EVERY
-                await asyncio.to_thread(sweep, service)
-            await service.write_soon(service.people.note)
-        await asyncio.sleep(60)
+            if time.monotonic() >= next_retention:
+                next_retention += RETENTION_SECONDS
+                await asyncio.to_thread(apply_retention, service)
+            await service.write_async(service.tokens.save_last_used)
+        await asyncio.sleep(_TOKEN_SECONDS)

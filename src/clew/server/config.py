@@ -11,69 +11,70 @@ from pydantic import Field
 
 from clew.core.config import Section
 
-PORT = 8470
-KINDS = ("checkpoint", "model", "plot", "report", "log", "file")
-"""What an artefact may be."""
+DEFAULT_PORT = 8470
+ARTEFACT_KINDS = ("checkpoint", "model", "plot", "report", "log", "file")
+"""Kinds of artefacts."""
 
 
 def default_folder() -> Path:
-    """`clew/service` in the user's data folder."""
+    """Return the folder `clew/service` in the user's data folder."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "clew" / "service"
 
 
-class Limits(Section):
-    """What one request, one address or one person may take."""
+class ServerLimits(Section):
+    """Limits per request, address or user."""
 
     body_bytes: int = Field(8_000_000, ge=1000)
-    """Of a request, uploads of artefacts aside."""
+    """Size of a request; uploads of artefacts have their own limit."""
     upload_bytes: int = Field(50_000_000_000, ge=1000)
-    """Of one artefact."""
+    """Size of one artefact."""
     bad_tokens: int = Field(20, ge=1)
-    """A minute and address; then it is told to wait."""
+    """Invalid tokens per minute and address; more are refused with 429."""
     waiting: int = Field(10_000, ge=10)
-    """Changes that wait to be written; more are refused with 503."""
+    """Changes that may wait to be written; more are refused with 503."""
     streams: int = Field(500, ge=1)
-    """Event streams open at a time."""
+    """Event streams that may be open at once."""
     quota_jobs: int = Field(100, ge=0)
-    """Jobs a person may have running, unless the person's own quota says otherwise."""
+    """Running jobs per user, for users without a quota of their own."""
     quota_bytes: int = Field(200_000_000_000, ge=0)
-    """Of artefacts, likewise."""
+    """Bytes of artefacts and logs per user, for users without a quota of their own."""
 
 
-class Retention(Section):
-    """Artefacts of a kind go when they are older than so many days; those of tagged runs may stay."""
+class RetentionRule(Section):
+    """A rule that deletes old artefacts of one kind."""
 
     kind: Literal["checkpoint", "model", "plot", "report", "log", "file"]
     days: float = Field(ge=0)
+    """Age in days at which they are deleted."""
     keep_tagged: bool = True
-    """Not those of runs that have a tag."""
+    """Keep the artefacts of runs that have a tag."""
 
 
 class ServiceConfig(Section):
-    """One server."""
+    """Settings of one server."""
 
     folder: Path = Field(default_factory=default_folder)
-    """Database, artefacts, logs of jobs."""
+    """Folder of the database, the artefacts and the logs of jobs."""
     database: str | None = None
-    """Default: SQLite in the folder. Or `postgresql://USER@HOST/NAME`."""
+    """`postgresql://USER@HOST/NAME`; default: SQLite in the folder."""
     store: str | None = None
-    """Of artefacts. Default: in the folder. Or any place that `clew.storage` knows: `s3://BUCKET/clew`, `file:///data`."""
+    """Location of artefacts, such as `s3://BUCKET/clew` or any that `clew.storage` supports; default: the folder."""
     host: str = "127.0.0.1"
-    port: int = Field(PORT, ge=0, le=65535)
-    """0: any that is free."""
-    limits: Limits = Limits()
-    retention: tuple[Retention, ...] = ()
+    port: int = Field(DEFAULT_PORT, ge=0, le=65535)
+    """0: any free port."""
+    limits: ServerLimits = ServerLimits()
+    retention: tuple[RetentionRule, ...] = ()
     secure: bool = False
-    """Behind TLS: browsers send the session's cookie over HTTPS only, and are told to keep to it."""
+    """The server is behind TLS: browsers send the session cookie over HTTPS only."""
 
     @property
     def url(self) -> str:
-        """Of the database."""
+        """The URL of the database."""
         return self.database or f"sqlite:///{self.folder / 'clew.sqlite'}"
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the server."""
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

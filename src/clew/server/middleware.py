@@ -1,4 +1,4 @@
-"""Around every request: a limit to its size, headers that make browsers careful, a line in the log, a count."""
+"""What happens around every request: a size limit, security headers, a line in the log, and counters."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clew.server.config import ServiceConfig
-from clew.server.monitoring.prometheus import Meter
-from clew.server.problems import answer
+from clew.server.monitoring.prometheus import RequestMetrics
+from clew.server.problems import problem_response
 
 _LOG = logging.getLogger("clew.server.requests")
-HEADERS = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -26,19 +26,20 @@ HEADERS = {
     "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
 }
-"""On every answer, unless the route has set its own."""
-WHOLE = "clew.whole"
-"""In a request's scope: the moment at which its last byte was read, by `time.perf_counter`."""
+"""Headers of every response, unless the route sets its own."""
+REQUEST_COMPLETE = "clew.request_complete"
+"""Key in a request's scope: when its last byte was read, by `time.perf_counter`."""
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-class Shell:
+class RequestMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: ASGIApp, *, config: ServiceConfig, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, *, config: ServiceConfig, request_metrics: RequestMetrics) -> None:
         self._app = app
         self._config = config
-        self._meter = meter
-        self._headers = dict(HEADERS)
+        self._request_metrics = request_metrics
+        self._headers = dict(SECURITY_HEADERS)
         if config.secure:
             self._headers["Strict-Transport-Security"] = "max-age=31536000"
 
@@ -46,68 +47,69 @@ class Shell:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, name = time.perf_counter(), secrets.token_hex(8)
+        started, request_id = time.perf_counter(), secrets.token_hex(8)
         status = 500
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._dress(MutableHeaders(scope=message), name, time.perf_counter() - scope.get(WHOLE, begun))
+                seconds = time.perf_counter() - scope.get(REQUEST_COMPLETE, started)
+                self._add_headers(MutableHeaders(scope=message), request_id, seconds)
             await send(message)
 
         try:
-            if _length(scope) > self._limit(scope):
-                await self._too_large(scope, receive, sending)
+            limit = self._size_limit(scope)
+            if _content_length(scope) > limit:
+                response = problem_response(413, _too_large(limit), hint="send less at a time")
+                await response(scope, receive, send_with_headers)
             else:
-                await self._app(scope, _counted(receive, self._limit(scope)), sending)
+                await self._app(scope, _limited(receive, limit), send_with_headers)
         finally:
-            self._note(scope, name, status, time.perf_counter() - begun)
+            self._log_request(scope, request_id, status, time.perf_counter() - started)
 
-    def _limit(self, scope: Scope) -> int:
+    def _size_limit(self, scope: Scope) -> int:
         limits = self._config.limits
         return limits.upload_bytes if scope["method"] == "PUT" and "/artefacts/" in scope["path"] else limits.body_bytes
 
-    async def _too_large(self, scope: Scope, receive: Receive, send: Send) -> None:
-        limit = self._limit(scope)
-        await answer(413, f"the body is larger than {limit:,} bytes", do="send less at a time")(scope, receive, send)
-
-    def _dress(self, headers: MutableHeaders, name: str, seconds: float) -> None:
+    def _add_headers(self, headers: MutableHeaders, request_id: str, seconds: float) -> None:
         for header, value in self._headers.items():
             headers.setdefault(header, value)
-        headers["X-Request-Id"] = name
+        headers["X-Request-Id"] = request_id
         headers["Server-Timing"] = f"app;dur={1000 * seconds:.2f}"
 
-    def _note(self, scope: Scope, name: str, status: int, seconds: float) -> None:
+    def _log_request(self, scope: Scope, request_id: str, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        self._meter.saw(scope["method"] if scope["method"] in _METHODS else "OTHER", route, status, seconds)
+        method = scope["method"] if scope["method"] in _METHODS else "OTHER"
+        self._request_metrics.count_request(method, route, status, seconds)
         level = logging.INFO if status < 500 else logging.ERROR
         if _LOG.isEnabledFor(level):
-            facts: dict[str, Any] = {"request": name, "method": scope["method"], "path": scope["path"]}
-            facts |= {"status": status, "ms": round(1000 * seconds, 2), "address": (scope.get("client") or ("",))[0]}
+            extra: dict[str, Any] = {"request": request_id, "method": scope["method"], "path": scope["path"]}
+            extra |= {"status": status, "ms": round(1000 * seconds, 2), "address": (scope.get("client") or ("",))[0]}
             caller = scope.get("state", {}).get("caller")
-            facts |= {"user": caller.name} if caller is not None else {}
-            _LOG.log(level, "%s %s %s", scope["method"], scope["path"], status, extra=facts)
+            extra |= {"user": caller.name} if caller is not None else {}
+            _LOG.log(level, "%s %s %s", scope["method"], scope["path"], status, extra=extra)
 
 
-_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+def _content_length(scope: Scope) -> int:
+    length = dict(scope["headers"]).get(b"content-length", b"0")
+    return int(length) if length.isdigit() else 0
 
 
-def _length(scope: Scope) -> int:
-    told = dict(scope["headers"]).get(b"content-length", b"0")
-    return int(told) if told.isdigit() else 0
+def _too_large(limit: int) -> str:
+    return f"the body is larger than {limit:,} bytes"
 
 
-def _counted(receive: Receive, limit: int) -> Receive:
-    """For bodies whose length was not told."""
-    taken = 0
+def _limited(receive: Receive, limit: int) -> Receive:
+    """Limit the size of bodies whose length the header does not have."""
+    received = 0
 
-    async def receiving() -> Message:
-        nonlocal taken
+    async def receive_limited() -> Message:
+        nonlocal received
         message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > limit:
-            raise HTTPException(413, f"the body is larger than {limit:,} bytes")  # the only one that FastAPI lets pass
+        received += len(message.get("body", b""))
+        if received > limit:
+            raise HTTPException(413, _too_large(limit))  # the only exception that FastAPI passes on here
         return message
 
-    return receiving
+    return receive_limited

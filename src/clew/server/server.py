@@ -1,4 +1,4 @@
-"""Serving until told to stop."""
+"""Starts the HTTP server and serves until a signal stops it."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from clew.errors import ConfigError
 from clew.server.app import create_app
 from clew.server.config import ServiceConfig
-from clew.server.jobs.local_agent import beside
-from clew.server.middleware import WHOLE
-from clew.server.monitoring.log_format import configuration
+from clew.server.jobs.local_agent import start_local_agent
+from clew.server.middleware import REQUEST_COMPLETE
+from clew.server.monitoring.log_format import logging_config
 from clew.server.service import Service
 
-_SWITCH = 0.0005
-"""Seconds for which a thread may keep Python's lock from the others: the writer must not wait behind requests."""
-_GRACE = 10
-"""Seconds that requests have to end once the server is told to stop."""
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a thread must release Python's lock, so that the writer does not wait behind requests."""
+_SHUTDOWN_SECONDS = 10
+"""Seconds that open requests have to finish when the server stops."""
 
 
-class Stamped(HttpToolsProtocol):
-    """Writes down when the last byte of a request was read: from then on it is the server that takes time."""
+class TimestampedProtocol(HttpToolsProtocol):
+    """Records when the last byte of a request was read: the server's own time counts from there."""
 
     def on_message_complete(self) -> None:
-        """All of a request is here."""
-        self.scope[WHOLE] = time.perf_counter()  # type: ignore[literal-required]
+        """Record the time."""
+        self.scope[REQUEST_COMPLETE] = time.perf_counter()  # type: ignore[literal-required]
         super().on_message_complete()
 
 
 class Server(uvicorn.Server):
-    """Ends event streams and long polls when it is told to stop: they would go on for ever."""
+    """Ends event streams and long polls at a signal; they would never end by themselves."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
-        self._service.hub.stop()
+        """Handle SIGTERM and SIGINT."""
+        self._service.notifications.stop()
         super().handle_exit(sig, frame)
-        self._captured_signals.clear()  # they would be raised again after the end, which is a good one
+        self._captured_signals.clear()  # otherwise they are raised again after a clean end
 
 
 def serve(
@@ -58,42 +58,48 @@ def serve(
     log: str,
     agent: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; requests under way are answered, what waits is written.
+    """Serve until SIGTERM or SIGINT. Open requests are answered, and waiting work is written.
 
-    `ready` is told the service, its address and, on the first start, the token of the administrator called `user`, once
-    connections are taken. `agent`: start one beside it.
+    Args:
+        config: Settings of the server.
+        user: Name of the administrator that the first start makes.
+        ready: Called once connections are accepted, with the service, its address and, on the first start, the token of
+            the administrator.
+        log: Level of the log.
+        agent: Also start an agent.
 
     Raises:
-        ConfigError: the address is taken or not this machine's; nobody has a token, and others could reach it.
+        ConfigError: the address is in use or belongs to another machine; or other machines could reach the server, and
+            there is no token yet.
     """
-    sys.setswitchinterval(_SWITCH)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     service = Service.open(config)
     with _listening(config, service) as (bound, address):
         token = service.first_token(user)
         ready(service, address, token)
         settings = uvicorn.Config(
             create_app(service),
-            http=Stamped,
-            log_config=configuration(log),
+            http=TimestampedProtocol,
+            log_config=logging_config(log),
             access_log=False,
-            timeout_graceful_shutdown=_GRACE,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             server_header=False,
             proxy_headers=False,
         )
         gc.collect()
-        gc.freeze()  # what was loaded stays: looking through it for garbage would hold every request up
+        gc.freeze()  # loaded modules stay: searching them for garbage would delay requests
         if agent:
-            beside(service, address, user)
+            start_local_agent(service, address, user)
         Server(settings, service).run(sockets=[bound])
 
 
 @contextmanager
 def _listening(config: ServiceConfig, service: Service) -> Iterator[tuple[socket.socket, str]]:
-    if not config.local and not service.guarded():
+    if not config.local and not service.has_tokens():
         service.close()
         raise ConfigError(
-            f"--host {config.host}: others could reach it, and nobody has a token yet; start it once without --host, "
-            "or make a token with `clew token create --folder FOLDER`"
+            f"--host {config.host}: other machines could reach it, and there is no token yet; start it once without "
+            "--host, or make a token with `clew token create --folder FOLDER`"
         )
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)

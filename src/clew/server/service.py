@@ -1,4 +1,4 @@
-"""Everything a server holds: database, writer, people, hub. Routes get it as `request.app.state.service`."""
+"""Everything one server holds. Routes get it as `request.app.state.service`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ from typing import Any, NamedTuple, TypeVar
 import sqlalchemy as sa
 
 from clew.core.files import write_text
-from clew.server.accounts.callers import Caller, People, add_token, add_user, record
-from clew.server.accounts.rate_limit import Doorman
+from clew.server.accounts.audit import record_action
+from clew.server.accounts.caller import Caller
+from clew.server.accounts.rate_limit import RateLimit
+from clew.server.accounts.tokens import NewTokenRow, TokenCache, add_token
+from clew.server.accounts.users import add_user
 from clew.server.config import ServiceConfig
 from clew.server.database import Database, open_database
 from clew.server.database.tables import runs, tokens, users
-from clew.server.database.writer import Change, Writer
-from clew.server.events.notifications import Hub
-from clew.server.monitoring.prometheus import Meter
-from clew.server.problems import missing
-from clew.server.runs.ingestion import Book
-from clew.server.storage.artefact_store import Incoming, Store
+from clew.server.database.writer import DatabaseWriter, Transaction
+from clew.server.events.notifications import Notifications
+from clew.server.monitoring.prometheus import RequestMetrics
+from clew.server.problems import not_found
+from clew.server.runs.ingestion import RecordIngestion
+from clew.server.storage.artefact_store import ArtefactStore, IncomingUploads
 
 T = TypeVar("T")
+_MAX_CACHED_OWNERS = 20_000
 
 
-class Owned(NamedTuple):
-    """Whose a run is."""
+class RunOwner(NamedTuple):
+    """The owner, group and job of a run."""
 
     owner: int
     group: int | None
@@ -38,126 +42,146 @@ class Owned(NamedTuple):
 
 @dataclass(frozen=True)
 class Service:
-    """An open server. `close` ends it."""
+    """An open server: database, writer, accounts, artefact store and notifications. Call `close` at the end."""
 
     config: ServiceConfig
     database: Database
-    writer: Writer
-    people: People
-    hub: Hub
-    meter: Meter
-    doorman: Doorman
-    book: Book
-    store: Store
-    incoming: Incoming = field(default_factory=Incoming)
-    owners: dict[int, Owned] = field(default_factory=dict)
-    """Of the runs that report."""
+    writer: DatabaseWriter
+    tokens: TokenCache
+    notifications: Notifications
+    request_metrics: RequestMetrics
+    rate_limit: RateLimit
+    ingestion: RecordIngestion
+    store: ArtefactStore
+    uploads: IncomingUploads = field(default_factory=IncomingUploads)
+    run_owners: dict[int, RunOwner] = field(default_factory=dict)
+    """Owners of the runs that report."""
 
     @classmethod
     def open(cls, config: ServiceConfig) -> Service:
-        """Open or make the database and start its writer.
+        """Open or create the database and start its writer.
 
         Raises:
-            ConfigError: see `open_database` and `Store.claim`.
+            ConfigError: see `open_database` and `ArtefactStore.claim`.
         """
         config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store = Store(config.store or config.folder / "artefacts", config.folder)
+        store = ArtefactStore(config.store or config.folder / "artefacts", config.folder)
         if config.store is not None:
-            store.claim(_name(config.folder))
+            store.claim(_server_name(config.folder))
         database = open_database(config.url)
-        hub = Hub()
-        writer = Writer(database.writer, told=hub.tell, waiting=config.limits.waiting)
-        book = Book()
-        writer.undone.append(book.forget)
+        notifications, ingestion = Notifications(), RecordIngestion()
+        writer = DatabaseWriter(database.writer, notify=notifications.notify, max_waiting=config.limits.waiting)
+        writer.after_rollback.append(ingestion.forget)
         writer.start()
-        door = Doorman(config.limits.bad_tokens)
-        return cls(config, database, writer, People(database), hub, Meter(), door, book, store)
+        return cls(
+            config=config,
+            database=database,
+            writer=writer,
+            tokens=TokenCache(database),
+            notifications=notifications,
+            request_metrics=RequestMetrics(),
+            rate_limit=RateLimit(config.limits.bad_tokens),
+            ingestion=ingestion,
+            store=store,
+        )
 
     def close(self) -> None:
-        """Write what waits, then give everything back."""
-        self.hub.stop()
+        """Finish the waiting work and close the database."""
+        self.notifications.stop()
         self.writer.stop()
         self.database.close()
 
-    def write(self, work: Callable[[Change], T]) -> T:
-        """Do work in the writer's thread and wait for the commit. For routes that are plain functions."""
-        return self.writer.do(work).result()
+    def write(self, work: Callable[[Transaction], T]) -> T:
+        """Run work in the writer's thread and wait for the commit. For routes that are plain functions."""
+        return self.writer.submit(work).result()
 
-    async def write_soon(self, work: Callable[[Change], T]) -> T:
-        """The same for coroutines."""
-        return await asyncio.wrap_future(self.writer.do(work))
+    async def write_async(self, work: Callable[[Transaction], T]) -> T:
+        """Run work in the writer's thread and await the commit. For coroutines."""
+        return await asyncio.wrap_future(self.writer.submit(work))
 
-    def known(self, run: int, caller: Caller) -> bool:
-        """Whether a run is known to be the caller's, without asking the database."""
-        row = self.owners.get(run)
-        return row is not None and caller.sees(row)
+    def is_known_run(self, run: int, caller: Caller) -> bool:
+        """Return whether the caller may see a run, without a query; False if a query is needed."""
+        row = self.run_owners.get(run)
+        return row is not None and caller.can_see(row)
 
-    def look(self, run: int, caller: Caller) -> None:
-        """Ask the database.
+    def check_run(self, run: int, caller: Caller) -> None:
+        """Check with a query that the caller may see a run.
 
         Raises:
-            RefusedError: 404.
+            RequestError: there is no such run for the caller (404).
         """
         query = sa.select(runs.c.owner, runs.c.group, runs.c.job).where(runs.c.id == run)
         with self.database.read() as connection:
             row = connection.execute(query).one_or_none()
-        if row is None or not caller.sees(row):
-            raise missing("run", run)
-        self._remember(run, Owned(*row))
+        if row is None or not caller.can_see(row):
+            raise not_found("run", run)
+        self._cache_owner(run, RunOwner(*row))
 
-    def begin_run(self, change: Change, run: int, facts: Mapping[str, Any]) -> None:
-        """It is being made, with these columns: what it reports needs no look at the database."""
-        self.book.begin(run, facts)
-        owned = Owned(facts["owner"], facts["group"], facts["job"])
-        change.after.append(lambda: self._remember(run, owned))
+    def start_run(self, transaction: Transaction, run: int, values: Mapping[str, Any]) -> None:
+        """Take a new run into memory, with the columns of its row, so that its records need no query."""
+        self.ingestion.start_run(run, values)
+        owner = RunOwner(values["owner"], values["group"], values["job"])
+        transaction.after_commit.append(lambda: self._cache_owner(run, owner))
 
-    def _remember(self, run: int, owned: Owned) -> None:
-        if len(self.owners) > 20_000:
-            self.owners.clear()
-        self.owners[run] = owned
+    def _cache_owner(self, run: int, owner: RunOwner) -> None:
+        if len(self.run_owners) > _MAX_CACHED_OWNERS:
+            self.run_owners.clear()
+        self.run_owners[run] = owner
 
     def forget_run(self, run: int) -> None:
-        """It was deleted, or given to others."""
-        self.owners.pop(run, None)
-        self.book.forget(run)
+        """Drop a run from memory: it was deleted, or its owner or group changed."""
+        self.run_owners.pop(run, None)
+        self.ingestion.forget(run)
 
     def first_token(self, name: str) -> str | None:
-        """Make an administrator of that name and a token, on the first start; None later."""
-        return self.write(lambda change: _first(change, name))
+        """On the first start, add an administrator and return a token; later return None."""
+        return self.write(lambda transaction: _first_token(transaction, name))
 
     def local_token(self, user: str, *, name: str, scopes: list[str], seconds: float | None) -> str:
-        """A token for who can open the database anyway; the user is made, or made an administrator, as it needs."""
+        """Make a token for a user who can open the database file anyway.
+
+        Args:
+            user: The user; added if missing, and made an administrator if `scopes` need it.
+            name: Name of the token.
+            scopes: Its scopes.
+            seconds: Seconds until it expires; None: never.
+
+        Returns:
+            The text of the token.
+        """
         expires = None if seconds is None else time.time() + seconds
 
-        def work(change: Change) -> str:
-            row = change.execute(sa.select(users).where(users.c.name == user)).one_or_none()
-            number = row.id if row is not None else add_user(change, user, admin="admin" in scopes)
+        def work(transaction: Transaction) -> str:
+            row = transaction.execute(sa.select(users).where(users.c.name == user)).one_or_none()
+            number = row.id if row is not None else add_user(transaction, user, admin="admin" in scopes)
             if row is not None and "admin" in scopes and not row.admin:
-                change.execute(users.update().where(users.c.id == number).values(admin=True))
-            key, text = add_token(change, number, scopes, name=name, expires=expires)
-            record(change, None, "make token", f"token:{key}", user=number, scopes=scopes, locally=True)
+                transaction.execute(users.update().where(users.c.id == number).values(admin=True))
+            token, text = add_token(transaction, NewTokenRow(number, scopes, name, expires))
+            detail = {"user": number, "scopes": scopes, "locally": True}
+            record_action(transaction, None, "make token", f"token:{token}", **detail)
             return text
 
         return self.write(work)
 
-    def guarded(self) -> bool:
-        """Whether anybody could log in: there is a token that is good."""
+    def has_tokens(self) -> bool:
+        """Return whether there is a valid token, so that a user could log in."""
         with self.database.read() as connection:
             query = sa.select(tokens.c.id).where(tokens.c.revoked.is_(None), tokens.c.kind == "token")
             return connection.execute(query.limit(1)).first() is not None
 
 
-def _name(folder: Path) -> str:
-    """What tells this server from others, for as long as its folder is there."""
+def _server_name(folder: Path) -> str:
+    """Return a name that distinguishes this server from others for as long as its folder exists."""
     file = folder / "name.txt"
     if not file.exists():
         write_text(file, secrets.token_hex(8))
     return file.read_text()
 
 
-def _first(change: Change, name: str) -> str | None:
-    if change.execute(sa.select(users.c.id).limit(1)).first() is not None:
+def _first_token(transaction: Transaction, name: str) -> str | None:
+    if transaction.execute(sa.select(users.c.id).limit(1)).first() is not None:
         return None
-    number, text = add_token(change, add_user(change, name, admin=True), ["admin"], name="first start")
-    record(change, None, "first start", f"token:{number}", name=name)
+    user = add_user(transaction, name, admin=True)
+    number, text = add_token(transaction, NewTokenRow(user, ["admin"], "first start"))
+    record_action(transaction, None, "first start", f"token:{number}", name=name)
     return text

@@ -149,8 +149,7 @@ class _Loop:
         """Epoch and step of the weights that the background process is validating."""
         self.step = self.epoch = self.epoch_step = self.samples = 0
         """Steps done, epochs done, steps done in the current epoch, samples processed."""
-        self.earlier_seconds, self.started = 0.0, time.monotonic()
-        self.saved = time.monotonic()
+        self.earlier_seconds, self.started, self.saved = 0.0, time.monotonic(), time.monotonic()
         self.end_reason = ""
         """Why the training ends before its last epoch."""
 
@@ -209,8 +208,8 @@ class _Loop:
                 self.validator.submit(weights if weights.exists() else self.run.checkpoint("last"), facts)
         if len(state["ranks"]) == self.strategy.ranks:
             restore_rank_state(state["ranks"][self.strategy.rank], self.model, self.device)
-        names = [file.name for file in damaged]
-        self.writer.write("resume", epoch=self.epoch, step=self.step, file=path.name, damaged=names)
+        files = {"file": path.name, "damaged": [file.name for file in damaged]}
+        self.writer.write("resume", epoch=self.epoch, step=self.step, **files)
 
     def close(self) -> None:
         """Wait for files that are being written, and end threads and processes."""
@@ -293,8 +292,7 @@ class _Loop:
     def _evaluate(self) -> dict[str, float]:
         rank, ranks = self.strategy.share
         size = -(-self.config.size // self.config.accumulate)  # the size that fits into memory when training
-        shares = Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False)
-        batches = self._renewing_lease(shares.epoch(0))
+        batches = self._renewing_lease(Sampler(len(self.held_out), size, 0, rank, ranks, shuffle=False).epoch(0))
         metrics = validation.evaluate_batches(self.recipe, self.model, self.held_out, batches, self.device)
         return metric_values(self.strategy.sum_metrics(metrics))
 

@@ -129,7 +129,7 @@ def test_arrays_that_are_not_what_they_say_are_refused(tmp_path: Path) -> None:
         ([1, 2], "not a dict of columns, nor a list of dicts with the same entries, one per event"),
         ([{"a": 1}, {"b": 1}], "not a dict of columns, nor a list of dicts with the same entries, one per event"),
         ({"X": []}, "no events in it"),
-        (OrderedDict(X=EVENTS), "holds 'collections.OrderedDict', which no file of events needs"),
+        (OrderedDict(X=EVENTS), "holds 'collections.OrderedDict', which event files do not need"),
     ]
     for what, said in cases:
         assert problem(write(tmp_path / "a.pkl", what)).startswith(said)

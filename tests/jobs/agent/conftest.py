@@ -65,7 +65,7 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
         else:
             command = [sys.executable, "-m", "tests.jobs.agent.quick", client.server, str(folder), name, str(cpus)]
             command += [group] if group else []
-        token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+        token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
         started.append(Hand(command, token, folder).start())
         return started[-1]
 

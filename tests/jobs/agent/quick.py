@@ -10,14 +10,14 @@ import signal
 import sys
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.agent.job_target import Offer
 from clew.jobs.agent.setup import AgentOptions, create_agent
 from clew.jobs.task import ProgramTask
 
 
-def code(order: Order, root: AgentFolder) -> ProgramTask:
+def code(order: JobOrder, root: AgentFolder) -> ProgramTask:
     return ProgramTask(command=(sys.executable, "-c", order.spec["code"]))
 
 

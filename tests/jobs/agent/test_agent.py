@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from clew import Client
-from clew.client.agent_messages import Answer, Introduction
-from clew.client.connection import Link
-from clew.client.job import Job, Order, Result, Slots
+from clew.client.agent_messages import AgentRegistration, PollAnswer
+from clew.client.connection import Connection
+from clew.client.job import Job, JobOrder, JobResult, Slots
 from clew.errors import RunError, ServerError
 from clew.jobs import supervisor
 from clew.jobs.agent.agent import Agent
@@ -49,7 +49,7 @@ def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands)
     assert text == "häuser\n" + "é" * 200_000 + "\n" == "".join(ada.jobs.log(job.id))
     assert kinds(ada, job.id) == ["submitted", "claimed", "running", "done"]
     assert ada.jobs.get(job.id).agent == "a"
-    assert ada._link.call("GET", "/overview")["storage"] == len(text.encode())
+    assert ada.connection.call("GET", "/overview")["storage"] == len(text.encode())
 
 
 def test_who_has_no_room_left_gets_the_beginning_of_a_log(
@@ -61,7 +61,7 @@ def test_who_has_no_room_left_gets_the_beginning_of_a_log(
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1}).status_code == 200
     code = "import time\nfor _ in range(4):\n    print('a' * 2_000_000, flush=True); time.sleep(0.3)"
     job = ada.jobs.wait(python(ada, code).id)
-    kept = ada._link.call("GET", "/overview")["storage"]
+    kept = ada.connection.call("GET", "/overview")["storage"]
     assert job.state == "done" and 100_000 <= kept <= 1_000_000
 
 
@@ -69,7 +69,7 @@ def test_a_failing_job_tells_its_code_and_its_last_words(somebody: Somebody, han
     ada = somebody("ada")
     hands(ada)
     job = ada.jobs.wait(python(ada, "import sys; print('no luck', flush=True); sys.exit(3)").id)
-    assert (job.state, job.code, job.reason) == ("failed", 3, "no luck")
+    assert (job.state, job.exit_code, job.reason) == ("failed", 3, "no luck")
 
 
 def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebody, hands: Hands) -> None:
@@ -110,33 +110,33 @@ def test_what_stopped_early_goes_on_as_often_as_it_asked(somebody: Somebody, han
     assert kinds(ada, job.id).count("requeued") == 2
     assert ["".join(ada.jobs.log(job.id, attempt=n)) for n in (1, 2, 3)] == ["part 1\n", "part 2\n", "part 3\n"]
     once = ada.jobs.wait(python(ada, again, requeue=1).id)
-    assert (once.state, once.attempt, once.code) == ("failed", 2, 75)
+    assert (once.state, once.attempt, once.exit_code) == ("failed", 2, 75)
     assert f"clew requeue {once.id}" in once.reason
     ada.jobs.requeue(once.id)
     assert (ada.jobs.wait(once.id).state, ada.jobs.get(once.id).attempt) == ("done", 3)
 
 
 def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_path: Path) -> None:
-    class Slow(Link):
+    class Slow(Connection):
         """A server whose order for the next attempt overtakes its answer to how the last one ended."""
 
         def call(self, method: str, path: str, *, body: Any = None, **options: Any) -> Any:
             if path.endswith("/log"):
                 return {"size": 0}
             if body["attempt"] == 1:
-                agent._obey(Answer(orders=(order("print(2)", attempt=2),), drop=(1,)))
-            return {"kept": True}
+                agent._obey(PollAnswer(orders=(order("print(2)", attempt=2),), drop=(1,)))
+            return {"accepted": True}
 
     uid = {"name": "a", "uid": "01234567", "slots": Slots()}
-    with Slow("http://127.0.0.1:9", "x", patience=0) as link:
-        agent = Agent(link, AgentFolder(tmp_path), Introduction.model_validate(uid), task_of=refused)
+    with Slow("http://127.0.0.1:9", "x", retry_seconds=0) as link:
+        agent = Agent(link, AgentFolder(tmp_path), AgentRegistration.model_validate(uid), task_of=refused)
         agent._jobs.take(order("", attempt=1))
         ((working, _),) = agent._jobs.results()
-        agent._report_job(working, Result(attempt=1, state="lost", reason="x"))
+        agent._report_job(working, JobResult(attempt=1, state="lost", reason="x"))
         assert [(each.job, each.attempt) for each in agent._jobs.held()] == [(1, 2)]
 
 
-def refused(given: Order, root: AgentFolder) -> Task:
+def refused(given: JobOrder, root: AgentFolder) -> Task:
     raise RunError("not here")
 
 
@@ -262,7 +262,7 @@ def test_nobody_speaks_for_anothers_agent(somebody: Somebody, hands: Hands) -> N
     until(lambda: state(ada, job.id) == "running")
     for path, body in (("poll", {}), (f"jobs/{job.id}", {"attempt": 1, "state": "ended", "code": 0})):
         with pytest.raises(ServerError, match="no such agent"):
-            eve._link.call("POST", f"/agents/{number}/{path}", body=body)
+            eve.connection.call("POST", f"/agents/{number}/{path}", body=body)
 
 
 def _token(hand: Hand, job: int) -> str:
@@ -278,7 +278,7 @@ def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
 ) -> None:
     ada = somebody("ada")
     hand = hands(ada)
-    before = ada._link.call("POST", "/runs", body={"uid": "mine", "name": "mine"})
+    before = ada.connection.call("POST", "/runs", body={"uid": "mine", "name": "mine"})
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
     with shared_server.client(_token(hand, job.id)) as own:

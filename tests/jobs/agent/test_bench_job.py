@@ -26,7 +26,7 @@ def test_a_benchmark_is_submitted_and_its_figures_are_kept(
     told = command(ada, "submit", words, "--kind", "bench", "--output", "speed", "--follow")
     assert told.returncode == 0, told.stderr + told.stdout
     assert "events/s" in told.stdout and ": done" in told.stdout
-    found = {row["name"]: row for row in ada._link.call("GET", "/benchmarks")["items"]}
+    found = {row["name"]: row for row in ada.connection.call("GET", "/benchmarks")["items"]}
     assert found.keys() == {"speed small_summary", "speed report"}
     summary = hepscore.WorkloadSummary.model_validate(found["speed small_summary"]["document"])
     assert summary.report.log == "ok" and summary.report.wl_scores["training"] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.client.job import Result, Slots
+from clew.client.job import JobResult, Slots
 from clew.errors import ConfigError
 from clew.jobs.agent.folder import AgentFolder
 from clew.jobs.agent.job_list import JobList, JobSettings
@@ -90,8 +90,8 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def wait(list_: JobList) -> Result:
-    results: list[Result] = []
+def wait(list_: JobList) -> JobResult:
+    results: list[JobResult] = []
 
     def ended() -> bool:
         results[:] = [result for _, result in list_.results() if result.state in ("ended", "lost")]

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from clew import Client, Dataset
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.client.submission import submission
 from clew.errors import ConfigError
 from clew.jobs.agent.commands import order_task
@@ -30,7 +30,7 @@ SMALL = ("--set", "model.hidden=8", "--set", "train.threads=1")
 
 
 def command(client: Client, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    token = client._link._http.headers["Authorization"].removeprefix("Bearer ")
+    token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
     own = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
     clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
     return subprocess.run(
@@ -75,9 +75,11 @@ def test_a_training_that_stops_early_goes_on_in_the_same_run(
     given = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
     job = ada.jobs.submit(submission("tracking", given, name="long", dataset=str(dataset.path), requeue=1))
     ended = ada.jobs.wait(job.id, seconds=200)
-    assert (ended.state, ended.code, ended.attempt) == ("failed", 75, 2)
+    assert (ended.state, ended.exit_code, ended.attempt) == ("failed", 75, 2)
     assert ended.run is not None and [each.job for each in ada.runs.list()] == [job.id]
-    records = ada._link.call("GET", f"/runs/{ended.run}/records", params={"stream": "rank-0", "limit": 1000})["items"]
+    records = ada.connection.call("GET", f"/runs/{ended.run}/records", params={"stream": "rank-0", "limit": 1000})[
+        "items"
+    ]
     assert [each["kind"] for each in records].count("resume") == 1
     assert ada.runs.get(ended.run).state == "stopped"
 
@@ -102,7 +104,7 @@ def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
     told = command(ada, "submit", study, "--kind", "tune", "--dataset", known.key, "--wait")
     assert told.returncode == 0, told.stderr + told.stdout + "".join(ada.jobs.log(2))
     (found,) = ada.studies.list()
-    assert found.elsewhere and found.counts == {"complete": 2} and found.best
+    assert found.external and found.counts == {"complete": 2} and found.best
     assert {each.name for each in ada.runs.list()} == {"trial-0000", "trial-0001"}
 
 
@@ -129,9 +131,9 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     ada = somebody("ada")
     given = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
     job, root = ada.jobs.submit(given), AgentFolder(tmp_path)
-    agent = ada._link.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
-    (told,) = ada._link.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
-    order = Order.model_validate(told)
+    agent = ada.connection.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
+    (told,) = ada.connection.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
+    order = JobOrder.model_validate(told)
     task = order_task(order, root)
     assert isinstance(task, CommandTask)
     words = task.arguments
@@ -142,7 +144,7 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
     for _ in range(2):  # the answer may get lost
         assert finish(order, root, ada.server) == ""
-    (kept,) = ada._link.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
+    (kept,) = ada.connection.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
     assert kept["document"] == {"speed-up": [1.0, 1.9]} and kept["host"]
 
 
@@ -169,7 +171,7 @@ def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
     assert told.returncode == 0 and "no agent that may run it is there; start one with: clew agent" in told.stdout
     (job,) = ada.jobs.list()
     introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
-    ada._link.call("POST", "/agents", body=introduction)
+    ada.connection.call("POST", "/agents", body=introduction)
     assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
     assert "cancelled" in command(ada, "stop", job.id).stdout
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from clew.client.job import Order, Resources, Result, Slots
+from clew.client.job import JobOrder, JobResult, Resources, Slots
 from clew.jobs import supervisor
 from clew.jobs.agent.commands import order_task
 from clew.jobs.agent.folder import AgentFolder
@@ -35,8 +35,8 @@ def until(true: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.02)
 
 
-def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> Order:
-    return Order(
+def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> JobOrder:
+    return JobOrder(
         job=job,
         key=f"{job}-x",
         attempt=attempt,
@@ -45,14 +45,14 @@ def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> 
         spec={"recipe": "tracking", "code": code},
         files={},
         arguments=(),
-        of=None,
+        target_key=None,
         dataset=None,
         resources=Resources.model_validate(resources),
         token="clew_secret",
     )
 
 
-def python(given: Order, root: AgentFolder) -> Task:
+def python(given: JobOrder, root: AgentFolder) -> Task:
     """In place of clew: the code that is in the spec."""
     return ProgramTask(command=(sys.executable, "-c", given.spec["code"]))
 
@@ -70,8 +70,8 @@ def work(root: AgentFolder, grace: float = 5) -> JobList:
     return JobList(root, JobTarget(), SLOTS, settings)
 
 
-def end(work: JobList, job: int = 1) -> Result:
-    found: list[Result] = []
+def end(work: JobList, job: int = 1) -> JobResult:
+    found: list[JobResult] = []
 
     def ended() -> bool:
         found[:] = [each for working, each in work.results() if working.order.job == job and each.state != "running"]
@@ -251,7 +251,7 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
 
 @pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
 def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
-    def broken(given: Order, root: AgentFolder) -> Task:
+    def broken(given: JobOrder, root: AgentFolder) -> Task:
         raise error
 
     for doing in (

@@ -12,11 +12,11 @@ from clew.server.dashboard import submit_form
 @pytest.mark.parametrize("kind", submit_form.KINDS)
 @pytest.mark.parametrize("recipe", submit_form.shipped())
 def test_untouched_a_form_is_the_recipe_and_nothing_else(recipe: str, kind: str) -> None:
-    assert submit_form.make(recipe, kind).check() == {"recipe": recipe}
+    assert submit_form.make_form(recipe, kind).check() == {"recipe": recipe}
 
 
 def test_what_is_changed_is_what_the_document_has() -> None:
-    found = submit_form.make("tracking", "train")
+    found = submit_form.make_form("tracking", "train")
     found.fill({"train.epochs": "7", "train.optimizer.lr": "1e-4", "train.compile": "true", "train.batch_size": "auto"})
     assert found.check() == {
         "recipe": "tracking",
@@ -27,30 +27,30 @@ def test_what_is_changed_is_what_the_document_has() -> None:
 
 
 def test_messages_stand_at_their_fields() -> None:
-    found = submit_form.make("tracking", "train")
+    found = submit_form.make_form("tracking", "train")
     found.fill({"train.epochs": "0", "train.clip": "much", "train.optimizer.parameters": "{momentum: ["})
     assert found.check() is None
-    assert list(submit_form.messages(found.fields().values())) == ["train.optimizer.parameters"]  # YAML comes first
+    assert list(submit_form.field_errors(found.fields().values())) == ["train.optimizer.parameters"]  # YAML comes first
     found.fill({"train.optimizer.parameters": "{}"})
     assert found.check() is None
-    assert set(submit_form.messages(found.fields().values())) == {"train.epochs", "train.clip"}
+    assert set(submit_form.field_errors(found.fields().values())) == {"train.epochs", "train.clip"}
 
 
 def test_settings_that_do_not_go_together_are_told_above_all_fields() -> None:
-    found = submit_form.make("tracking", "train")
+    found = submit_form.make_form("tracking", "train")
     found.fill({"train.asynchronous.masters": "2"})
     assert found.check() is None
-    assert "asynchronous can be used only with" in found.wrong
+    assert found.error.startswith("train: asynchronous")
 
 
 def test_an_emptied_field_is_null_where_that_is_allowed() -> None:
-    found = submit_form.make("tracking", "train")
+    found = submit_form.make_form("tracking", "train")
     found.fill({"train.monitor_seconds": ""})
     assert found.check() == {"recipe": "tracking", "train": {"monitor_seconds": None}}
 
 
 def test_an_earlier_document_fills_the_form() -> None:
-    found = submit_form.make("tracking", "train")
+    found = submit_form.make_form("tracking", "train")
     found.fill_from({"recipe": "tracking", "train": {"epochs": 3, "writers": ["mlflow"]}, "model": {"hidden": 16}})
     assert found.check() == {
         "recipe": "tracking",
@@ -60,24 +60,24 @@ def test_an_earlier_document_fills_the_form() -> None:
 
 
 def test_help_is_what_stands_under_the_setting() -> None:
-    fields = submit_form.make("tracking", "train").fields()
-    assert fields["train.clip"].help == "Largest norm of the gradient."
+    fields = submit_form.make_form("tracking", "train").fields()
+    assert "gradient" in fields["train.clip"].help
     assert fields["train.strategy"].kind == "choice" and "downpour" in fields["train.strategy"].options
 
 
 def test_files_are_not_loaded_as_recipes(tmp_path: object) -> None:
     with pytest.raises(RecipeError, match="no shipped recipe"):
-        submit_form.make("/tmp/evil.py", "train")
+        submit_form.make_form("/tmp/evil.py", "train")
 
 
 def test_curves_share_plots_evenly_and_no_plot_has_more_than_can_be_told_apart() -> None:
     from types import SimpleNamespace
 
-    from clew.server.dashboard.panels import of_learning
+    from clew.server.dashboard.panels import training_panels
 
     share = SimpleNamespace(min=0.1, max=0.9)
     known = dict.fromkeys(("val/accuracy", *(f"val/track_{number}" for number in range(10))), share)
-    found = {each["title"]: each["names"] for each in of_learning(known)}
+    found = {each["title"]: each["names"] for each in training_panels(known)}
     assert {title: len(names) for title, names in found.items()} == {
         "val/accuracy": 1,
         "Validation: track, 1 of 2": 5,

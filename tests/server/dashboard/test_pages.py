@@ -83,7 +83,7 @@ def evil(client: httpx.Client) -> int:
 def test_every_page_answers(pages: httpx.Client, client: httpx.Client) -> None:
     run = make(client, "ordinary")
     send(client, run, start(), *(step(n, n) for n in range(1, 6)))
-    wanted = ["/", "/runs", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/people"]
+    wanted = ["/", "/runs", "/studies", "/jobs", "/datasets", "/benchmarks", "/submit", "/accounts"]
     wanted += [f"/runs/{run}{part}" for part in PARTS]
     wanted += ["/runs?q=ordinary&state=running&sort=-loss", "/runs?sort=seconds", "/submit?kind=tune&recipe=jets"]
     for path in wanted:
@@ -94,7 +94,7 @@ def test_every_page_answers(pages: httpx.Client, client: httpx.Client) -> None:
         assert "script-src 'self';" in policy and "unsafe-eval" not in policy, path
 
 
-@pytest.mark.parametrize("path", ["/", "/runs", "/jobs/1", "/people", "/submit", "/runs/1/log"])
+@pytest.mark.parametrize("path", ["/", "/runs", "/jobs/1", "/accounts", "/submit", "/runs/1/log"])
 def test_who_is_not_logged_in_is_sent_to_log_in(shared_server: Live, path: str) -> None:
     told = httpx.get(f"{shared_server.url}{path}")
     assert told.status_code == 303
@@ -130,7 +130,7 @@ def test_logging_in_leads_nowhere_else(shared_server: Live, place: str) -> None:
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", ""])
 def test_forms_of_other_sites_change_nothing(pages: httpx.Client, origin: str) -> None:
-    for path in ("/submit", "/logout", "/submit/look"):
+    for path in ("/submit", "/logout", "/submit/check"):
         told = pages.post(path, data={"job.name": "stolen"}, headers={"Origin": origin})
         assert told.status_code == 403, path
     assert pages.get("/runs").status_code == 200  # still logged in
@@ -146,7 +146,7 @@ def test_nothing_of_others_is_shown(shared_server: Live, person: Callable[..., A
         assert bob.get(f"/submit?like={run}").status_code == 404
         for path in ("/", "/runs", "/runs?q=of-the", "/datasets"):
             assert "of-the-administrator" not in bob.get(path).text
-        assert "Audit" not in bob.get("/people").text
+        assert "Audit" not in bob.get("/accounts").text
 
 
 def test_every_word_of_a_run_is_escaped(pages: httpx.Client, client: httpx.Client, evil: int) -> None:
@@ -203,25 +203,25 @@ def test_a_form_that_is_not_right_comes_back_with_what_was_typed(pages: httpx.Cl
     assert told.status_code == 422
     assert 'value="none"' in told.text and "valid integer" in told.text
     assert "<script>alert" not in told.text and "&lt;script&gt;" in told.text
-    looked = pages.post("/submit/look", data=given).json()
+    looked = pages.post("/submit/check", data=given).json()
     assert set(looked["fields"]) == {"train.epochs", "job.name", "job.minutes"}
 
 
 def test_who_may_only_read_cannot_submit(shared_server: Live, person: Callable[..., Any]) -> None:
     token = person("reader", scopes=("read",)).headers["authorization"].removeprefix("Bearer ")
     with logged_in(shared_server, token) as reader:
-        for path in ("/submit", "/submit/look"):
+        for path in ("/submit", "/submit/check"):
             assert reader.post(path, data={"kind": "train", "recipe": "tracking"}).status_code == 403
 
 
 def test_a_field_that_takes_long_to_read_is_refused(pages: httpx.Client) -> None:
     given = {"kind": "train", "recipe": "tracking", "job.name": "long"}
     told = pages.post(
-        "/submit/look", data=given | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
+        "/submit/check", data=given | {"train.epochs": "[1]," * 6000}, headers={"Accept": "application/json"}
     )
     assert told.status_code == 422 and "train.epochs: longer" in told.json()["error"]
     for text, wrong in (("[" * 15_000, "recursion"), ("[&a [1], *a]", "aliases")):
-        told = pages.post("/submit/look", data=given | {"train.epochs": text})
+        told = pages.post("/submit/check", data=given | {"train.epochs": text})
         assert wrong in told.json()["fields"]["train.epochs"]
 
 
@@ -247,10 +247,10 @@ def test_a_study_is_drawn_as_it_goes(pages: httpx.Client, client: httpx.Client) 
 
 def test_odd_things_that_are_stored_are_shown(pages: httpx.Client, client: httpx.Client) -> None:
     space = {"a": {"choice": [1, 2]}, "b": {"uniform": [0, 1], "when": {"a": 1}}}
-    body = {"name": "odd", "tune": {"space": space, "trials": 3}, "elsewhere": True}
+    body = {"name": "odd", "tune": {"space": space, "trials": 3}, "external": True}
     study = client.post("/api/v1/studies", json=body).json()["id"]
     told = [{"number": n, "state": "complete", "settings": {"a": 2}, "values": [v]} for n, v in enumerate((1.0, 2.0))]
-    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "begun": 1e12}]})
+    text = json.dumps({"trials": [*told, {**told[0], "number": 2, "values": [math.nan], "started": 1e12}]})
     head = {"Content-Type": "application/json"}
     assert client.put(f"/api/v1/studies/{study}/trials", content=text, headers=head).status_code == 204
     run = make(client, "odd")

@@ -124,9 +124,9 @@ def exit_code(job: Job) -> int:
         return 0
     if job.state == "cancelled":
         return 130
-    if job.code is None or job.code == 0:
+    if job.exit_code is None or job.exit_code == 0:
         return 1
-    return 128 - job.code if job.code < 0 else job.code
+    return 128 - job.exit_code if job.exit_code < 0 else job.exit_code
 
 
 def job_facts(job: JobDetail) -> list[tuple[str, str]]:
@@ -140,8 +140,8 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
         ("agent", job.agent or ""),
         ("dataset", job.dataset or ""),
         ("run", str(job.run or "")),
-        ("exit code", "" if job.code is None else str(job.code)),
-        ("memory used", f"{job.memory / 1e9:.2f} GB" if job.memory else ""),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("memory used", f"{job.peak_memory / 1e9:.2f} GB" if job.peak_memory else ""),
     ]
     return [(name, words) for name, words in facts if words]
 

@@ -115,7 +115,7 @@ def submit(
         priority=priority,
         group=group,
         requeue=requeue,
-        plain=plain,
+        model=plain,
     )
     _submit(job, on, server, _Display(wait=wait, follow=follow, as_json=as_json))
     return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from clew.cli.options import bold, console, progress
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.client.credentials import credentials
 from clew.errors import ConfigError, RunError
 from clew.runs import Run, list_runs
@@ -19,7 +19,7 @@ def push(places: Sequence[Path], *, group: str | None, tags: tuple[str, ...], fi
     if known is None:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
     found = [run for place in places for run in _runs(place)]
-    with Link(known.server, known.token) as link, progress() as bar:
+    with Connection(known.server, known.token) as link, progress() as bar:
         task = bar.add_task("push", total=len(found), note="")
         for run in found:
             pusher = Pusher(run, link, group, tags)

@@ -27,11 +27,11 @@ def login(
 
     The token is kept in a file that only you can read. CLEW_SERVER and CLEW_TOKEN, where set, go before it.
     """
-    from clew.client.connection import Link
+    from clew.client.connection import Connection
     from clew.client.credentials import Credentials, log_in
 
     secret = (token or _asked()).strip()
-    link = Link(server, secret, patience=0.0)
+    link = Connection(server, secret, retry_seconds=0.0)
     try:
         me = link.call("GET", "/me")
     finally:

@@ -13,7 +13,7 @@ from clew.cli.server.serve import DatabaseUrl, Folder, configured, installed
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
-    from clew.client.connection import Link
+    from clew.client.connection import Connection
 
 app = typer.Typer(help="Tokens for the service: create, list, revoke.", no_args_is_help=True)
 _SCOPES = ("read", "write", "submit", "agent", "admin")
@@ -52,7 +52,7 @@ def create(
     else:
         body = {"name": name, "scopes": scopes, "user": user, "days": None if seconds is None else seconds / 86400}
         with _link() as link:
-            text = link.call("POST", "/tokens", body=body, again=False)["token"]
+            text = link.call("POST", "/tokens", body=body, repeatable=False)["token"]
     console.print(f"{bold(text)}\n[dim]This is the only time it is shown.[/]")
 
 
@@ -92,14 +92,14 @@ def _state(token: dict[str, Any]) -> str:
     return "expired" if left < 0 else f"expires in {left / 86400:.0f} days"
 
 
-def _link() -> Link:
-    from clew.client.connection import Link
+def _link() -> Connection:
+    from clew.client.connection import Connection
     from clew.client.credentials import credentials
 
     known = credentials()
     if known is None:
         raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
-    return Link(known.server, known.token, patience=0.0)
+    return Connection(known.server, known.token, retry_seconds=0.0)
 
 
 def _on_database(config: Any, name: str, scopes: list[str], seconds: float | None, user: str | None) -> str:

@@ -12,9 +12,17 @@ from pathlib import Path
 
 import psutil
 
-from clew.client.agent_messages import Answer, Introduction, Kept, Known, Load, Poll, Size
-from clew.client.connection import Link
-from clew.client.job import Result
+from clew.client.agent_messages import (
+    AgentRegistration,
+    LogSize,
+    MachineLoad,
+    Poll,
+    PollAnswer,
+    RegisteredAgent,
+    ResultReceipt,
+)
+from clew.client.connection import Connection
+from clew.client.job import JobResult
 from clew.errors import ServerError
 from clew.jobs.agent import commands
 from clew.jobs.agent.completion import finish
@@ -55,9 +63,9 @@ class _Reported:
 class Agent:
     """One agent, on one machine, for one server."""
 
-    link: Link
+    link: Connection
     folder: AgentFolder
-    introduction: Introduction
+    introduction: AgentRegistration
     target: JobTarget = field(default_factory=JobTarget)
     task_of: TaskOf = commands.order_task
     """The task that is run for an order."""
@@ -106,7 +114,7 @@ class Agent:
     def _introduce(self) -> None:
         def introduce() -> None:
             answer = self.link.call("POST", "/agents", body=self.introduction.model_dump(mode="json"))
-            self._number = Known.model_validate(answer).id
+            self._number = RegisteredAgent.model_validate(answer).id
             self.print_message(f"agent {self.introduction.name} serves {self.link.server}")
 
         self._retry(introduce)
@@ -139,7 +147,7 @@ class Agent:
     def _poll(self) -> None:
         with self._lock:
             held = tuple(self._jobs.held())
-        load = Load(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
+        load = MachineLoad(cpu=psutil.cpu_percent(), memory=psutil.virtual_memory().percent)
         body = Poll(held=held, load=load, wait=_POLL_SECONDS).model_dump(mode="json")
         try:
             answer = self.link.call("POST", f"/agents/{self._number}/poll", body=body, timeout=_POLL_SECONDS + 20)
@@ -147,10 +155,10 @@ class Agent:
             if error.status == 404:  # a server that has lost this agent
                 return self._introduce()
             raise
-        self._obey(Answer.model_validate(answer))
+        self._obey(PollAnswer.model_validate(answer))
         return None
 
-    def _obey(self, answer: Answer) -> None:
+    def _obey(self, answer: PollAnswer) -> None:
         with self._lock:
             for job in answer.drop:  # before the orders: one may be for the next attempt at it
                 self._drop(job)
@@ -177,7 +185,7 @@ class Agent:
             with contextlib.suppress(ServerError):
                 self._report_job(job, result)
 
-    def _report_job(self, job: AgentJob, result: Result) -> None:
+    def _report_job(self, job: AgentJob, result: JobResult) -> None:
         number, attempt = job.order.job, job.order.attempt
         known = self._reported.setdefault((number, attempt), _Reported())
         try:
@@ -195,7 +203,7 @@ class Agent:
                 self._drop(number, attempt)
             raise
 
-    def _report_end(self, job: AgentJob, result: Result, known: _Reported) -> None:
+    def _report_end(self, job: AgentJob, result: JobResult, known: _Reported) -> None:
         if result.state == "ended" and not known.finished:
             self._upload(job, known)
         reason = "; ".join(filter(None, (result.reason, known.missing)))[:1000]
@@ -217,10 +225,10 @@ class Agent:
             self.print_message(f"job {job.order.job}: {known.missing}")
         known.finished = True
 
-    def _send(self, job: int, result: Result) -> bool:
+    def _send(self, job: int, result: JobResult) -> bool:
         """Send a result; whether the server accepted it. A job that is no longer this agent's is dropped."""
         answer = self.link.call("POST", f"/agents/{self._number}/jobs/{job}", body=result.model_dump(mode="json"))
-        if Kept.model_validate(answer).kept:
+        if ResultReceipt.model_validate(answer).accepted:
             return True
         self._drop(job, result.attempt)
         return False
@@ -231,7 +239,7 @@ class Agent:
         while known.log_bytes is None or known.log_bytes < size:
             data = _read(job.log, known.log_bytes or 0)
             parameters = {"attempt": job.order.attempt, "offset": known.log_bytes or 0}
-            stored = Size.model_validate(self.link.call("POST", path, content=data, params=parameters)).size
+            stored = LogSize.model_validate(self.link.call("POST", path, content=data, params=parameters)).size
             if stored == known.log_bytes:
                 return  # the server accepts no more
             known.log_bytes = stored
@@ -245,7 +253,7 @@ def _read(log: Path, offset: int) -> bytes:
         return stream.read(_LOG_PIECE)
 
 
-def _end_in_words(result: Result) -> str:
+def _end_in_words(result: JobResult) -> str:
     if result.state == "lost":
         return result.reason
     return "done" if result.code == 0 else f"exit code {result.code}{': ' + result.reason if result.reason else ''}"

@@ -6,14 +6,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.errors import ConfigError, RunError
 from clew.jobs.agent.folder import AgentFolder, JobFolder
 from clew.jobs.task import Task, TrainTask, command_task
 from clew.runs import Run
 
 
-def _train(order: Order, root: AgentFolder) -> Task:
+def _train(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     run = Run(folder.output(order.name))
     if run.config_file.exists() and run.states():
@@ -28,19 +28,19 @@ def _train(order: Order, root: AgentFolder) -> Task:
     return TrainTask(recipe=str(folder.spec_file), dataset=_dataset(order), output=str(run.path))
 
 
-def _local_arguments(order: Order, folder: JobFolder) -> list[str]:
+def _local_arguments(order: JobOrder, folder: JobFolder) -> list[str]:
     """The arguments of a training without a recipe; those that name files of the job (`net.py:build`) by full path."""
     return [str(folder.path / word) if word.partition(":")[0] in order.files else word for word in order.arguments]
 
 
-def _dataset(order: Order) -> str | None:
+def _dataset(order: JobOrder) -> str | None:
     """The dataset: a path as it is; a key as the first of its registered locations that this machine has."""
     if order.dataset is None:
         return None
-    present = [place for place in order.places if (Path(place) / "manifest.json").is_file()]
-    if order.places and not present:
+    present = [place for place in order.locations if (Path(place) / "manifest.json").is_file()]
+    if order.locations and not present:
         raise RunError(
-            f"the dataset {order.dataset} is at {' and '.join(order.places)}, and not on this agent's machine"
+            f"the dataset {order.dataset} is at {' and '.join(order.locations)}, and not on this agent's machine"
         )
     return (present or [order.dataset])[0]
 
@@ -49,7 +49,7 @@ def _option(name: str, value: str | None) -> list[str]:
     return [] if value is None else [name, value]
 
 
-def _tune(order: Order, root: AgentFolder) -> Task:
+def _tune(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     study = folder.output(order.name)
     if (study / "config.yaml").exists():
@@ -58,25 +58,25 @@ def _tune(order: Order, root: AgentFolder) -> Task:
     return command_task(["tune", "run", str(folder.spec_file), *dataset, "--output", str(study), *order.arguments])
 
 
-def _prepare(order: Order, root: AgentFolder) -> Task:
+def _prepare(order: JobOrder, root: AgentFolder) -> Task:
     folder = root.job(order.key)
     output = str(folder.output(order.name))
     return command_task(["prepare", str(folder.spec_file), "--output", output, *order.arguments])
 
 
-def _evaluate(order: Order, root: AgentFolder) -> Task:
-    trained = root.job(str(order.of)).order()
+def _evaluate(order: JobOrder, root: AgentFolder) -> Task:
+    trained = root.job(str(order.target_key)).order()
     if trained is None:
-        raise RunError(f"the run of job {order.of} is not on this agent")
+        raise RunError(f"the run of job {order.target_key} is not on this agent")
     run = str(root.job(trained.key).output(trained.name))
     return command_task(["evaluate", run, *_option("--data", _dataset(order)), *order.arguments])
 
 
-def _bench(order: Order, root: AgentFolder) -> Task:
+def _bench(order: JobOrder, root: AgentFolder) -> Task:
     return command_task(["bench", *order.arguments, "--output", str(root.job(order.key).output(order.name))])
 
 
-_KINDS: dict[str, Callable[[Order, AgentFolder], Task]] = {
+_KINDS: dict[str, Callable[[JobOrder, AgentFolder], Task]] = {
     "train": _train,
     "tune": _tune,
     "prepare": _prepare,
@@ -85,7 +85,7 @@ _KINDS: dict[str, Callable[[Order, AgentFolder], Task]] = {
 }
 
 
-def order_task(order: Order, root: AgentFolder) -> Task:
+def order_task(order: JobOrder, root: AgentFolder) -> Task:
     """The task of a job: it continues where an earlier attempt stopped, if it can.
 
     Raises:

@@ -7,8 +7,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from clew.client.connection import Link
-from clew.client.job import Order
+from clew.client.connection import Connection
+from clew.client.job import JobOrder
 from clew.errors import ClewError, ServerError
 from clew.jobs.agent.folder import AgentFolder
 from clew.runs import Run
@@ -16,13 +16,13 @@ from clew.runs.folder import list_runs
 from clew.runs.push import Pusher
 
 
-def finish(order: Order, root: AgentFolder, server: str) -> str:
+def finish(order: JobOrder, root: AgentFolder, server: str) -> str:
     """Push what there is, with the job's own token. What the server does not want is left; why, or nothing.
 
     Raises:
         ServerError: the server is away; try again.
     """
-    with Link(server, order.token, patience=0) as link:
+    with Connection(server, order.token, retry_seconds=0) as link:
         try:
             if order.kind == "prepare":
                 _register(root.job(order.key).output(order.name), order.name, link)
@@ -43,10 +43,10 @@ def finish(order: Order, root: AgentFolder, server: str) -> str:
     return ""
 
 
-def _runs(order: Order, root: AgentFolder) -> Iterator[Run]:
+def _runs(order: JobOrder, root: AgentFolder) -> Iterator[Run]:
     place = root.job(order.key).output(order.name)
     if order.kind == "evaluate":
-        judged = root.job(str(order.of))
+        judged = root.job(str(order.target_key))
         known = judged.order()
         place = judged.output(known.name) if known is not None else place
     if order.kind == "tune":
@@ -62,7 +62,7 @@ def _write_report(run: Run) -> None:
     write_report(run)
 
 
-def _push(run: Run, link: Link) -> None:
+def _push(run: Run, link: Connection) -> None:
     pusher = Pusher(run, link)
     pusher.push()
     pusher.push_files()
@@ -70,7 +70,7 @@ def _push(run: Run, link: Link) -> None:
     pusher.note()
 
 
-def _register(folder: Path, name: str, link: Link) -> None:
+def _register(folder: Path, name: str, link: Connection) -> None:
     """Have a dataset be known by its key."""
     file = folder / "manifest.json"
     if file.is_file():
@@ -79,7 +79,7 @@ def _register(folder: Path, name: str, link: Link) -> None:
         link.call("POST", "/datasets", body=body)
 
 
-def _tell_figures(folder: Path, name: str, link: Link) -> None:
+def _tell_figures(folder: Path, name: str, link: Connection) -> None:
     """What a benchmark wrote right into its folder, as JSON."""
     found = {file.stem: json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))}
     told = {stem: document for stem, document in found.items() if isinstance(document, dict)}
@@ -88,7 +88,7 @@ def _tell_figures(folder: Path, name: str, link: Link) -> None:
         link.call("POST", "/benchmarks", body={"name": called, "host": socket.gethostname(), "document": document})
 
 
-def _push_study(folder: Path, link: Link) -> None:
+def _push_study(folder: Path, link: Connection) -> None:
     if (folder / "config.yaml").is_file():
         from clew.client.studies import Studies
 

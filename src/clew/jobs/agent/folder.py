@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from clew.client.job import Order
+from clew.client.job import JobOrder
 from clew.core.config import to_yaml
 from clew.core.file_lock import hold_lock
 from clew.core.files import write_text
@@ -45,13 +45,13 @@ class JobFolder:
         """The run, study or dataset."""
         return self.path / "output" / name
 
-    def order(self) -> Order | None:
+    def order(self) -> JobOrder | None:
         """The newest order; None where none was written completely."""
         if not self.order_file.exists():
             return None
-        return Order.model_validate_json(self.order_file.read_text())
+        return JobOrder.model_validate_json(self.order_file.read_text())
 
-    def accept(self, order: Order) -> None:
+    def accept(self, order: JobOrder) -> None:
         """Write an order, readable by its owner only: it has a token in it."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o700)
@@ -81,7 +81,7 @@ class AgentFolder:
         """The folder of a job; it may not exist yet."""
         return JobFolder(self.jobs / job)
 
-    def unconfirmed(self) -> Iterator[tuple[JobFolder, Order]]:
+    def unconfirmed(self) -> Iterator[tuple[JobFolder, JobOrder]]:
         """Jobs whose newest attempt has an end that the server has not confirmed."""
         for path in sorted(self.jobs.glob("*")):
             folder = JobFolder(path)

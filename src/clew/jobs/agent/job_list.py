@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.client.job import Held, Order, Result, Slots
+from clew.client.job import HeldJob, JobOrder, JobResult, Slots
 from clew.core.log_tail import last_message
 from clew.errors import ClewError
 from clew.jobs import supervisor
@@ -19,7 +19,7 @@ from clew.jobs.launchers.launcher import END_STATES, LaunchedJob, Launcher, Sche
 from clew.jobs.supervisor import CANCELLED, GRACE, STOPPED, ProcessSpec
 from clew.jobs.task import Task, read_task, task_file
 
-TaskOf = Callable[[Order, AgentFolder], Task]
+TaskOf = Callable[[JobOrder, AgentFolder], Task]
 _FAULTS = (ClewError, OSError, ValueError, RecursionError)
 """Errors that a job may meet when it starts: the job fails and the agent continues."""
 _START_PATIENCE = 60.0
@@ -33,7 +33,7 @@ class AgentJob:
     """A job whose end the server has not confirmed."""
 
     folder: JobFolder
-    order: Order
+    order: JobOrder
     launched: LaunchedJob | None = None
     """None where it could not be started."""
     reason: str = ""
@@ -77,13 +77,13 @@ class JobList:
         self._settings = settings or JobSettings()
         self._jobs: dict[int, AgentJob] = {}
 
-    def adopt(self) -> list[Order]:
+    def adopt(self) -> list[JobOrder]:
         """Take over the jobs of an earlier process of this agent, also those that it only accepted."""
         for folder, order in self._root.unconfirmed():
             self._start(AgentJob(folder, order))
         return [job.order for job in self._jobs.values()]
 
-    def take(self, order: Order) -> None:
+    def take(self, order: JobOrder) -> None:
         """Start a job. An order that it has already changes nothing."""
         current = self._jobs.get(order.job)
         if current is not None and current.order.attempt >= order.attempt:
@@ -101,9 +101,9 @@ class JobList:
         else:
             self._start(job)
 
-    def held(self) -> list[Held]:
+    def held(self) -> list[HeldJob]:
         """The jobs it has, for the server to compare."""
-        return [Held(job=job.order.job, attempt=job.order.attempt) for job in self._jobs.values()]
+        return [HeldJob(job=job.order.job, attempt=job.order.attempt) for job in self._jobs.values()]
 
     def cancel(self, number: int) -> None:
         """Ask a job to end. The caller repeats this until the job has ended."""
@@ -131,7 +131,7 @@ class JobList:
         if job is not None and job.order.attempt == attempt:
             self._forget(job)
 
-    def results(self) -> Iterator[tuple[AgentJob, Result]]:
+    def results(self) -> Iterator[tuple[AgentJob, JobResult]]:
         """The state of every job now."""
         for job in list(self._jobs.values()):
             result = self._result(job)
@@ -185,44 +185,44 @@ class JobList:
             launcher = self._launcher(job)
             launcher.kill(job.launched or LaunchedJob("", "", str(job.attempt.absolute())))
 
-    def _result(self, job: AgentJob) -> Result | None:
+    def _result(self, job: AgentJob) -> JobResult | None:
         attempt = job.order.attempt
         if job.forgotten:
-            return Result(attempt=attempt, state="lost", reason=job.reason)
+            return JobResult(attempt=attempt, state="lost", reason=job.reason)
         if job.busy:
             if time.monotonic() - job.since > _RETRY_PAUSE:
                 self._start(job)
             if job.busy:
-                return Result(attempt=attempt, state="queued", reason=job.reason[:1000])
+                return JobResult(attempt=attempt, state="queued", reason=job.reason[:1000])
         if job.launched is None:
             code = CANCELLED if job.cancelled else 2
-            return Result(attempt=attempt, state="ended", code=code, reason=job.reason[:1000])
+            return JobResult(attempt=attempt, state="ended", code=code, reason=job.reason[:1000])
         return self._launched_result(job, job.launched)
 
-    def _launched_result(self, job: AgentJob, launched: LaunchedJob) -> Result | None:
+    def _launched_result(self, job: AgentJob, launched: LaunchedJob) -> JobResult | None:
         launcher, attempt = self._launcher(job), job.order.attempt
         state = launcher.state(launched)
         if state in END_STATES:
             return self._ended(job, launcher, launched)
         if state == "running":
-            return Result(attempt=attempt, state="running")
+            return JobResult(attempt=attempt, state="running")
         if not self._target.local:
             site = self._target.site.name if self._target.site else ""
             reason = f"at {site}: job {launched.id}, waiting {launcher.explain(launched)}".rstrip()
-            return Result(attempt=attempt, state="queued", reason=reason[:1000])
+            return JobResult(attempt=attempt, state="queued", reason=reason[:1000])
         if time.monotonic() - job.since > _START_PATIENCE:
             reason = f"it did not start: {last_message(job.log)}"
-            return Result(attempt=attempt, state="lost", reason=reason[:1000])
+            return JobResult(attempt=attempt, state="lost", reason=reason[:1000])
         return None
 
-    def _ended(self, job: AgentJob, launcher: Launcher, launched: LaunchedJob) -> Result:
+    def _ended(self, job: AgentJob, launcher: Launcher, launched: LaunchedJob) -> JobResult:
         end, attempt = launcher.end(launched), job.order.attempt
         if end is None:
             reason = launcher.explain(launched) or "it ended without a record"
             launcher.kill(launched)
-            return Result(attempt=attempt, state="lost", reason=reason[:1000])
+            return JobResult(attempt=attempt, state="lost", reason=reason[:1000])
         reason = end.reason or ("" if end.code in (0, STOPPED) else last_message(job.log))
-        return Result(
+        return JobResult(
             attempt=attempt,
             state="ended",
             code=end.code,

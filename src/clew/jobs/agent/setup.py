@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from clew.client.agent_messages import Introduction
+from clew.client.agent_messages import AgentRegistration
 from clew.client.client import credentials
-from clew.client.connection import Link
+from clew.client.connection import Connection
 from clew.core.files import write_text
 from clew.jobs.agent import commands
 from clew.jobs.agent.agent import Agent
@@ -62,9 +62,9 @@ def create_agent(
     folder = AgentFolder((options.folder or default_folder(slots.site)).absolute())
     host = socket.gethostname()
     return Agent(
-        Link(address, token, patience=0),
+        Connection(address, token, retry_seconds=0),
         folder,
-        Introduction(
+        AgentRegistration(
             name=options.name or re.sub(r"[^A-Za-z0-9_.-]", "-", slots.site or host)[:80].lstrip("_.-") or "agent",
             uid=_uid(folder),
             slots=slots,

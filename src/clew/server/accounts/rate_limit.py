@@ -1,36 +1,46 @@
-"""Who comes without a good token is turned away; who keeps coming is told to wait."""
+"""Answers requests without a valid token, and limits how often an address may try."""
 
 from __future__ import annotations
 
 import time
 
-from clew.server.problems import RefusedError
+from clew.server.problems import RequestError
 
-_WINDOW = 60.0
-_DO = "log in with `clew login`, or ask an administrator for a token"
+_WINDOW_SECONDS = 60.0
+_MAX_ADDRESSES = 10_000
+_LOGIN_HINT = "log in with `clew login`, or ask an administrator for a token"
 
 
-class Doorman:
-    """Counts bad tokens by address. A good token always passes: it cannot be guessed, so nobody is locked out."""
+class RateLimit:
+    """Counts invalid tokens per address. A valid token is always accepted, because it cannot be guessed."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._bad: dict[str, tuple[float, int]] = {}
+    def __init__(self, max_invalid: int) -> None:
+        """`max_invalid`: invalid tokens per minute and address; after that the answer is 429."""
+        self._max_invalid = max_invalid
+        self._invalid: dict[str, tuple[float, int]] = {}
         self.total = 0
+        """Invalid tokens since the start."""
 
-    def turned_away(self, address: str, *, given: bool) -> RefusedError:
-        """What to answer: 401, or 429 for who has tried too often in the last minute."""
-        if not given:
-            return RefusedError(401, "this needs a token", do=_DO)
+    def rejection(self, address: str, *, has_token: bool) -> RequestError:
+        """Return the answer to a request without a valid token: 401, or 429 after too many in one minute.
+
+        Args:
+            address: Where the request came from.
+            has_token: Whether the request had a token at all.
+        """
+        if not has_token:
+            return RequestError(401, "this needs a token", hint=_LOGIN_HINT)
         self.total += 1
         now = time.monotonic()
-        begun, count = self._bad.get(address, (now, 0))
-        if now - begun > _WINDOW:
-            begun, count = now, 0
-        if len(self._bad) > 10_000:
-            self._bad.clear()
-        self._bad[address] = (begun, count + 1)
-        if count >= self._most:
-            left = _WINDOW - (now - begun)
-            return RefusedError(429, "too many bad tokens from this address", do="wait, then use a good one", wait=left)
-        return RefusedError(401, "this token is not good here: unknown, expired or revoked", do=_DO)
+        started, count = self._invalid.get(address, (now, 0))
+        if now - started > _WINDOW_SECONDS:
+            started, count = now, 0
+        if len(self._invalid) > _MAX_ADDRESSES:
+            self._invalid.clear()
+        self._invalid[address] = (started, count + 1)
+        if count >= self._max_invalid:
+            seconds = _WINDOW_SECONDS - (now - started)
+            return RequestError(
+                429, "too many bad tokens from this address", hint="wait, then use a valid one", retry_after=seconds
+            )
+        return RequestError(401, "this token is not good here: unknown, expired or revoked", hint=_LOGIN_HINT)

@@ -1,4 +1,7 @@
-"""The routes, one file a subject. All but `/healthz` and `/metrics` stand under `/api/v1`."""
+"""The REST routes, one file per subject. All but `/healthz` and `/metrics` are below `/api/v1`.
+
+`dependencies.py` has what routes share: the caller, scopes, pages of lists and types of bodies.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ SUBJECTS = (
     "agents",
     "studies",
 )
-"""In the order in which a path is looked for: what is asked most comes first."""
+"""In the order in which paths are compared: the most frequent requests come first."""
 
 
 def routers() -> list[APIRouter]:
-    """Every subject's."""
+    """Return the router of each subject."""
     return [importlib.import_module(f"clew.server.api.{name}").router for name in SUBJECTS]

@@ -1,4 +1,4 @@
-"""Who I am, sessions of browsers, tokens."""
+"""Routes for the caller itself, browser sessions and tokens."""
 
 from __future__ import annotations
 
@@ -10,31 +10,34 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from clew.server.accounts.callers import Caller, add_token, check_scopes, record, revoke, user_named
+from clew.server.accounts.audit import record_action
+from clew.server.accounts.caller import Caller
+from clew.server.accounts.tokens import NewTokenRow, add_token, check_scopes, revoke_token
+from clew.server.accounts.users import user_id
 from clew.server.api.dependencies import (
-    COOKIE,
     PROBLEMS,
-    Anybody,
+    SESSION_COOKIE,
+    AnyCaller,
     Author,
     Body,
     Name,
     Number,
     ServiceOf,
     address_of,
-    allowed,
+    require_scope,
 )
 from clew.server.database.tables import groups, tokens
-from clew.server.database.writer import Change
-from clew.server.problems import RefusedError, forbidden
+from clew.server.database.writer import Transaction
+from clew.server.problems import RequestError, forbidden
 from clew.server.service import Service
 
-router = APIRouter(prefix="/api/v1", tags=["people"], responses=PROBLEMS)
-_SESSION = 12 * 3600.0
+router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS)
+_SESSION_SECONDS = 12 * 3600.0
 Scope = Literal["read", "write", "submit", "agent", "admin"]
 
 
-class Me(BaseModel):
-    """Who asks."""
+class CallerInfo(BaseModel):
+    """The user of the request, with the rights of the token."""
 
     user: int
     name: str
@@ -45,24 +48,24 @@ class Me(BaseModel):
 
 
 class LogIn(Body):
-    """A token, to be exchanged for a session's cookie."""
+    """A token to exchange for a session cookie."""
 
     token: str = Field(max_length=200)
 
 
 class NewToken(Body):
-    """A token to make."""
+    """A token to create."""
 
     name: Name
     scopes: list[Scope] = Field(min_length=1, max_length=10)
     user: Name | None = None
-    """For whom; only administrators make tokens for others."""
+    """The user of the token; only administrators create tokens for other users."""
     days: float | None = Field(90, gt=0, le=3660)
-    """After which it expires; null: never."""
+    """Days until it expires; null: never."""
 
 
-class Token(BaseModel):
-    """One that was made. `token` is its text, told once; the server cannot tell it again."""
+class TokenInfo(BaseModel):
+    """A token. `token` is its text, which only the answer to its creation has; the server does not store it."""
 
     id: int
     name: str
@@ -76,131 +79,143 @@ class Token(BaseModel):
 
 
 @router.get("/me")
-def me(service: ServiceOf, caller: Anybody) -> Me:
-    """Who I am, and what I may."""
+def me(service: ServiceOf, caller: AnyCaller) -> CallerInfo:
+    """Return the user of the token and its scopes."""
     with service.database.read() as connection:
         names = connection.scalars(sa.select(groups.c.name).where(groups.c.id.in_(sorted(caller.groups))))
-        known = sorted(names)
+        group_names = sorted(names)
     scopes = sorted(caller.scopes)
-    return Me(
-        user=caller.user, name=caller.name, admin=caller.admin, scopes=scopes, groups=known, expires=caller.expires
+    return CallerInfo(
+        user=caller.user,
+        name=caller.name,
+        admin=caller.admin,
+        scopes=scopes,
+        groups=group_names,
+        expires=caller.expires,
     )
 
 
 @router.post("/session", status_code=204)
 async def log_in(service: ServiceOf, body: LogIn, request: Request, response: Response) -> None:
-    """Exchange a token for the cookie of a browser's session, of 12 hours."""
-    give_cookie(service, response, await open_session(service, body.token, address_of(request)))
+    """Exchange a token for the cookie of a browser session of 12 hours."""
+    set_session_cookie(service, response, await open_session(service, body.token, address_of(request)))
 
 
 @router.delete("/session", status_code=204)
-async def log_out(service: ServiceOf, caller: Anybody, response: Response) -> None:
-    """End the session, or revoke the token that asks."""
+async def log_out(service: ServiceOf, caller: AnyCaller, response: Response) -> None:
+    """End the session, or revoke the token of the request."""
     await close_session(service, caller)
-    response.delete_cookie(COOKIE, path="/")
+    response.delete_cookie(SESSION_COOKIE, path="/")
 
 
 @router.get("/tokens")
-def list_tokens(service: ServiceOf, caller: Anybody) -> list[Token]:
-    """Mine, without their texts."""
-    _not_a_job(caller)
+def list_tokens(service: ServiceOf, caller: AnyCaller) -> list[TokenInfo]:
+    """List the caller's tokens, without their texts."""
+    _refuse_job_token(caller)
     with service.database.read() as connection:
         query = sa.select(tokens).where(tokens.c.user == caller.user, tokens.c.kind == "token").order_by(tokens.c.id)
-        return [Token(**_shown(row)) for row in connection.execute(query).mappings()]
+        return [TokenInfo(**_token_values(row)) for row in connection.execute(query).mappings()]
 
 
 @router.post("/tokens", status_code=201)
-async def make_token(service: ServiceOf, caller: Author, body: NewToken) -> Token:
-    """A new one for me, which may no more than the one that asks and ends with it; administrators make them for others
-    too, and those stand alone.
+async def make_token(service: ServiceOf, caller: Author, body: NewToken) -> TokenInfo:
+    """Create a token.
+
+    A token for the caller has no more scopes than the token of the request, and ends with it. Administrators also
+    create tokens for other users; these do not depend on the administrator's token.
     """
     check_scopes(caller, body.scopes)
     if body.user not in (None, caller.name) and not caller.admin:
-        raise forbidden("only administrators make tokens for others", do="ask one")
+        raise forbidden("only administrators create tokens for other users", hint="ask one")
     expires = None if body.days is None else time.time() + 86400 * body.days
 
-    def work(change: Change) -> dict[str, Any]:
-        user = caller.user if body.user is None else user_named(change.connection, body.user)
-        parent, until = _above(change, caller) if user == caller.user else (None, None)
-        until = min((each for each in (expires, until) if each is not None), default=None)
-        number, text = add_token(change, user, body.scopes, name=body.name, expires=until, parent=parent)
-        record(change, caller, "make token", f"token:{number}", user=user, scopes=body.scopes)
-        row = change.execute(sa.select(tokens).where(tokens.c.id == number)).mappings().one()
-        return {**_shown(row), "token": text}
+    def work(transaction: Transaction) -> dict[str, Any]:
+        user = caller.user if body.user is None else user_id(transaction.connection, body.user)
+        parent, until = _parent_token(transaction, caller) if user == caller.user else (None, None)
+        until = min((moment for moment in (expires, until) if moment is not None), default=None)
+        token = NewTokenRow(user, body.scopes, body.name, expires=until, parent=parent)
+        number, text = add_token(transaction, token)
+        record_action(transaction, caller, "make token", f"token:{number}", user=user, scopes=body.scopes)
+        row = transaction.execute(sa.select(tokens).where(tokens.c.id == number)).mappings().one()
+        return {**_token_values(row), "token": text}
 
-    return Token(**await service.write_soon(work))
+    return TokenInfo(**await service.write_async(work))
 
 
 @router.delete("/tokens/{number}", status_code=204)
-async def revoke_token(service: ServiceOf, caller: Anybody, number: Number) -> None:
-    """End one of mine; administrators may end anybody's. Sessions and tokens made from it end too."""
+async def end_token(service: ServiceOf, caller: AnyCaller, number: Number) -> None:
+    """Revoke a token of the caller; administrators may revoke any. Sessions and tokens made from it end too."""
     if number != caller.token:
-        allowed(caller, "write")
+        require_scope(caller, "write")
 
-    def work(change: Change) -> None:
-        revoke(change, caller, number)
-        record(change, caller, "revoke token", f"token:{number}")
-        change.after.append(service.people.forget)
+    def work(transaction: Transaction) -> None:
+        revoke_token(transaction, caller, number)
+        record_action(transaction, caller, "revoke token", f"token:{number}")
+        transaction.after_commit.append(service.tokens.clear)
 
-    await service.write_soon(work)
+    await service.write_async(work)
 
 
 async def open_session(service: Service, token: str, address: str) -> str:
-    """The cookie's value for who has this token.
+    """Open a browser session.
+
+    Args:
+        service: The server.
+        token: A token of a user.
+        address: Where the request came from.
+
+    Returns:
+        The value of the session cookie.
 
     Raises:
-        RefusedError: the token is not good, or not a person's.
+        RequestError: the token is not valid, or it is that of a session or a job.
     """
-    found = await run_in_threadpool(service.people.find, token)
-    if found is None or found.session or found.job is not None:
-        raise service.doorman.turned_away(address, given=True)
-    caller = service.people.at(found, address)
+    owner = await run_in_threadpool(service.tokens.look_up, token)
+    if owner is None or owner.session or owner.job is not None:
+        raise service.rate_limit.rejection(address, has_token=True)
+    caller = service.tokens.with_address(owner, address)
 
-    def work(change: Change) -> str:
-        until = min(time.time() + _SESSION, caller.expires or float("inf"))
-        number, text = add_token(
-            change,
-            caller.user,
-            sorted(caller.scopes),
-            name="browser",
-            expires=until,
-            kind="session",
-            parent=caller.token,
-        )
-        record(change, caller, "log in", f"token:{number}")
+    def work(transaction: Transaction) -> str:
+        until = min(time.time() + _SESSION_SECONDS, caller.expires or float("inf"))
+        scopes = sorted(caller.scopes)
+        session = NewTokenRow(caller.user, scopes, "browser", until, kind="session", parent=caller.token)
+        number, text = add_token(transaction, session)
+        record_action(transaction, caller, "log in", f"token:{number}")
         return text
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 async def close_session(service: Service, caller: Caller) -> None:
-    """The token that asked is good no more."""
+    """Revoke the token of the caller."""
 
-    def work(change: Change) -> None:
-        revoke(change, caller, caller.token)
-        record(change, caller, "log out", f"token:{caller.token}")
-        change.after.append(service.people.forget)
+    def work(transaction: Transaction) -> None:
+        revoke_token(transaction, caller, caller.token)
+        record_action(transaction, caller, "log out", f"token:{caller.token}")
+        transaction.after_commit.append(service.tokens.clear)
 
-    await service.write_soon(work)
+    await service.write_async(work)
 
 
-def give_cookie(service: Service, response: Response, text: str) -> None:
-    """Set it so that no script reads it and no other site sends it."""
+def set_session_cookie(service: Service, response: Response, text: str) -> None:
+    """Set the cookie so that no script can read it and no other site can send it."""
     secure = service.config.secure
-    response.set_cookie(COOKIE, text, max_age=int(_SESSION), httponly=True, samesite="strict", secure=secure, path="/")
+    response.set_cookie(
+        SESSION_COOKIE, text, max_age=int(_SESSION_SECONDS), httponly=True, samesite="strict", secure=secure, path="/"
+    )
 
 
-def _above(change: Change, caller: Caller) -> tuple[int, float | None]:
-    """The token that one made by the caller ends with, and when that expires: a session's is the one that opened it."""
-    row = change.execute(sa.select(tokens.c.parent).where(tokens.c.id == caller.token)).one()
+def _parent_token(transaction: Transaction, caller: Caller) -> tuple[int, float | None]:
+    """Return the token that a new token depends on, and when it expires: for a session, the token that opened it."""
+    row = transaction.execute(sa.select(tokens.c.parent).where(tokens.c.id == caller.token)).one()
     number = row.parent if caller.session else caller.token
-    return number, change.scalar(sa.select(tokens.c.expires).where(tokens.c.id == number))
+    return number, transaction.scalar(sa.select(tokens.c.expires).where(tokens.c.id == number))
 
 
-def _not_a_job(caller: Caller) -> None:
+def _refuse_job_token(caller: Caller) -> None:
     if caller.job is not None:
-        raise RefusedError(403, "a job's token lists no tokens", do="use your own")
+        raise RequestError(403, "the token of a job cannot list tokens", hint="use your own")
 
 
-def _shown(row: Any) -> dict[str, Any]:
+def _token_values(row: Any) -> dict[str, Any]:
     return {name: row[name] for name in ("id", "name", "hint", "scopes", "created", "expires", "used", "revoked")}

@@ -1,4 +1,4 @@
-"""For administrators: users, groups, what was done."""
+"""Routes for administrators: users, groups and the audit log."""
 
 from __future__ import annotations
 
@@ -9,25 +9,37 @@ import sqlalchemy as sa
 from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field
 
-from clew.server.accounts.callers import add_user, group_named, record, user_named
-from clew.server.api.dependencies import PROBLEMS, Admin, After, Anybody, Body, Limit, Page, ServiceOf, Word, page
+from clew.server.accounts.audit import record_action
+from clew.server.accounts.users import add_user, group_id, user_id
+from clew.server.api.dependencies import (
+    PROBLEMS,
+    Admin,
+    After,
+    AnyCaller,
+    Body,
+    Limit,
+    ResultPage,
+    ServiceOf,
+    Word,
+    paginate,
+)
 from clew.server.database.tables import audit, groups, members, users
-from clew.server.database.writer import Change
-from clew.server.problems import RefusedError
+from clew.server.database.writer import Transaction
+from clew.server.problems import RequestError
 
-router = APIRouter(prefix="/api/v1", tags=["people"], responses=PROBLEMS)
-Called = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
+router = APIRouter(prefix="/api/v1", tags=["accounts"], responses=PROBLEMS)
+PathName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+-]*$")]
 
 
 class NewUser(Body):
-    """A person to add."""
+    """A user to add."""
 
     name: Word
     admin: bool = False
 
 
 class UserChange(Body):
-    """What to change; what is not given stays. A quota of null is the server's own."""
+    """Changes of a user; fields that are absent stay. A quota of null is the server's default."""
 
     admin: bool | None = None
     disabled: bool | None = None
@@ -35,8 +47,8 @@ class UserChange(Body):
     quota_bytes: int | None = Field(None, ge=0, le=10**18)
 
 
-class User(BaseModel):
-    """A person."""
+class UserInfo(BaseModel):
+    """A user."""
 
     id: int
     name: str
@@ -49,21 +61,21 @@ class User(BaseModel):
 
 
 class NewGroup(Body):
-    """A group to make."""
+    """A group to create."""
 
     name: Word
 
 
-class Group(BaseModel):
-    """A group and who is in it."""
+class GroupInfo(BaseModel):
+    """A group and its members."""
 
     id: int
     name: str
     members: list[str]
 
 
-class Deed(BaseModel):
-    """Who did what."""
+class AuditEntry(BaseModel):
+    """An entry of the audit log."""
 
     id: int
     time: float
@@ -77,99 +89,107 @@ class Deed(BaseModel):
 
 
 @router.get("/users")
-def list_users(service: ServiceOf, caller: Admin) -> list[User]:
-    """Everybody."""
+def list_users(service: ServiceOf, caller: Admin) -> list[UserInfo]:
+    """List all users."""
     with service.database.read() as connection:
-        named: dict[int, list[str]] = {}
+        by_user: dict[int, list[str]] = {}
         for user, group in connection.execute(sa.select(members.c.user, groups.c.name).join(groups)):
-            named.setdefault(user, []).append(group)
-        found = connection.execute(sa.select(users).order_by(users.c.name)).mappings()
-        return [User(**row, groups=sorted(named.get(row["id"], []))) for row in found]
+            by_user.setdefault(user, []).append(group)
+        rows = connection.execute(sa.select(users).order_by(users.c.name)).mappings()
+        return [UserInfo(**row, groups=sorted(by_user.get(row["id"], []))) for row in rows]
 
 
 @router.post("/users", status_code=201)
-async def make_user(service: ServiceOf, caller: Admin, body: NewUser) -> User:
-    """Add a person; tokens are made apart."""
+async def make_user(service: ServiceOf, caller: Admin, body: NewUser) -> UserInfo:
+    """Add a user. Tokens are created separately."""
 
-    def work(change: Change) -> User:
-        number = add_user(change, body.name, admin=body.admin)
-        record(change, caller, "make user", f"user:{number}", name=body.name, admin=body.admin)
-        return User(**change.execute(sa.select(users).where(users.c.id == number)).mappings().one())
+    def work(transaction: Transaction) -> UserInfo:
+        number = add_user(transaction, body.name, admin=body.admin)
+        record_action(transaction, caller, "make user", f"user:{number}", name=body.name, admin=body.admin)
+        return UserInfo(**transaction.execute(sa.select(users).where(users.c.id == number)).mappings().one())
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 @router.patch("/users/{name}")
-async def change_user(service: ServiceOf, caller: Admin, name: Called, body: UserChange) -> User:
-    """Disable a person (their tokens end at once), make an administrator, set quotas."""
+async def change_user(service: ServiceOf, caller: Admin, name: PathName, body: UserChange) -> UserInfo:
+    """Disable a user (the user's tokens end at once), make an administrator, or set quotas."""
 
-    def work(change: Change) -> User:
-        number, given = user_named(change.connection, name), body.model_dump(exclude_unset=True)
-        if number == caller.user and (given.get("disabled") or given.get("admin") is False):
-            raise RefusedError(409, "you would lock yourself out", do="ask another administrator to do it")
-        given = {key: value for key, value in given.items() if value is not None or key.startswith("quota")}
-        if given:
-            change.execute(users.update().where(users.c.id == number).values(given))
-            record(change, caller, "change user", f"user:{number}", **given)
-            change.after.append(service.people.forget)
-        return User(**change.execute(sa.select(users).where(users.c.id == number)).mappings().one())
+    def work(transaction: Transaction) -> UserInfo:
+        number, values = user_id(transaction.connection, name), body.model_dump(exclude_unset=True)
+        if number == caller.user and (values.get("disabled") or values.get("admin") is False):
+            raise RequestError(409, "you would lock yourself out", hint="ask another administrator to do it")
+        values = {key: value for key, value in values.items() if value is not None or key.startswith("quota")}
+        if values:
+            transaction.execute(users.update().where(users.c.id == number).values(values))
+            record_action(transaction, caller, "change user", f"user:{number}", **values)
+            transaction.after_commit.append(service.tokens.clear)
+        return UserInfo(**transaction.execute(sa.select(users).where(users.c.id == number)).mappings().one())
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 @router.get("/groups")
-def list_groups(service: ServiceOf, caller: Anybody) -> list[Group]:
-    """Mine; administrators see all."""
+def list_groups(service: ServiceOf, caller: AnyCaller) -> list[GroupInfo]:
+    """List the caller's groups; administrators see all groups."""
     with service.database.read() as connection:
         query = sa.select(groups).order_by(groups.c.name)
         if not caller.admin:
             query = query.where(groups.c.id.in_(sorted(caller.groups)))
-        found = connection.execute(query).all()
-        inside = sa.select(members.c.group, users.c.name).join(users).order_by(users.c.name)
-        named: dict[int, list[str]] = {}
-        for group, person in connection.execute(inside):
-            named.setdefault(group, []).append(person)
-        return [Group(id=row.id, name=row.name, members=named.get(row.id, [])) for row in found]
+        rows = connection.execute(query).all()
+        names = sa.select(members.c.group, users.c.name).join(users).order_by(users.c.name)
+        by_group: dict[int, list[str]] = {}
+        for group, user in connection.execute(names):
+            by_group.setdefault(group, []).append(user)
+        return [GroupInfo(id=row.id, name=row.name, members=by_group.get(row.id, [])) for row in rows]
 
 
 @router.post("/groups", status_code=201)
-async def make_group(service: ServiceOf, caller: Admin, body: NewGroup) -> Group:
-    """A group with nobody in it."""
+async def make_group(service: ServiceOf, caller: Admin, body: NewGroup) -> GroupInfo:
+    """Create a group without members."""
 
-    def work(change: Change) -> Group:
-        if change.scalar(sa.select(groups.c.id).where(groups.c.name == body.name)) is not None:
-            raise RefusedError(409, f"there is a group {body.name} already", where="name", do="choose another name")
-        number = change.add(groups, name=body.name, created=time.time())
-        record(change, caller, "make group", f"group:{number}", name=body.name)
-        return Group(id=number, name=body.name, members=[])
+    def work(transaction: Transaction) -> GroupInfo:
+        if transaction.scalar(sa.select(groups.c.id).where(groups.c.name == body.name)) is not None:
+            raise RequestError(409, f"there is already a group {body.name}", where="name", hint="choose another name")
+        number = transaction.add(groups, name=body.name, created=time.time())
+        record_action(transaction, caller, "make group", f"group:{number}", name=body.name)
+        return GroupInfo(id=number, name=body.name, members=[])
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 @router.put("/groups/{group}/members/{name}", status_code=204)
-async def join_group(service: ServiceOf, caller: Admin, group: Called, name: Called) -> None:
-    """Put a person into a group."""
-    await service.write_soon(lambda change: _member(service, change, caller, group, name, inside=True))
+async def join_group(service: ServiceOf, caller: Admin, group: PathName, name: PathName) -> None:
+    """Add a user to a group."""
+    await service.write_async(
+        lambda transaction: _set_membership(service, transaction, caller, group, name, member=True)
+    )
 
 
 @router.delete("/groups/{group}/members/{name}", status_code=204)
-async def leave_group(service: ServiceOf, caller: Admin, group: Called, name: Called) -> None:
-    """Take a person out of a group."""
-    await service.write_soon(lambda change: _member(service, change, caller, group, name, inside=False))
+async def leave_group(service: ServiceOf, caller: Admin, group: PathName, name: PathName) -> None:
+    """Remove a user from a group."""
+    await service.write_async(
+        lambda transaction: _set_membership(service, transaction, caller, group, name, member=False)
+    )
 
 
 @router.get("/audit")
-def list_deeds(service: ServiceOf, caller: Admin, limit: Limit = 100, after: After = None) -> Page[Deed]:
-    """Who did what, newest first."""
+def list_audit(service: ServiceOf, caller: Admin, limit: Limit = 100, after: After = None) -> ResultPage[AuditEntry]:
+    """List the audit log, the newest first."""
     query = sa.select(audit, users.c.name.label("user_name")).outerjoin(users, users.c.id == audit.c.user)
     with service.database.read() as connection:
-        return page(connection, query, audit.c.id, lambda row: Deed(**row), limit=limit, after=after)
+        return paginate(connection, query, audit.c.id, lambda row: AuditEntry(**row), limit=limit, after=after)
 
 
-def _member(service: ServiceOf, change: Change, caller: Admin, group: str, name: str, *, inside: bool) -> None:
-    row = {"user": user_named(change.connection, name), "group": group_named(change.connection, group)}
-    change.execute(members.delete().where(members.c.user == row["user"], members.c.group == row["group"]))
-    if inside:
-        change.execute(members.insert().values(row))
-    record(change, caller, "join group" if inside else "leave group", f"group:{row['group']}", user=row["user"])
-    change.after.append(service.people.forget)
+def _set_membership(
+    service: ServiceOf, transaction: Transaction, caller: Admin, group: str, name: str, *, member: bool
+) -> None:
+    row = {"user": user_id(transaction.connection, name), "group": group_id(transaction.connection, group)}
+    transaction.execute(members.delete().where(members.c.user == row["user"], members.c.group == row["group"]))
+    if member:
+        transaction.execute(members.insert().values(row))
+    record_action(
+        transaction, caller, "join group" if member else "leave group", f"group:{row['group']}", user=row["user"]
+    )
+    transaction.after_commit.append(service.tokens.clear)

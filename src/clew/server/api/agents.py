@@ -1,117 +1,145 @@
-"""Agents: they introduce themselves, ask for work, and tell of it."""
+"""Routes for agents: they register, poll for jobs, report results and send logs."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
 
-from clew.client.agent_messages import Agent, Answer, Introduction, Kept, Known, Poll, Size
-from clew.client.job import Result
-from clew.server.accounts.callers import Caller
-from clew.server.api.dependencies import LARGEST, PROBLEMS, AgentOf, Number, Page, Reader, ServiceOf, Submitter
-from clew.server.database.tables import jobs as table
-from clew.server.database.writer import Change
-from clew.server.events.notifications import heard
-from clew.server.jobs import actions, agents, queue
-from clew.server.jobs.job_logs import LEAST, MOST, Logs
-from clew.server.problems import RefusedError
+from clew.client.agent_messages import (
+    AgentInfo,
+    AgentRegistration,
+    LogSize,
+    Poll,
+    PollAnswer,
+    RegisteredAgent,
+    ResultReceipt,
+)
+from clew.client.job import JobResult
+from clew.server.accounts.caller import Caller
+from clew.server.api.dependencies import MAX_ID, PROBLEMS, AgentCaller, Number, Reader, ResultPage, ServiceOf, Submitter
+from clew.server.database.tables import jobs as job_table
+from clew.server.database.writer import Transaction
+from clew.server.events.notifications import wait_for_notification
+from clew.server.jobs import agents, queue
+from clew.server.jobs.job_logs import MAX_LOG_BYTES, MAX_LOG_BYTES_OVER_QUOTA, JobLogs
+from clew.server.jobs.topics import JOBS_TOPIC, QUEUE_TOPIC, job_topic
+from clew.server.problems import RequestError
 from clew.server.service import Service
-from clew.server.storage.quota import left
+from clew.server.storage.quota import remaining_bytes
 
 router = APIRouter(prefix="/api/v1", tags=["agents"], responses=PROBLEMS)
-_PIECE = 1_000_000
+_MAX_LOG_PART = 1_000_000
 
 
 @router.post("/agents", status_code=201)
-async def introduce(service: ServiceOf, caller: AgentOf, body: Introduction) -> Known:
-    """An agent says who it is and what it has to give."""
-    number = await service.write_soon(lambda change: agents.introduce(change, caller, body))
-    return Known(id=number, lease=queue.LEASE)
+async def register(service: ServiceOf, caller: AgentCaller, body: AgentRegistration) -> RegisteredAgent:
+    """Register an agent with its name and its resources."""
+    number = await service.write_async(lambda transaction: agents.register_agent(transaction, caller, body))
+    return RegisteredAgent(id=number, lease=queue.AGENT_TIMEOUT)
 
 
 @router.get("/agents")
-def list_agents(service: ServiceOf, caller: Reader) -> Page[Agent]:
-    """Agents that I may see."""
+def list_agents(service: ServiceOf, caller: Reader) -> ResultPage[AgentInfo]:
+    """List the agents that the caller may see."""
     with service.database.read() as connection:
-        return Page(items=agents.listed(connection, caller))
+        return ResultPage(items=agents.list_agents(connection, caller))
 
 
 @router.delete("/agents/{agent}", status_code=204)
-async def dismiss(service: ServiceOf, caller: Submitter, agent: Number) -> None:
-    """Forget one that has no jobs."""
-    await service.write_soon(lambda change: agents.dismiss(change, caller, agent))
+async def delete_agent(service: ServiceOf, caller: Submitter, agent: Number) -> None:
+    """Delete an agent that has no jobs."""
+    await service.write_async(lambda transaction: agents.delete_agent(transaction, caller, agent))
 
 
 @router.post("/agents/{agent}/poll")
-async def poll(request: Request, service: ServiceOf, caller: AgentOf, agent: Number, body: Poll) -> Answer:
-    """What is there to do; the answer comes when there is something, or after `wait` seconds."""
+async def poll(request: Request, service: ServiceOf, caller: AgentCaller, agent: Number, body: Poll) -> PollAnswer:
+    """Return what the agent must do, as soon as there is something, or after `wait` seconds."""
     end, first = time.monotonic() + body.wait, True
-    with service.hub.listening(actions.QUEUE) as ear:
+    with service.notifications.subscribe(QUEUE_TOPIC) as wakeup:
         while True:
-            work = partial(agents.answer, service=service, caller=caller, agent=agent, poll=body, first=first)
-            found = await service.write_soon(work)
-            left = end - time.monotonic()
-            if not found.empty or left <= 0 or service.hub.stopping:
-                return found
+            work = partial(agents.answer_poll, service=service, caller=caller, agent=agent, poll=body, first=first)
+            answer = await service.write_async(work)
+            seconds = end - time.monotonic()
+            if not answer.empty or seconds <= 0 or service.notifications.stopping:
+                return answer
             first = False
-            woken = await heard(ear, left)
-            if not woken or await request.is_disconnected():
-                return Answer()
+            notified = await wait_for_notification(wakeup, seconds)
+            if not notified or await request.is_disconnected():
+                return PollAnswer()
 
 
 @router.post("/agents/{agent}/jobs/{job}")
-async def report(service: ServiceOf, caller: AgentOf, agent: Number, job: Number, body: Result) -> Kept:
-    """How a job is. Told twice, it counts once."""
+async def report(service: ServiceOf, caller: AgentCaller, agent: Number, job: Number, body: JobResult) -> ResultReceipt:
+    """Record the state of a job. The same report counts once."""
 
-    def work(change: Change) -> bool:
-        agents.owned(change.connection, caller, agent)
-        queue.seen(change, agent, now=time.time())
-        kept = queue.report(change, agent, job, body)
-        change.tell(actions.ALL, actions.topic(job), *(() if body.state == "running" else (actions.QUEUE,)))
+    def work(transaction: Transaction) -> bool:
+        agents.owned_agent(transaction.connection, caller, agent)
+        queue.record_contact(transaction, agent, now=time.time())
+        accepted = queue.record_result(transaction, agent, job, body)
+        transaction.notify(JOBS_TOPIC, job_topic(job))
         if body.state != "running":
-            change.after.append(service.people.forget)
-        return kept
+            transaction.notify(QUEUE_TOPIC)
+            transaction.after_commit.append(service.tokens.clear)
+        return accepted
 
-    return Kept(kept=await service.write_soon(work))
+    return ResultReceipt(accepted=await service.write_async(work))
+
+
+@dataclass(frozen=True)
+class LogPosition:
+    """Where in which log output belongs."""
+
+    job: int
+    attempt: int
+    offset: int
+
+
+def _log_position(
+    job: Number,
+    attempt: Annotated[int, Query(ge=1, le=MAX_ID)],
+    offset: Annotated[int, Query(ge=0, le=MAX_ID)],
+) -> LogPosition:
+    return LogPosition(job, attempt, offset)
 
 
 @router.post(
     "/agents/{agent}/jobs/{job}/log",
     openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}},
 )
-async def append(
+async def append_log(
     request: Request,
     service: ServiceOf,
-    caller: AgentOf,
+    caller: AgentCaller,
     agent: Number,
-    job: Number,
-    attempt: Annotated[int, Query(ge=1, le=LARGEST)],
-    offset: Annotated[int, Query(ge=0, le=LARGEST)],
-) -> Size:
-    """More of what a job printed, from a byte on; the answer says from where to go on."""
+    position: Annotated[LogPosition, Depends(_log_position)],
+) -> LogSize:
+    """Append output of a job to its log, at an offset in bytes. The answer is the offset to continue from."""
     data = await request.body()
-    if len(data) > _PIECE:
-        raise RefusedError(413, f"more than {_PIECE:,} bytes at a time", do="send less at a time")
-    size = await run_in_threadpool(_append, service, caller, agent, job, attempt, offset, data)
-    service.hub.tell([actions.topic(job)])
-    return Size(size=size)
+    if len(data) > _MAX_LOG_PART:
+        raise RequestError(413, f"more than {_MAX_LOG_PART:,} bytes at a time", hint="send less at a time")
+    size = await run_in_threadpool(_append, service, caller, agent, position, data)
+    service.notifications.notify([job_topic(position.job)])
+    return LogSize(size=size)
 
 
-def _append(service: Service, caller: Caller, agent: int, job: int, attempt: int, offset: int, data: bytes) -> int:
+def _append(service: Service, caller: Caller, agent: int, position: LogPosition, data: bytes) -> int:
+    job, attempt = position.job, position.attempt
     with service.database.read() as connection:
-        agents.owned(connection, caller, agent)
-        named = (table.c.agent, table.c.attempt, table.c.owner)
-        row = connection.execute(sa.select(*named).where(table.c.id == job)).one_or_none()
-        full = row is not None and left(connection, row.owner, service.config.limits) <= 0
+        agents.owned_agent(connection, caller, agent)
+        columns = (job_table.c.agent, job_table.c.attempt, job_table.c.owner)
+        row = connection.execute(sa.select(*columns).where(job_table.c.id == job)).one_or_none()
+        full = row is not None and remaining_bytes(connection, row.owner, service.config.limits) <= 0
     if row is None or row.agent != agent or row.attempt != attempt:
-        raise RefusedError(409, f"job {job} is not this agent's any more", do="drop it")
-    logs = Logs(service.config.folder)
-    size = logs.append(job, attempt, offset, data, most=LEAST if full else MOST)
-    counted = table.update().where(table.c.id == job).values(printed=logs.size(job))
-    service.write(lambda change: change.execute(counted) and None)
+        raise RequestError(409, f"job {job} does not belong to this agent any more", hint="drop it")
+    logs = JobLogs(service.config.folder)
+    limit = MAX_LOG_BYTES_OVER_QUOTA if full else MAX_LOG_BYTES
+    size = logs.append(job, attempt, position.offset, data, limit=limit)
+    update = job_table.update().where(job_table.c.id == job).values(printed=logs.size(job))
+    service.write(lambda transaction: transaction.execute(update) and None)
     return size

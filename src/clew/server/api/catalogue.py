@@ -1,4 +1,4 @@
-"""Datasets, recipes and benchmarks."""
+"""Routes for datasets, recipes and benchmarks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
 
 from clew.client.datasets import DatasetInfo
-from clew.server.accounts.callers import record
+from clew.server.accounts.audit import record_action
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -20,26 +20,26 @@ from clew.server.api.dependencies import (
     Limit,
     Name,
     Number,
-    Page,
-    Pusher,
     Reader,
+    ResultPage,
+    RunWriter,
     ServiceOf,
     Text,
-    one,
-    page,
+    paginate,
+    visible_row,
 )
 from clew.server.database.tables import benchmarks, datasets, runs
-from clew.server.database.writer import Change
-from clew.server.problems import missing
+from clew.server.database.writer import Transaction
+from clew.server.problems import not_found
 
 router = APIRouter(prefix="/api/v1", tags=["catalogue"], responses=PROBLEMS)
 
 
 class NewDataset(Body):
-    """A prepared dataset that lies somewhere: the server keeps what it is, not its samples."""
+    """A prepared dataset to register. The server stores its description, not its samples."""
 
     key: Annotated[str, Field(pattern=r"^[0-9a-zA-Z._:-]{1,200}$")]
-    """Of its content, as the manifest has it."""
+    """The key of its content, as in the manifest."""
     name: Name
     location: Annotated[Text, Field(min_length=1)]
     manifest: Document = Field(default_factory=dict)
@@ -47,22 +47,22 @@ class NewDataset(Body):
 
 
 class DatasetRow(DatasetInfo):
-    """A dataset, and whose it is."""
+    """A dataset, with its owner."""
 
     owner: int
     group: int | None
     runs: int = 0
-    """How many were trained on it, of those I see."""
+    """The number of visible runs that were trained on it."""
 
 
-class DatasetFacts(DatasetRow):
-    """With its manifest."""
+class DatasetDetail(DatasetRow):
+    """A dataset with its manifest."""
 
     manifest: Document
 
 
 class NewBenchmark(Body):
-    """Figures that were measured, as `benchmarks/*.py --json` write them or in HEPscore's format."""
+    """Measured figures, in the format of `benchmarks/*.py --json` or of HEPscore."""
 
     name: Name
     host: Text = ""
@@ -83,111 +83,115 @@ class BenchmarkRow(BaseModel):
 
 
 class RecipeRow(BaseModel):
-    """A recipe that clew brings."""
+    """A recipe that is part of clew."""
 
     name: str
     summary: str
 
 
 class RecipeSchema(RecipeRow):
-    """With the schema of its settings and their defaults, for forms."""
+    """A recipe with the JSON schema of its settings and their defaults, for forms."""
 
     settings: Document = Field(alias="schema", serialization_alias="schema")
     defaults: Document
 
 
 @router.get("/datasets")
-def list_datasets(service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None) -> Page[DatasetRow]:
-    """Those I see, newest first."""
+def list_datasets(
+    service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None
+) -> ResultPage[DatasetRow]:
+    """List the datasets that the caller may see, the newest first."""
     columns = [column for column in datasets.c if column.name != "manifest"]
-    seen = caller.seen(runs)
-    trained = sa.select(sa.func.count()).where(runs.c.dataset == datasets.c.key, seen).scalar_subquery().label("runs")
+    trained = sa.select(sa.func.count()).where(runs.c.dataset == datasets.c.key, caller.visible(runs))
+    trained_runs = trained.scalar_subquery().label("runs")
     with service.database.read() as connection:
-        query = sa.select(*columns, trained).where(caller.seen(datasets))
-        return page(connection, query, datasets.c.id, lambda row: DatasetRow(**row), limit=limit, after=after)
+        query = sa.select(*columns, trained_runs).where(caller.visible(datasets))
+        return paginate(connection, query, datasets.c.id, lambda row: DatasetRow(**row), limit=limit, after=after)
 
 
 @router.post("/datasets", status_code=201)
-async def make_dataset(service: ServiceOf, caller: Pusher, body: NewDataset, response: Response) -> DatasetRow:
-    """Register one; the same content at the same place is the same dataset (200)."""
+async def make_dataset(service: ServiceOf, caller: RunWriter, body: NewDataset, response: Response) -> DatasetRow:
+    """Register a dataset. The same content at the same location is the same dataset (status 200)."""
 
-    def work(change: Change) -> tuple[bool, Any]:
+    def work(transaction: Transaction) -> tuple[bool, Any]:
         same = datasets.c.owner == caller.user, datasets.c.key == body.key, datasets.c.location == body.location
-        known = change.scalar(sa.select(datasets.c.id).where(*same))
-        if known is None:
-            facts = body.model_dump(include={"key", "name", "location", "manifest"})
-            group = caller.group(body.group, change.connection)
-            number = change.add(datasets, owner=caller.user, group=group, created=time.time(), **facts)
-            record(change, caller, "make dataset", f"dataset:{number}", key=body.key)
-        number = number if known is None else known
-        return known is None, change.execute(sa.select(datasets).where(datasets.c.id == number)).mappings().one()
+        existing = transaction.scalar(sa.select(datasets.c.id).where(*same))
+        if existing is None:
+            values = body.model_dump(include={"key", "name", "location", "manifest"})
+            group = caller.group_id(body.group, transaction.connection)
+            number = transaction.add(datasets, owner=caller.user, group=group, created=time.time(), **values)
+            record_action(transaction, caller, "make dataset", f"dataset:{number}", key=body.key)
+        number = number if existing is None else existing
+        return existing is None, transaction.execute(
+            sa.select(datasets).where(datasets.c.id == number)
+        ).mappings().one()
 
-    made, row = await service.write_soon(work)
+    made, row = await service.write_async(work)
     response.status_code = 201 if made else 200
     return DatasetRow(**{name: row[name] for name in DatasetRow.model_fields if name != "runs"})
 
 
 @router.get("/datasets/{number}")
-def get_dataset(service: ServiceOf, caller: Reader, number: Number) -> DatasetFacts:
-    """One, with its manifest."""
+def get_dataset(service: ServiceOf, caller: Reader, number: Number) -> DatasetDetail:
+    """Return a dataset with its manifest."""
     with service.database.read() as connection:
-        row = one(connection, datasets, number, caller, "dataset")
-        query = sa.select(sa.func.count()).where(runs.c.dataset == row.key, caller.seen(runs))
+        row = visible_row(connection, datasets, number, caller, "dataset")
+        query = sa.select(sa.func.count()).where(runs.c.dataset == row.key, caller.visible(runs))
         trained = connection.execute(query).scalar_one()
-    return DatasetFacts(**{**row._mapping, "runs": trained})
+    return DatasetDetail(**{**row._mapping, "runs": trained})
 
 
 @router.delete("/datasets/{number}", status_code=204)
 async def delete_dataset(service: ServiceOf, caller: Author, number: Number) -> None:
-    """Forget one; its files stay."""
+    """Delete the entry of a dataset. Its files stay."""
 
-    def work(change: Change) -> None:
-        one(change.connection, datasets, number, caller, "dataset")
-        change.execute(datasets.delete().where(datasets.c.id == number))
-        record(change, caller, "delete", f"dataset:{number}")
+    def work(transaction: Transaction) -> None:
+        visible_row(transaction.connection, datasets, number, caller, "dataset")
+        transaction.execute(datasets.delete().where(datasets.c.id == number))
+        record_action(transaction, caller, "delete", f"dataset:{number}")
 
-    await service.write_soon(work)
+    await service.write_async(work)
 
 
 @router.get("/benchmarks")
 def list_benchmarks(
     service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None, name: Text | None = None
-) -> Page[BenchmarkRow]:
-    """Measurements that I see, newest first."""
-    query = sa.select(benchmarks).where(caller.seen(benchmarks))
+) -> ResultPage[BenchmarkRow]:
+    """List the benchmarks that the caller may see, the newest first."""
+    query = sa.select(benchmarks).where(caller.visible(benchmarks))
     if name is not None:
         query = query.where(benchmarks.c.name == name)
     with service.database.read() as connection:
-        return page(connection, query, benchmarks.c.id, lambda row: BenchmarkRow(**row), limit=limit, after=after)
+        return paginate(connection, query, benchmarks.c.id, lambda row: BenchmarkRow(**row), limit=limit, after=after)
 
 
 @router.post("/benchmarks", status_code=201)
-async def add_benchmark(service: ServiceOf, caller: Pusher, body: NewBenchmark) -> BenchmarkRow:
-    """Keep a measurement. Told twice, it is kept once."""
+async def add_benchmark(service: ServiceOf, caller: RunWriter, body: NewBenchmark) -> BenchmarkRow:
+    """Store a measurement. The same measurement is stored once."""
 
-    def work(change: Change) -> Any:
-        facts = body.model_dump(include={"name", "host", "document"})
-        same = [benchmarks.c.owner == caller.user, *(benchmarks.c[name] == value for name, value in facts.items())]
-        number = change.scalar(sa.select(benchmarks.c.id).where(*same))
+    def work(transaction: Transaction) -> Any:
+        values = body.model_dump(include={"name", "host", "document"})
+        same = [benchmarks.c.owner == caller.user, *(benchmarks.c[name] == value for name, value in values.items())]
+        number = transaction.scalar(sa.select(benchmarks.c.id).where(*same))
         if number is None:
-            group = caller.group(body.group, change.connection)
-            number = change.add(benchmarks, owner=caller.user, group=group, created=time.time(), **facts)
-            record(change, caller, "add benchmark", f"benchmark:{number}", name=body.name)
-        return change.execute(sa.select(benchmarks).where(benchmarks.c.id == number)).mappings().one()
+            group = caller.group_id(body.group, transaction.connection)
+            number = transaction.add(benchmarks, owner=caller.user, group=group, created=time.time(), **values)
+            record_action(transaction, caller, "add benchmark", f"benchmark:{number}", name=body.name)
+        return transaction.execute(sa.select(benchmarks).where(benchmarks.c.id == number)).mappings().one()
 
-    return BenchmarkRow(**await service.write_soon(work))
+    return BenchmarkRow(**await service.write_async(work))
 
 
 @router.get("/benchmarks/{number}")
 def get_benchmark(service: ServiceOf, caller: Reader, number: Number) -> BenchmarkRow:
-    """One measurement."""
+    """Return a measurement."""
     with service.database.read() as connection:
-        return BenchmarkRow(**one(connection, benchmarks, number, caller, "benchmark")._mapping)
+        return BenchmarkRow(**visible_row(connection, benchmarks, number, caller, "benchmark")._mapping)
 
 
 @router.get("/recipes")
 def list_recipes(caller: Reader) -> list[RecipeRow]:
-    """Those that clew brings. Anybody's own travel with their jobs, and are never loaded here."""
+    """List the recipes that are part of clew. Recipes of users are sent with their jobs and never loaded here."""
     from clew.recipe import shipped
 
     return [RecipeRow(name=name, summary=_summary(name)) for name in sorted(shipped())]
@@ -195,12 +199,12 @@ def list_recipes(caller: Reader) -> list[RecipeRow]:
 
 @router.get("/recipes/{name}", response_model_by_alias=True)
 def get_recipe(caller: Reader, name: Annotated[str, Path(max_length=64)]) -> RecipeSchema:
-    """The schema of a recipe's document, from which a form can be made, and every default."""
+    """Return the JSON schema of a recipe's settings, from which a form can be made, and all defaults."""
     from clew.recipe import find, shipped
     from clew.settings import load_settings, settings_schema
 
     if name not in shipped():
-        raise missing("recipe", name)
+        raise not_found("recipe", name)
     return RecipeSchema(
         name=name,
         summary=_summary(name),

@@ -1,5 +1,7 @@
-"""Routes that are asked most. What FastAPI finds out anew for every request, and spends more time on than all else, is
-written down here; the schema still comes from the function's signature.
+"""A faster route class for the most frequent requests.
+
+FastAPI analyses the parameters of a route for every request, which takes longer than all else. Here they are fixed; the
+OpenAPI schema still comes from the signature of the function.
 """
 
 from __future__ import annotations
@@ -13,40 +15,46 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
-from clew.server.api.dependencies import allowed, identified, service_of
-from clew.server.problems import RefusedError, missing
+from clew.server.api.dependencies import authenticate, require_scope, service_of
+from clew.server.problems import RequestError, not_found
 
 M = TypeVar("M", bound=BaseModel)
-_WRONG = 100
-"""Mistakes in a body that are told one by one: to write down millions takes more than the body."""
+_MAX_LISTED_ERRORS = 100
+"""Errors in a body that are listed one by one; a list of millions would be larger than the body."""
 
 
-def quick(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
-    """The class of a route whose coroutine takes `service`, `caller` (with one of these scopes), `body` (such a model)
-    and, where the path has one, `number`. It returns a model, or a response.
+def fast_route(model: type[BaseModel], *scopes: str) -> type[APIRoute]:
+    """Return the class of a route.
+
+    Its coroutine takes `service`, `caller`, `body` and, if the path has one, `number`. It returns a model or a
+    response.
+
+    Args:
+        model: The type of the body.
+        scopes: The caller must have one of these.
     """
 
-    class Quick(APIRoute):
+    class FastRoute(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            async def answered(request: Request) -> Response:
+            async def handle(request: Request) -> Response:
                 scheme, _, text = request.headers.get("Authorization", "").partition(" ")
                 bearer = text.strip() if scheme.lower() == "bearer" else None
-                caller = allowed(await identified(request, bearer), *scopes)
-                given = {name: _number(text) for name, text in request.path_params.items()}
+                caller = require_scope(await authenticate(request, bearer), *scopes)
+                parameters = {name: _number(text) for name, text in request.path_params.items()}
                 body = _checked(model, await request.body())
-                found = await self.endpoint(service=service_of(request), caller=caller, body=body, **given)
-                if isinstance(found, Response):
-                    return found
-                return Response(found.model_dump_json(), media_type="application/json")
+                result = await self.endpoint(service=service_of(request), caller=caller, body=body, **parameters)
+                if isinstance(result, Response):
+                    return result
+                return Response(result.model_dump_json(), media_type="application/json")
 
-            return answered
+            return handle
 
-    return Quick
+    return FastRoute
 
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19 and int(text)):
-        raise missing("run", text)
+        raise not_found("run", text)
     return int(text)
 
 
@@ -54,10 +62,10 @@ def _checked(model: type[M], data: bytes) -> M:
     try:
         return _parsed(model, data)
     except ValidationError as error:
-        if error.error_count() > _WRONG:
-            raise RefusedError(422, f"{error.error_count()} things are wrong with it", where="body") from None
-        told = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in told]) from None
+        if error.error_count() > _MAX_LISTED_ERRORS:
+            raise RequestError(422, f"{error.error_count()} things are wrong with the body", where="body") from None
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in errors]) from None
 
 
 def _parsed(model: type[M], data: bytes) -> M:
@@ -67,7 +75,7 @@ def _parsed(model: type[M], data: bytes) -> M:
         if error.error_count() > 1 or error.errors()[0]["type"] != "json_invalid":
             raise
         try:
-            document = json.loads(data)  # takes what a `Writer` writes, halves of surrogate pairs included
+            document = json.loads(data)  # also accepts halves of surrogate pairs, which a run may record
         except (ValueError, RecursionError):
             raise error from None
     return model.model_validate(document)

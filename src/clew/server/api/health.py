@@ -1,4 +1,4 @@
-"""Is it well, and what does it do."""
+"""Health check and metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter(tags=["health"], responses=PROBLEMS)
 
 
 class Health(BaseModel):
-    """What `/healthz` says."""
+    """The answer of `/healthz`."""
 
     status: str
     version: str
@@ -22,7 +22,7 @@ class Health(BaseModel):
 
 @router.get("/healthz")
 def healthz(service: ServiceOf) -> Health:
-    """Whether it serves: the database answers. No token is needed, and nothing is told."""
+    """Check that the database answers. No token is needed, and nothing else is returned."""
     with service.database.read() as connection:
         connection.execute(sa.select(1))
     return Health(status="ok", version=__version__)
@@ -30,15 +30,15 @@ def healthz(service: ServiceOf) -> Health:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def prometheus(service: ServiceOf, caller: Reader) -> str:
-    """For Prometheus, with a token that may read."""
+    """Metrics for Prometheus; needs a token with the scope read."""
     writer = service.writer
-    own = {
-        "clew_writer_waiting": ("gauge", writer.depth),
+    values = {
+        "clew_writer_waiting": ("gauge", writer.queue_length),
         "clew_writer_commits_total": ("counter", writer.commits),
         "clew_writer_changes_total": ("counter", writer.tasks),
         "clew_writer_seconds_total": ("counter", round(writer.seconds, 6)),
-        "clew_listeners": ("gauge", service.hub.listeners),
-        "clew_bad_tokens_total": ("counter", service.doorman.total),
+        "clew_listeners": ("gauge", service.notifications.subscriptions),
+        "clew_bad_tokens_total": ("counter", service.rate_limit.total),
     }
-    lines = [line for name, (kind, value) in own.items() for line in (f"# TYPE {name} {kind}", f"{name} {value}")]
-    return "\n".join([*lines, *service.meter.lines()]) + "\n"
+    lines = [line for name, (kind, value) in values.items() for line in (f"# TYPE {name} {kind}", f"{name} {value}")]
+    return "\n".join([*lines, *service.request_metrics.prometheus_lines()]) + "\n"

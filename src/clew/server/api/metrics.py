@@ -1,4 +1,4 @@
-"""Curves of a run, as finely as a screen shows them."""
+"""Routes for metrics and curves of a run, with as many points as a screen can show."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel
 
-from clew.server.api.dependencies import PROBLEMS, Number, ServiceOf, Text, Watcher, one
+from clew.server.api.dependencies import PROBLEMS, Number, RunReader, ServiceOf, Text, visible_row
 from clew.server.database.tables import runs
-from clew.server.problems import missing
-from clew.server.runs.curves import Curve, Window, curve, measured
+from clew.server.problems import not_found
+from clew.server.runs.curves import Curve, CurveWindow, metric_rows, read_curve
 
 router = APIRouter(prefix="/api/v1/runs/{number}", tags=["metrics"], responses=PROBLEMS)
-_EXTENT = 1e15
+_MAX_BOUND = 1e15
 
 
-class Metric(BaseModel, from_attributes=True):
-    """What is known of a curve without reading it."""
+class MetricInfo(BaseModel, from_attributes=True):
+    """A summary of a metric."""
 
     name: str
     count: int
@@ -29,22 +29,22 @@ class Metric(BaseModel, from_attributes=True):
     max: float | None
     max_step: int | None
     step: int
-    """Of the newest point."""
+    """Step of the newest point."""
     time: float
 
 
-class Metrics(BaseModel):
-    """All of a run's."""
+class MetricList(BaseModel):
+    """The metrics of a run."""
 
-    items: list[Metric]
+    items: list[MetricInfo]
 
 
-class Drawn(BaseModel):
-    """A curve in columns, a row a point or, where `bins`, a bin: its last point, its least and its greatest value."""
+class CurveData(BaseModel):
+    """A curve in columns, one row per point or, with `bins`, per bin: its last point, smallest and largest value."""
 
     name: str
     count: int
-    """Points in the window, of which rows are made."""
+    """Points in the window."""
     bins: bool
     step: list[int]
     time: list[float]
@@ -53,57 +53,57 @@ class Drawn(BaseModel):
     max: list[float | None]
 
 
-class Curves(BaseModel):
+class CurveList(BaseModel):
     """Several curves."""
 
-    items: list[Drawn]
+    items: list[CurveData]
 
 
 def _window(
     points: Annotated[int, Query(ge=10, le=5000, description="Rows at most, roughly.")] = 1000,
-    axis: Annotated[Literal["step", "time"], Query(description="What `from` and `to` are.")] = "step",
-    begin: Annotated[float | None, Query(alias="from", ge=-_EXTENT, le=_EXTENT)] = None,
-    end: Annotated[float | None, Query(alias="to", ge=-_EXTENT, le=_EXTENT)] = None,
-) -> Window:
-    return Window(points, axis, begin, end)
+    axis: Annotated[Literal["step", "time"], Query(description="The unit of `from` and `to`.")] = "step",
+    begin: Annotated[float | None, Query(alias="from", ge=-_MAX_BOUND, le=_MAX_BOUND)] = None,
+    end: Annotated[float | None, Query(alias="to", ge=-_MAX_BOUND, le=_MAX_BOUND)] = None,
+) -> CurveWindow:
+    return CurveWindow(points, axis, begin, end)
 
 
-_Window = Annotated[Window, Depends(_window)]
+_Window = Annotated[CurveWindow, Depends(_window)]
 
 
 @router.get("/metrics")
-def list_metrics(service: ServiceOf, caller: Watcher, number: Number) -> Metrics:
-    """A run's metrics: `train/...`, `val/...`, `speed/...` (also shares of the time), `usage/...`."""
+def list_metrics(service: ServiceOf, caller: RunReader, number: Number) -> MetricList:
+    """List the metrics of a run: `train/...`, `val/...`, `speed/...` (also fractions of the time) and `usage/...`."""
     with service.database.read() as connection:
-        one(connection, runs, number, caller, "run")
-        return Metrics(items=[Metric.model_validate(row) for row in measured(connection, number)])
+        visible_row(connection, runs, number, caller, "run")
+        return MetricList(items=[MetricInfo.model_validate(row) for row in metric_rows(connection, number)])
 
 
 @router.get("/curves")
 def get_curves(
     service: ServiceOf,
-    caller: Watcher,
+    caller: RunReader,
     number: Number,
     window: _Window,
     name: Annotated[list[Text] | None, Query(max_length=200)] = None,
-) -> Curves:
-    """Several curves at once; all of them where no `name` is given. Names that are not there are left out."""
+) -> CurveList:
+    """Return several curves; all of them without `name`. Unknown names are left out."""
     with service.database.read() as connection:
-        one(connection, runs, number, caller, "run")
-        found = [curve(connection, metric, window) for metric in measured(connection, number, name)]
-    return Curves(items=[_drawn(each) for each in found])
+        visible_row(connection, runs, number, caller, "run")
+        curves = [read_curve(connection, metric, window) for metric in metric_rows(connection, number, name)]
+    return CurveList(items=[_curve_data(curve) for curve in curves])
 
 
 @router.get("/metrics/{name:path}")
-def get_curve(service: ServiceOf, caller: Watcher, number: Number, name: str, window: _Window) -> Drawn:
-    """One curve; `from` and `to` zoom."""
+def get_curve(service: ServiceOf, caller: RunReader, number: Number, name: str, window: _Window) -> CurveData:
+    """Return one curve; `from` and `to` select a part of it."""
     with service.database.read() as connection:
-        one(connection, runs, number, caller, "run")
-        found = measured(connection, number, [name.replace("\x00", "")])
-        if not found:
-            raise missing("metric", name)
-        return _drawn(curve(connection, found[0], window))
+        visible_row(connection, runs, number, caller, "run")
+        metrics = metric_rows(connection, number, [name.replace("\x00", "")])
+        if not metrics:
+            raise not_found("metric", name)
+        return _curve_data(read_curve(connection, metrics[0], window))
 
 
-def _drawn(found: Curve) -> Drawn:
-    return Drawn.model_construct(**asdict(found))
+def _curve_data(curve: Curve) -> CurveData:
+    return CurveData.model_construct(**asdict(curve))

@@ -1,4 +1,4 @@
-"""What runs report: records in batches, each taken exactly once."""
+"""Routes for records of runs: they are sent in batches, and each record is stored exactly once."""
 
 from __future__ import annotations
 
@@ -12,82 +12,95 @@ from pydantic import BaseModel, FailFast, Field, with_config
 from starlette.concurrency import run_in_threadpool
 from typing_extensions import TypedDict
 
+from clew.runs.record_metrics import LATEST
 from clew.runs.records import Record
-from clew.server.api.dependencies import LARGEST, PROBLEMS, Body, Limit, Number, Pusher, ServiceOf, Watcher, Word, one
-from clew.server.api.fast_routes import quick
-from clew.server.api.runs import expected
+from clew.server.api.dependencies import (
+    MAX_ID,
+    PROBLEMS,
+    Body,
+    Limit,
+    Number,
+    RunReader,
+    RunWriter,
+    ServiceOf,
+    Word,
+    visible_row,
+)
+from clew.server.api.fast_routes import fast_route
+from clew.server.api.runs import next_sequence_numbers
 from clew.server.database.tables import records, runs, streams
-from clew.server.runs.ingestion import Batch
-from clew.server.runs.record_numbers import LATEST
+from clew.server.runs.ingestion import RecordBatch
 
 router = APIRouter(prefix="/api/v1/runs/{number}/records", tags=["records"], responses=PROBLEMS)
 
 
 @with_config(extra="allow")
-class Entry(TypedDict):
-    """A record, as it stands in the run's folder."""
+class RecordEntry(TypedDict):
+    """A record, as in the run folder."""
 
     seq: Annotated[int, Field(ge=0, le=2**53)]
     time: Annotated[float, Field(ge=0, le=LATEST, allow_inf_nan=False)]
     kind: Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[a-z_]+$")]
 
 
-class Report(Body):
-    """Records by stream, in the order of `seq`."""
+class RecordReport(Body):
+    """Records by stream, in the order of their sequence number `seq`."""
 
-    streams: dict[Word, Annotated[list[Entry], FailFast(), Field(max_length=5000)]] = Field(max_length=2000)
+    streams: dict[Word, Annotated[list[RecordEntry], FailFast(), Field(max_length=5000)]] = Field(max_length=2000)
 
 
-class Expected(BaseModel):
-    """By stream, the `seq` that comes next. Everything before it is in the database."""
+class NextSequence(BaseModel):
+    """The next expected `seq` by stream. Everything before it is in the database."""
 
     next: dict[str, int]
 
 
-class Listing(BaseModel):
-    """Records of a stream, oldest first; `next` is the `after` of the page behind, null where there is no more yet."""
+class RecordPage(BaseModel):
+    """Records of a stream, the oldest first. `next` is the `after` of the following page; null if there is none yet."""
 
     items: list[dict[str, Any]]
     next: int | None = None
 
 
-async def report(service: ServiceOf, caller: Pusher, number: Number, body: Report) -> Expected:
-    """Take what is new; send it again whenever in doubt. What comes behind a gap is not taken: go on from `next`."""
-    if not service.known(number, caller):
-        await run_in_threadpool(service.look, number, caller)
-    future = service.writer.join(service.book.take, Batch(number, cast("dict[str, list[Record]]", body.streams)))
-    return Expected(next=await asyncio.wrap_future(future))
+async def report(service: ServiceOf, caller: RunWriter, number: Number, body: RecordReport) -> NextSequence:
+    """Store what is new; a batch may be sent again. Records after a gap are not stored: continue from `next`."""
+    if not service.is_known_run(number, caller):
+        await run_in_threadpool(service.check_run, number, caller)
+    future = service.writer.submit_grouped(
+        service.ingestion.ingest, RecordBatch(number, cast("dict[str, list[Record]]", body.streams))
+    )
+    return NextSequence(next=await asyncio.wrap_future(future))
 
 
-router.add_api_route("", report, methods=["POST"], route_class_override=quick(Report, "write", "job"))
+router.add_api_route("", report, methods=["POST"], route_class_override=fast_route(RecordReport, "write", "job"))
 
 
-@router.get("", response_model=Listing)
+@router.get("", response_model=RecordPage)
 def read(
     service: ServiceOf,
-    caller: Watcher,
+    caller: RunReader,
     number: Number,
     stream: Word = "rank-0",
     kind: Annotated[list[Word] | None, Query(max_length=20)] = None,
-    after: Annotated[int, Query(ge=-1, le=LARGEST)] = -1,
+    after: Annotated[int, Query(ge=-1, le=MAX_ID)] = -1,
     limit: Limit = 500,
 ) -> Response:
-    """The records of a stream behind a `seq`, oldest first, all or of some kinds."""
+    """Return the records of a stream after a `seq`, the oldest first; all, or those of some kinds."""
     with service.database.read() as connection:
-        one(connection, runs, number, caller, "run")
+        visible_row(connection, runs, number, caller, "run")
         query = sa.select(records.c.seq, records.c.body).join(streams, streams.c.id == records.c.stream)
         query = query.where(streams.c.run == number, streams.c.name == stream, records.c.seq > after)
         if kind:
             query = query.where(records.c.kind.in_(kind))
-        found = connection.execute(query.order_by(records.c.seq).limit(limit)).all()
-    following = found[-1].seq if len(found) == limit else None
-    items = ",".join(body for _, body in found)  # as they were taken, which is not always what UTF-8 can say
+        rows = connection.execute(query.order_by(records.c.seq).limit(limit)).all()
+    following = rows[-1].seq if len(rows) == limit else None
+    items = ",".join(body for _, body in rows)  # as they were received: not always valid UTF-8
     return Response(f'{{"items":[{items}],"next":{json.dumps(following)}}}', media_type="application/json")
 
 
 @router.get("/streams")
-def places(service: ServiceOf, caller: Watcher, number: Number) -> Expected:
-    """The streams there are, and what each expects next."""
+def list_streams(service: ServiceOf, caller: RunReader, number: Number) -> NextSequence:
+    """Return the streams of a run and the next expected `seq` of each."""
     with service.database.read() as connection:
-        one(connection, runs, number, caller, "run")
-        return Expected(next=expected(connection, number))
+        visible_row(connection, runs, number, caller, "run")
+        return NextSequence(next=next_sequence_numbers(connection, number))

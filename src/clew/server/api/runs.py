@@ -1,4 +1,4 @@
-"""Runs: make, list, look at, tag, delete."""
+"""Routes for runs: create, list, change, tag and delete."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from clew.client.runs import RunInfo
-from clew.server.accounts.callers import Caller, record
+from clew.server.accounts.audit import record_action
+from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import (
     PROBLEMS,
     After,
@@ -20,38 +21,40 @@ from clew.server.api.dependencies import (
     Limit,
     Name,
     Number,
-    Page,
-    Pusher,
     Reader,
+    ResultPage,
+    RunReader,
+    RunWriter,
     ServiceOf,
     Text,
-    Watcher,
     Word,
-    one,
-    page,
+    paginate,
+    visible_row,
 )
-from clew.server.api.fast_routes import quick
+from clew.server.api.fast_routes import fast_route
 from clew.server.database.tables import groups, runs, streams, tags, users
-from clew.server.database.writer import Change
-from clew.server.problems import RefusedError
-from clew.server.runs.recompute import erase
-from clew.server.runs.run_state import BEGINNING
+from clew.server.database.writer import Transaction
+from clew.server.problems import RequestError
+from clew.server.runs.recompute import delete_records
 
 router = APIRouter(prefix="/api/v1/runs", tags=["runs"], responses=PROBLEMS)
-_LISTED = [column for column in runs.c if column.name not in ("config", "environment")]
+_LIST_COLUMNS: list[sa.ColumnElement[Any]] = [
+    column for column in runs.c if column.name not in ("config", "environment", "begun")
+]
+_LIST_COLUMNS.append(runs.c.begun.label("started"))
 
 
 class NewRun(Body):
-    """A run that is about to be recorded."""
+    """A run to create before its records are sent."""
 
     uid: Word
-    """Chosen by who pushes: asking twice with the same one makes one run."""
+    """Chosen by the client: a request with the same uid gives the same run."""
     name: Name
     recipe: Text = ""
     config: Document = Field(default_factory=dict)
     environment: Document = Field(default_factory=dict)
     dataset: Text | None = None
-    """The content key of what it is trained on."""
+    """The content key of its dataset."""
     group: Name | None = None
     study: int | None = Field(None, ge=1, le=2**31 - 1)
     trial: int | None = Field(None, ge=0, le=2**31 - 1)
@@ -68,18 +71,18 @@ class RunRow(RunInfo):
     updated: float
 
 
-class RunFacts(RunRow):
-    """All of a run but its records."""
+class RunDetail(RunRow):
+    """A run with its settings and environment."""
 
     config: Document
     environment: Document
 
 
-class MadeRun(RunRow):
-    """A run, and where to go on with its records."""
+class CreatedRun(RunRow):
+    """A run, and where to continue with its records."""
 
     next: dict[str, int]
-    """By stream, the `seq` that comes next."""
+    """The next expected `seq` by stream."""
 
 
 @router.get("")
@@ -92,9 +95,12 @@ def list_runs(
     tag: Annotated[list[Word] | None, Query(max_length=10)] = None,
     recipe: Text | None = None,
     search: Text | None = None,
-) -> Page[RunRow]:
-    """Those I see, newest first. `search` looks in names, recipes, hosts, messages, owners, tags and settings."""
-    query = listed(caller)
+) -> ResultPage[RunRow]:
+    """List the runs that the caller may see, the newest first.
+
+    `search` looks in names, recipes, hosts, messages, owners, tags and settings.
+    """
+    query = visible_runs(caller)
     if state:
         query = query.where(runs.c.state.in_(state))
     for name in tag or ():
@@ -102,30 +108,31 @@ def list_runs(
     if recipe:
         query = query.where(runs.c.recipe == recipe)
     for word in (search or "").split():
-        query = query.where(_has(word))
+        query = query.where(_matches(word))
     with service.database.read() as connection:
-        found = page(connection, query, runs.c.id, dict, limit=limit, after=after)
-        return Page(items=rows(connection, found.items), next=found.next)
+        page = paginate(connection, query, runs.c.id, dict, limit=limit, after=after)
+        return ResultPage(items=run_rows(connection, page.items), next=page.next)
 
 
-async def make_run(service: ServiceOf, caller: Pusher, body: NewRun) -> Response:
-    """Make a run, or find the one that has this `uid` already (200)."""
+async def make_run(service: ServiceOf, caller: RunWriter, body: NewRun) -> Response:
+    """Create a run, or return the one with this `uid` (status 200)."""
 
-    def work(change: Change) -> tuple[bool, MadeRun]:
-        number = _known(change, caller, body) if body.group else None  # it is found by who has left the group, too
+    def work(transaction: Transaction) -> tuple[bool, CreatedRun]:
+        number = (
+            _existing_run(transaction, caller, body) if body.group else None
+        )  # users who left the group find it, too
         if number is None:
-            made = _make(service, change, caller, body)
-            if made is not None:
-                return True, made
-            number = _known(change, caller, body)
+            created = _insert_run(service, transaction, caller, body)
+            if created is not None:
+                return True, created
+            number = _existing_run(transaction, caller, body)
         if number is None:
-            raise RefusedError(409, "another job has a run of this uid", where="uid", do="choose another")
-        found = change.execute(listed(caller).where(runs.c.id == number)).mappings().one()
-        row = rows(change.connection, [dict(found)])[0]
-        return False, MadeRun(**row.model_dump(), next=expected(change.connection, number))
+            raise RequestError(409, "another job has a run with this uid", where="uid", hint="choose another")
+        row = _run_row(transaction.connection, caller, number)
+        return False, CreatedRun(**row.model_dump(), next=next_sequence_numbers(transaction.connection, number))
 
-    made, row = await service.write_soon(work)
-    return Response(row.model_dump_json(), 201 if made else 200, media_type="application/json")
+    is_new, row = await service.write_async(work)
+    return Response(row.model_dump_json(), 201 if is_new else 200, media_type="application/json")
 
 
 router.add_api_route(
@@ -133,143 +140,145 @@ router.add_api_route(
     make_run,
     methods=["POST"],
     status_code=201,
-    response_model=MadeRun,
-    route_class_override=quick(NewRun, "write", "job"),
+    response_model=CreatedRun,
+    route_class_override=fast_route(NewRun, "write", "job"),
 )
 
 
 @router.get("/{number}")
-def get_run(service: ServiceOf, caller: Watcher, number: Number) -> RunFacts:
-    """One, with its settings and what it runs on."""
+def get_run(service: ServiceOf, caller: RunReader, number: Number) -> RunDetail:
+    """Return a run with its settings and environment."""
     with service.database.read() as connection:
-        full = one(connection, runs, number, caller, "run")
-        found = connection.execute(listed(caller).where(runs.c.id == number)).mappings().one()
-        row = rows(connection, [dict(found)])[0]
-    return RunFacts(**row.model_dump(), config=full.config, environment=full.environment)
+        full = visible_row(connection, runs, number, caller, "run")
+        row = _run_row(connection, caller, number)
+    return RunDetail(**row.model_dump(), config=full.config, environment=full.environment)
 
 
 class RunChange(Body):
-    """What to change; what is not given stays."""
+    """Changes of a run; fields that are absent stay."""
 
     name: Name | None = None
     group: Name | None = None
     state: Literal["interrupted"] | None = None
-    """Of a run that ended without a word; nothing changes where it had one."""
+    """For a run whose process is gone. A run whose end is recorded does not change."""
     message: Text | None = None
 
 
 @router.patch("/{number}")
-async def change_run(service: ServiceOf, caller: Pusher, number: Number, body: RunChange) -> RunRow:
-    """Rename it, share it with a group, or tell that its process is gone."""
+async def change_run(service: ServiceOf, caller: RunWriter, number: Number, body: RunChange) -> RunRow:
+    """Rename a run, share it with a group, or mark it as interrupted."""
 
-    def work(change: Change) -> RunRow:
-        row = one(change.connection, runs, number, caller, "run")
+    def work(transaction: Transaction) -> RunRow:
+        row = visible_row(transaction.connection, runs, number, caller, "run")
         facts = body.model_dump(exclude_none=True)
         if "group" in facts:
-            facts["group"] = caller.group(body.group, change.connection)
+            facts["group"] = caller.group_id(body.group, transaction.connection)
         if facts.pop("state", None) and row.state in ("created", "running"):
             facts |= {"state": "interrupted", "ended": row.updated}
         if facts:
-            change.execute(runs.update().where(runs.c.id == number).values(facts))
-            record(change, caller, "change run", f"run:{number}", **facts)
+            transaction.execute(runs.update().where(runs.c.id == number).values(facts))
+            record_action(transaction, caller, "change run", f"run:{number}", **facts)
             service.forget_run(number)
-            change.after.append(lambda: service.forget_run(number))
-            change.tell(f"run:{number}", "runs")
-        found = change.execute(listed(caller).where(runs.c.id == number)).mappings().one()
-        return rows(change.connection, [dict(found)])[0]
+            transaction.after_commit.append(lambda: service.forget_run(number))
+            transaction.notify(f"run:{number}", "runs")
+        return _run_row(transaction.connection, caller, number)
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 class Tags(Body):
-    """All tags of a run."""
+    """The tags of a run."""
 
     tags: list[Word] = Field(max_length=50)
 
 
 @router.put("/{number}/tags")
 async def set_tags(service: ServiceOf, caller: Author, number: Number, body: Tags) -> Tags:
-    """Give a run these tags and no others."""
+    """Set the tags of a run; earlier tags are removed."""
 
-    def work(change: Change) -> Tags:
-        one(change.connection, runs, number, caller, "run")
-        change.execute(tags.delete().where(tags.c.run == number))
+    def work(transaction: Transaction) -> Tags:
+        visible_row(transaction.connection, runs, number, caller, "run")
+        transaction.execute(tags.delete().where(tags.c.run == number))
         names = sorted(set(body.tags))
         if names:
-            change.execute(tags.insert(), [{"run": number, "name": name} for name in names])
-        record(change, caller, "tag", f"run:{number}", tags=names)
-        change.tell(f"run:{number}", "runs")
+            transaction.execute(tags.insert(), [{"run": number, "name": name} for name in names])
+        record_action(transaction, caller, "tag", f"run:{number}", tags=names)
+        transaction.notify(f"run:{number}", "runs")
         return Tags(tags=names)
 
-    return await service.write_soon(work)
+    return await service.write_async(work)
 
 
 @router.delete("/{number}", status_code=204)
 async def delete_run(service: ServiceOf, caller: Author, number: Number) -> None:
-    """Remove a run with its records and artefacts. Its folder, wherever that is, stays."""
+    """Delete a run with its records and artefacts. Its run folder stays."""
 
-    def work(change: Change) -> None:
-        row = one(change.connection, runs, number, caller, "run")
-        erase(change, number)
-        change.execute(runs.delete().where(runs.c.id == number))
-        record(change, caller, "delete", f"run:{number}", name=row.name)
+    def work(transaction: Transaction) -> None:
+        row = visible_row(transaction.connection, runs, number, caller, "run")
+        delete_records(transaction, number)
+        transaction.execute(runs.delete().where(runs.c.id == number))
+        record_action(transaction, caller, "delete", f"run:{number}", name=row.name)
         service.forget_run(number)
-        change.after.append(lambda: service.forget_run(number))
-        change.tell(f"run:{number}", "runs")
+        transaction.after_commit.append(lambda: service.forget_run(number))
+        transaction.notify(f"run:{number}", "runs")
 
-    await service.write_soon(work)
+    await service.write_async(work)
 
 
-def listed(caller: Caller) -> sa.Select[Any]:
-    """The rows of a list: what the caller sees, with the owners' names."""
+def visible_runs(caller: Caller) -> sa.Select[Any]:
+    """Select the runs that the caller may see, with the names of their owners and groups."""
     names = (users.c.name.label("owner_name"), groups.c.name.label("group_name"))
     joined = runs.join(users, users.c.id == runs.c.owner).outerjoin(groups, groups.c.id == runs.c.group)
-    return sa.select(*_LISTED, *names).select_from(joined).where(caller.seen(runs))
+    return sa.select(*_LIST_COLUMNS, *names).select_from(joined).where(caller.visible(runs))
 
 
-def rows(connection: sa.Connection, found: list[dict[str, Any]]) -> list[RunRow]:
-    """With their tags."""
-    query = sa.select(tags).where(tags.c.run.in_([row["id"] for row in found])).order_by(tags.c.name)
-    named: dict[int, list[str]] = {}
-    for tag in connection.execute(query) if found else ():
-        named.setdefault(tag.run, []).append(tag.name)
-    return [RunRow(**row, tags=named.get(row["id"], [])) for row in found]
+def run_rows(connection: sa.Connection, selected: list[dict[str, Any]]) -> list[RunRow]:
+    """Return rows of `visible_runs` with their tags."""
+    query = sa.select(tags).where(tags.c.run.in_([row["id"] for row in selected])).order_by(tags.c.name)
+    by_run: dict[int, list[str]] = {}
+    for tag in connection.execute(query) if selected else ():
+        by_run.setdefault(tag.run, []).append(tag.name)
+    return [RunRow(**row, tags=by_run.get(row["id"], [])) for row in selected]
 
 
-def _has(word: str) -> sa.ColumnElement[bool]:
-    places = (runs.c.name, runs.c.recipe, runs.c.host, runs.c.message, users.c.name, sa.cast(runs.c.config, sa.Text))
+def _run_row(connection: sa.Connection, caller: Caller, number: int) -> RunRow:
+    row = connection.execute(visible_runs(caller).where(runs.c.id == number)).mappings().one()
+    return run_rows(connection, [dict(row)])[0]
+
+
+def _matches(word: str) -> sa.ColumnElement[bool]:
+    columns = (runs.c.name, runs.c.recipe, runs.c.host, runs.c.message, users.c.name, sa.cast(runs.c.config, sa.Text))
     tagged = sa.select(tags.c.run).where(tags.c.name == word)
-    return sa.or_(*(place.icontains(word, autoescape=True) for place in places), runs.c.id.in_(tagged))
+    return sa.or_(*(column.icontains(word, autoescape=True) for column in columns), runs.c.id.in_(tagged))
 
 
-def expected(connection: sa.Connection, run: int) -> dict[str, int]:
-    """The streams of a run, and the `seq` that each expects next."""
-    found = connection.execute(sa.select(streams).where(streams.c.run == run).order_by(streams.c.name)).all()
-    return {row.name: row.next for row in found}
+def next_sequence_numbers(connection: sa.Connection, run: int) -> dict[str, int]:
+    """Return the next expected `seq` of each stream of a run."""
+    rows = connection.execute(sa.select(streams).where(streams.c.run == run).order_by(streams.c.name)).all()
+    return {row.name: row.next for row in rows}
 
 
-def _known(change: Change, caller: Caller, body: NewRun) -> int | None:
-    """The run that has this `uid` already."""
+def _existing_run(transaction: Transaction, caller: Caller, body: NewRun) -> int | None:
+    """Return the id of the run with this `uid`."""
     same = sa.select(runs.c.id).where(runs.c.owner == caller.user, runs.c.uid == body.uid)
-    return change.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
+    return transaction.scalar(same if caller.job is None else same.where(runs.c.job == caller.job))
 
 
-def _make(service: ServiceOf, change: Change, caller: Caller, body: NewRun) -> MadeRun | None:
-    """None where there is a run of this `uid` already."""
+def _insert_run(service: ServiceOf, transaction: Transaction, caller: Caller, body: NewRun) -> CreatedRun | None:
+    """Insert a run; None if there is already a run with this `uid`."""
     now = time.time()
-    facts = body.model_dump(include={"uid", "name", "recipe", "config", "environment", "dataset", "study", "trial"})
+    values = body.model_dump(include={"uid", "name", "recipe", "config", "environment", "dataset", "study", "trial"})
     host = str(body.environment.get("host", ""))[:200].replace("\x00", "")
-    facts |= {"owner": caller.user, "group": caller.group(body.group, change.connection), "job": caller.job}
-    facts |= {"state": "created", "message": "", "host": host, "metrics": {}, "created": now, "updated": now}
-    number = change.add_new(runs, **facts)
+    values |= {"owner": caller.user, "group": caller.group_id(body.group, transaction.connection), "job": caller.job}
+    values |= {"state": "created", "message": "", "host": host, "metrics": {}, "created": now, "updated": now}
+    number = transaction.add_if_absent(runs, **values)
     if number is None:
         return None
-    named = sorted(set(body.tags))
-    if named:
-        change.execute(tags.insert(), [{"run": number, "name": name} for name in named])
-    record(change, caller, "make run", f"run:{number}", name=body.name)
-    change.tell("runs")
-    service.begin_run(change, number, facts)
-    group = facts["group"] and change.scalar(sa.select(groups.c.name).where(groups.c.id == facts["group"]))
-    told: dict[str, Any] = {"id": number, "owner_name": caller.name, "group_name": group, "tags": named, "next": {}}
-    return MadeRun(**BEGINNING, **{name: facts[name] for name in facts.keys() & RunRow.model_fields.keys()}, **told)
+    names = sorted(set(body.tags))
+    if names:
+        transaction.execute(tags.insert(), [{"run": number, "name": name} for name in names])
+    record_action(transaction, caller, "make run", f"run:{number}", name=body.name)
+    transaction.notify("runs")
+    service.start_run(transaction, number, values)
+    row = _run_row(transaction.connection, caller, number)
+    return CreatedRun(**row.model_dump(), next={})

@@ -1,4 +1,4 @@
-"""Studies: ask and tell for optimisers elsewhere, and what was found."""
+"""Routes for studies: create, list, propose trials (`ask`) and take their results (`tell`)."""
 
 from __future__ import annotations
 
@@ -6,86 +6,108 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from clew.client.trial import Ask, Asked, Heard, NewStudy, Reported, StudyFacts, StudyRow, Told, Trial, Trials, Verdict
-from clew.server.accounts.callers import Caller
-from clew.server.api.dependencies import PROBLEMS, After, Limit, Number, Page, Reader, ServiceOf, Submitter, needs
+from clew.client.trial import (
+    AskRequest,
+    AssignedTrial,
+    IntermediateValue,
+    NewStudy,
+    PruneDecision,
+    StudyDetail,
+    StudyRow,
+    TellReceipt,
+    Trial,
+    TrialList,
+    TrialResult,
+)
+from clew.server.accounts.caller import Caller
+from clew.server.api.dependencies import (
+    PROBLEMS,
+    After,
+    Limit,
+    Number,
+    Reader,
+    ResultPage,
+    ServiceOf,
+    Submitter,
+    caller_with_scope,
+)
 from clew.server.studies import study_rows
-from clew.server.studies.open_studies import Studies
+from clew.server.studies.open_studies import OpenStudies
 
 router = APIRouter(prefix="/api/v1", tags=["studies"], responses=PROBLEMS)
-StudyPusher = Annotated[Caller, Depends(needs("submit", "job"))]
+StudyWriter = Annotated[Caller, Depends(caller_with_scope("submit", "job"))]
 
 
-def _studies(request: Request) -> Studies:
-    found: Studies = request.app.state.studies
-    return found
+def _open_studies(request: Request) -> OpenStudies:
+    studies: OpenStudies = request.app.state.studies
+    return studies
 
 
-StudiesOf = Annotated[Studies, Depends(_studies)]
+StudiesOf = Annotated[OpenStudies, Depends(_open_studies)]
 
 
 @router.post("/studies", status_code=201)
-def make_study(service: ServiceOf, opened: StudiesOf, caller: StudyPusher, body: NewStudy) -> StudyFacts:
-    """Begin a study here, or with `elsewhere` make a place for one that is pushed."""
-    number = opened.make(caller, body)
+def make_study(service: ServiceOf, studies: StudiesOf, caller: StudyWriter, body: NewStudy) -> StudyDetail:
+    """Create a study here, or with `external` a place for a study that is pushed."""
+    number = studies.make(caller, body)
     with service.database.read() as connection:
-        return study_rows.one(connection, caller, number)
+        return study_rows.study_detail(connection, caller, number)
 
 
 @router.get("/studies")
-def list_studies(service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None) -> Page[StudyRow]:
-    """Those I see, newest first."""
+def list_studies(service: ServiceOf, caller: Reader, limit: Limit = 100, after: After = None) -> ResultPage[StudyRow]:
+    """List the studies that the caller may see, the newest first."""
     with service.database.read() as connection:
-        found = study_rows.listed(connection, caller, limit=limit + 1, before=after)
-    return Page(items=found[:limit], next=found[limit - 1].id if len(found) > limit else None)
+        rows = study_rows.list_studies(connection, caller, limit=limit + 1, before=after)
+    return ResultPage(items=rows[:limit], next=rows[limit - 1].id if len(rows) > limit else None)
 
 
 @router.get("/studies/{study}")
-def get_study(service: ServiceOf, caller: Reader, study: Number) -> StudyFacts:
-    """One, with its settings and the best trial, or the front."""
+def get_study(service: ServiceOf, caller: Reader, study: Number) -> StudyDetail:
+    """Return a study with its settings and its best trials."""
     with service.database.read() as connection:
-        return study_rows.one(connection, caller, study)
+        return study_rows.study_detail(connection, caller, study)
 
 
 @router.get("/studies/{study}/trials")
 def list_trials(
     service: ServiceOf, caller: Reader, study: Number, limit: Limit = 100, after: After = None
-) -> Page[Trial]:
-    """Its trials, in order of number."""
+) -> ResultPage[Trial]:
+    """List the trials of a study, in order of number."""
     with service.database.read() as connection:
-        found = study_rows.outcomes(connection, caller, study, limit=limit + 1, after=after)
-    return Page(items=found[:limit], next=found[limit - 1].number if len(found) > limit else None)
+        trials = study_rows.list_trials(connection, caller, study, limit=limit + 1, after=after)
+    return ResultPage(items=trials[:limit], next=trials[limit - 1].number if len(trials) > limit else None)
 
 
 @router.put("/studies/{study}/trials", status_code=204)
-def push_trials(opened: StudiesOf, caller: StudyPusher, study: Number, body: Trials) -> Response:
-    """How trials of a study elsewhere stand; those sent before are replaced."""
-    opened.push(caller, study, body.trials)
+def push_trials(studies: StudiesOf, caller: StudyWriter, study: Number, body: TrialList) -> Response:
+    """Save trials of an external study; trials sent before are replaced."""
+    studies.push(caller, study, body.trials)
     return Response(status_code=204)
 
 
 @router.post("/studies/{study}/ask")
-def ask(opened: StudiesOf, caller: Submitter, study: Number, body: Ask) -> list[Asked]:
-    """Trials to be done; an empty answer means that all were asked for."""
-    return opened.ask(caller, study, body)
+def ask(studies: StudiesOf, caller: Submitter, study: Number, body: AskRequest) -> list[AssignedTrial]:
+    """Propose trials. An empty answer means that the study has proposed all its trials."""
+    return studies.ask(caller, study, body)
 
 
 @router.post("/studies/{study}/report")
-def report(opened: StudiesOf, caller: Submitter, study: Number, body: Reported) -> Verdict:
-    """A first look at the objective of a trial; whether it is hopeless."""
-    return Verdict(prune=opened.report(caller, study, body))
+def report(studies: StudiesOf, caller: Submitter, study: Number, body: IntermediateValue) -> PruneDecision:
+    """Record an intermediate value of a trial, and answer whether to prune it."""
+    return PruneDecision(prune=studies.report(caller, study, body))
 
 
 @router.post("/studies/{study}/tell")
-def tell(opened: StudiesOf, caller: Submitter, study: Number, body: Told) -> Heard:
-    """How a trial ended. Told twice, the first time counts."""
-    return Heard(told=opened.tell(caller, study, body))
+def tell(studies: StudiesOf, caller: Submitter, study: Number, body: TrialResult) -> TellReceipt:
+    """Record the result of a trial. If it is sent twice, the first one counts."""
+    return TellReceipt(accepted=studies.tell(caller, study, body))
 
 
 @router.get("/studies/{study}/best")
 def best(service: ServiceOf, caller: Reader, study: Number) -> list[Trial]:
-    """The best trial, or the front; none before one is complete."""
+    """Return the best trial, or the Pareto front; none before a trial is complete."""
     with service.database.read() as connection:
-        numbers = [each["number"] for each in study_rows.one(connection, caller, study).best]
-        found = [study_rows.outcomes(connection, caller, study, limit=1, after=number - 1) for number in numbers]
-    return [trial for each in found for trial in each]
+        numbers = [row["number"] for row in study_rows.study_detail(connection, caller, study).best]
+        pages = [study_rows.list_trials(connection, caller, study, limit=1, after=number - 1) for number in numbers]
+    return [trial for page in pages for trial in page]

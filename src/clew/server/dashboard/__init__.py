@@ -1,4 +1,7 @@
-"""The dashboard: pages for people, rendered by the server that has the data."""
+"""The dashboard: HTML pages, rendered on the server.
+
+One module per section of the menu. `layout.py` has what all pages share, `render.py` the templates and static files.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from clew.server.dashboard import accounts, compare, data, jobs, login, overview
 
 
 def mount(app: FastAPI) -> None:
-    """Add the pages. They stand beside the API, and are no part of its schema."""
-    app.state.drawn = studies.Drawn()
+    """Add the pages to the application. They are not part of the API schema."""
+    app.state.study_figures = studies.StudyFigures()
     for part in (login, overview, runs, compare, studies, jobs, submit, data, accounts):
         app.router.routes += part.router.routes

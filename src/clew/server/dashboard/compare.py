@@ -1,4 +1,4 @@
-"""Several runs side by side."""
+"""The page that compares several runs."""
 
 from __future__ import annotations
 
@@ -9,86 +9,90 @@ from fastapi import Query, Request, Response
 
 from clew.figure import COLOURS
 from clew.runs.comparison import ABSENT, differing_values, flatten_settings, setting_text
-from clew.server.api.runs import listed, rows
+from clew.runs.record_metrics import SPEED
+from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout, panels
-from clew.server.dashboard.run_cards import glimpses, summaries
+from clew.server.dashboard.run_cards import metric_summaries, run_cards
 from clew.server.database.tables import runs
-from clew.server.problems import RefusedError
+from clew.server.problems import RequestError
 
 router = layout.router()
-_MOST = 20
-_SURROUNDINGS = ("host", "cpu", "cores_allowed", "memory_gb", "platform", "python", "clew", "commit", "packages")
+_MAX_RUNS = 20
+_ENVIRONMENT_KEYS = ("host", "cpu", "cores_allowed", "memory_gb", "platform", "python", "clew", "commit", "packages")
 
 
 @router.get("/compare")
 def compare(
-    request: Request, viewer: layout.Viewer, run: Annotated[list[int] | None, Query(max_length=_MOST)] = None
+    request: Request, viewer: layout.Viewer, run: Annotated[list[int] | None, Query(max_length=_MAX_RUNS)] = None
 ) -> Response:
-    """Curves over each other, what was set differently, which ended best."""
+    """Curves in shared plots, settings that differ, and the best value of each metric."""
     ids = list(dict.fromkeys(number for number in run or () if 0 < number < 2**63))
     if len(ids) < 2:
-        raise RefusedError(422, "Select two runs or more to compare.", do="Tick them in the list of runs.")
+        raise RequestError(422, "Select two runs or more to compare.", hint="Tick them in the list of runs.")
     with request.app.state.service.database.read() as connection:
-        found = [dict(row) for row in connection.execute(listed(viewer).where(runs.c.id.in_(ids))).mappings()]
-        shown = {row["id"]: row for row in glimpses(connection, rows(connection, found))}
+        rows = connection.execute(visible_runs(viewer).where(runs.c.id.in_(ids))).mappings()
+        cards = {card["id"]: card for card in run_cards(connection, run_rows(connection, [dict(row) for row in rows]))}
         columns = (runs.c.id, runs.c.config, runs.c.environment)
         full = {
             row.id: row
-            for row in connection.execute(runs.select().with_only_columns(*columns).where(runs.c.id.in_(list(shown))))
+            for row in connection.execute(runs.select().with_only_columns(*columns).where(runs.c.id.in_(list(cards))))
         }
-        known = summaries(connection, shown)
-    ids = [number for number in ids if number in shown]
+        summaries = metric_summaries(connection, cards)
+    ids = [number for number in ids if number in cards]
     if len(ids) < 2:
-        raise RefusedError(404, "Fewer than two of these runs are here.", do="Tick others in the list of runs.")
+        raise RequestError(404, "Fewer than two of these runs exist.", hint="Tick others in the list of runs.")
     settings = differing_values([dict(flatten_settings(full[number].config)) for number in ids])
     values: dict[str, Any] = {
-        "sides": [_side(shown[number], place, ids) for place, number in enumerate(ids)],
-        "runs": [{name: shown[number][name] for name in ("id", "name", "begun")} for number in ids],
-        "panels": _panels([known.get(number, {}) for number in ids]),
-        "metrics": metrics([known.get(number, {}) for number in ids]),
+        "sides": [_side(cards[number], index, ids) for index, number in enumerate(ids)],
+        "runs": [{name: cards[number][name] for name in ("id", "name", "started")} for number in ids],
+        "panels": _panels([summaries.get(number, {}) for number in ids]),
+        "metrics": metrics([summaries.get(number, {}) for number in ids]),
         "settings": _texts({key: each for key, each in settings.items() if ABSENT not in each}),
         "partial": _texts({key: each for key, each in settings.items() if ABSENT in each}),
-        "surroundings": _texts(differing_values([_surroundings(full[number].environment) for number in ids])),
+        "environments": _texts(differing_values([_environment(full[number].environment) for number in ids])),
     }
     return layout.page(request, "compare.html", "runs", **values)
 
 
-def metrics(known: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The best each run reached in each metric, and who reached most; the last where nobody knows what is better."""
-    found = []
+def metrics(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the best value of each run per metric, and which runs are best.
+
+    If it is unknown whether higher is better, the last values are compared without a best one.
+    """
+    table = []
     for name in dict.fromkeys(
-        name for each in known for name in each if not panels.is_system(name) and not panels.is_rate(name)
+        name for each in summaries for name in each if not panels.is_system(name) and not panels.is_learning_rate(name)
     ):
-        up = panels.rises(name)
-        part = {True: "max", False: "min", None: "last"}[up]
-        values = [getattr(each[name], part) if name in each else None for each in known]
-        there = [value for value in values if value is not None]
-        best = (max if up else min)(there) if there and up is not None else None
-        places = [place for place, value in enumerate(values) if value is not None and value == best]
-        words = {True: "highest", False: "lowest", None: "last"}[up]
-        marked = places if len(places) < len(there) else []
-        found.append({"name": name, "direction": words, "values": values, "best": marked})
-    return found
+        higher = panels.higher_is_better(name)
+        part = {True: "max", False: "min", None: "last"}[higher]
+        values = [getattr(each[name], part) if name in each else None for each in summaries]
+        present = [value for value in values if value is not None]
+        best = (max if higher else min)(present) if present and higher is not None else None
+        winners = [index for index, value in enumerate(values) if value is not None and value == best]
+        direction = {True: "highest", False: "lowest", None: "last"}[higher]
+        marked = winners if len(winners) < len(present) else []
+        table.append({"name": name, "direction": direction, "values": values, "best": marked})
+    return table
 
 
-def _panels(known: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Those of metrics that two runs have, then speed."""
-    names = [name for each in known for name in each]
+def _panels(summaries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return plots of the metrics that at least two runs have, then the speed."""
+    names = [name for each in summaries for name in each]
     shared = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    first = {name: next(each[name] for each in known if name in each) for name in shared}
-    learning = sorted((name for name in shared if not panels.is_system(name)), key=lambda name: "loss" not in name)
-    speed = [name for name in shared if name == panels.SPEED]
-    return panels.each_alone([*learning[:24], *speed], first)
+    first = {name: next(each[name] for each in summaries if name in each) for name in shared}
+    training = sorted((name for name in shared if not panels.is_system(name)), key=lambda name: "loss" not in name)
+    speed = [name for name in shared if name == SPEED]
+    return panels.single_panels([*training[:24], *speed], first)
 
 
-def _side(row: dict[str, Any], place: int, ids: list[int]) -> dict[str, Any]:
-    without = layout.link("/compare", run=[number for number in ids if number != row["id"]])
-    return {**row, "colour": COLOURS[place % len(COLOURS)], "without": without}
+def _side(card: dict[str, Any], index: int, ids: list[int]) -> dict[str, Any]:
+    without = layout.link("/compare", run=[number for number in ids if number != card["id"]])
+    return {**card, "colour": COLOURS[index % len(COLOURS)], "without": without}
 
 
-def _surroundings(environment: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(flatten_settings({name: environment[name] for name in _SURROUNDINGS if name in environment}))
+def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(flatten_settings({name: environment[name] for name in _ENVIRONMENT_KEYS if name in environment}))
 
 
-def _texts(found: Mapping[str, list[Any]]) -> dict[str, list[str]]:
-    return {name: [setting_text(value) for value in values] for name, values in found.items()}
+def _texts(settings: Mapping[str, list[Any]]) -> dict[str, list[str]]:
+    return {name: [setting_text(value) for value in values] for name, values in settings.items()}

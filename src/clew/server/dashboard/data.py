@@ -1,4 +1,4 @@
-"""Datasets and benchmarks."""
+"""Pages of datasets and benchmarks."""
 
 from __future__ import annotations
 
@@ -9,89 +9,94 @@ import sqlalchemy as sa
 from fastapi import Path, Query, Request, Response
 
 from clew.runs.comparison import flatten_settings, setting_text
-from clew.server.accounts.callers import Caller
-from clew.server.api.runs import listed, rows
+from clew.server.accounts.caller import Caller
+from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout
 from clew.server.dashboard.formatting import size
-from clew.server.dashboard.run_cards import glimpses
+from clew.server.dashboard.run_cards import run_cards
 from clew.server.database.tables import benchmarks, datasets, runs, users
-from clew.server.problems import missing
+from clew.server.problems import not_found
 
 router = layout.router()
 _PAGE = 50
+_BENCHMARKS_PER_PAGE = 20
+_MAX_MANIFEST = 200_000
+"""Characters of a manifest that are shown."""
 After = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 Key = Annotated[str, Path(max_length=200)]
 
 
 @router.get("/datasets")
 def index(request: Request, viewer: layout.Viewer, after: After = None) -> Response:
-    """Those that somebody told of, and those that runs have learned from."""
+    """Registered datasets, and datasets that only runs name."""
     with request.app.state.service.database.read() as connection:
-        query = sa.select(datasets).where(viewer.seen(datasets)).order_by(datasets.c.id.desc()).limit(_PAGE + 1)
+        query = sa.select(datasets).where(viewer.visible(datasets)).order_by(datasets.c.id.desc()).limit(_PAGE + 1)
         if after is not None:
             query = query.where(datasets.c.id < after)
-        found = [dict(row) for row in connection.execute(query).mappings()]
-        used = _used(connection, viewer)
-        heard = _only_heard_of(connection, viewer, used) if after is None else []
-    more = layout.link("/datasets", after=found[_PAGE - 1]["id"]) if len(found) > _PAGE else None
-    shown = [{**_shown(row), "runs": used.get(row["key"], 0)} for row in found[:_PAGE]]
-    return layout.page(request, "datasets.html", "datasets", datasets=[*shown, *heard], next=more)
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+        run_counts = _run_counts(connection, viewer)
+        unregistered = _unregistered(connection, viewer, run_counts) if after is None else []
+    following = layout.link("/datasets", after=rows[_PAGE - 1]["id"]) if len(rows) > _PAGE else None
+    registered = [{**_dataset_values(row), "runs": run_counts.get(row["key"], 0)} for row in rows[:_PAGE]]
+    return layout.page(request, "datasets.html", "datasets", datasets=[*registered, *unregistered], next=following)
 
 
 @router.get("/datasets/{key}")
 def dataset(request: Request, viewer: layout.Viewer, key: Key) -> Response:
-    """One, with the runs that learned from it."""
+    """The page of a dataset, with the runs that were trained on it."""
     with request.app.state.service.database.read() as connection:
-        row = connection.execute(
-            sa.select(datasets).where(viewer.seen(datasets), datasets.c.key == key).order_by(datasets.c.id.desc())
-        ).mappings()
-        found = [dict(each) for each in row]
-        chosen = listed(viewer).where(runs.c.dataset == key).order_by(runs.c.id.desc()).limit(_PAGE)
-        learned = glimpses(connection, rows(connection, [dict(each) for each in connection.execute(chosen).mappings()]))
-    if not found and not learned:
-        raise missing("dataset", key)
-    shown = _shown(found[0]) if found else {"key": key, "manifest": {}}
-    facts = [text for text in (shown.get("recipe", ""), shown.get("splits", ""), _size(shown)) if text]
-    facts += [f"at {each['location']}" for each in found]
-    manifest = json.dumps(shown["manifest"], indent=2, ensure_ascii=False)[:200_000]
-    return layout.page(request, "dataset.html", "datasets", dataset=shown, facts=facts, runs=learned, manifest=manifest)
+        query = sa.select(datasets).where(viewer.visible(datasets), datasets.c.key == key)
+        rows = [dict(row) for row in connection.execute(query.order_by(datasets.c.id.desc())).mappings()]
+        of_dataset = visible_runs(viewer).where(runs.c.dataset == key).order_by(runs.c.id.desc()).limit(_PAGE)
+        cards = run_cards(
+            connection, run_rows(connection, [dict(each) for each in connection.execute(of_dataset).mappings()])
+        )
+    if not rows and not cards:
+        raise not_found("dataset", key)
+    values = _dataset_values(rows[0]) if rows else {"key": key, "manifest": {}}
+    bytes_text = size(values["size"]) if values.get("size") else ""
+    facts = [text for text in (values.get("recipe", ""), values.get("splits", ""), bytes_text) if text]
+    facts += [f"at {row['location']}" for row in rows]
+    manifest = json.dumps(values["manifest"], indent=2, ensure_ascii=False)[:_MAX_MANIFEST]
+    return layout.page(request, "dataset.html", "datasets", dataset=values, facts=facts, runs=cards, manifest=manifest)
 
 
 @router.get("/benchmarks")
-def measured(request: Request, viewer: layout.Viewer, after: After = None) -> Response:
-    """What machines were measured to do."""
-    query = sa.select(benchmarks, users.c.name.label("person")).join(users, users.c.id == benchmarks.c.owner)
-    query = query.where(viewer.seen(benchmarks)).order_by(benchmarks.c.id.desc()).limit(21)
+def benchmark_page(request: Request, viewer: layout.Viewer, after: After = None) -> Response:
+    """Measurements of machines."""
+    query = sa.select(benchmarks, users.c.name.label("owner_name")).join(users, users.c.id == benchmarks.c.owner)
+    query = query.where(viewer.visible(benchmarks)).order_by(benchmarks.c.id.desc()).limit(_BENCHMARKS_PER_PAGE + 1)
     if after is not None:
         query = query.where(benchmarks.c.id < after)
     with request.app.state.service.database.read() as connection:
-        found = [dict(row) for row in connection.execute(query).mappings()]
-    more = layout.link("/benchmarks", after=found[19]["id"]) if len(found) > 20 else None
-    shown = [_benchmark(row) for row in found[:20]]
-    return layout.page(request, "benchmarks.html", "benchmarks", benchmarks=shown, next=more)
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+    page, rest = rows[:_BENCHMARKS_PER_PAGE], rows[_BENCHMARKS_PER_PAGE:]
+    following = layout.link("/benchmarks", after=page[-1]["id"]) if rest else None
+    values = [_benchmark(row) for row in page]
+    return layout.page(request, "benchmarks.html", "benchmarks", benchmarks=values, next=following)
 
 
 def _benchmark(row: dict[str, Any]) -> dict[str, Any]:
-    """Its bars and conditions, as far as the document has such: it comes from outside."""
+    """Return the bars and conditions of a benchmark. The document comes from outside: parts may be missing."""
     document = row["document"] if isinstance(row["document"], dict) else {}
     bars = [each for each in _list(document.get("bars")) if isinstance(each, dict)]
     conditions = document.get("conditions")
-    told = (
+    shown = (
         [(name, setting_text(value)) for name, value in flatten_settings(conditions)]
         if isinstance(conditions, dict)
         else []
     )
     if not bars:
-        told = [(name, setting_text(value)) for name, value in flatten_settings(document)]
-    return {**row, "owner": row["person"], "bars": bars, "conditions": told}
+        shown = [(name, setting_text(value)) for name, value in flatten_settings(document)]
+    return {**row, "owner": row["owner_name"], "bars": bars, "conditions": shown}
 
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """What a manifest says of itself."""
+def _dataset_values(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the values that templates show of a dataset, from its manifest."""
     manifest = row["manifest"] if isinstance(row["manifest"], dict) else {}
     shards = [each for each in _list(manifest.get("shards")) if isinstance(each, dict)]
     splits: dict[str, int] = {}
@@ -113,20 +118,16 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _size(shown: dict[str, Any]) -> str:
-    return size(shown["size"]) if shown.get("size") else ""
-
-
-def _used(connection: sa.Connection, viewer: Caller) -> dict[str, int]:
-    query = sa.select(runs.c.dataset, sa.func.count()).where(viewer.seen(runs), runs.c.dataset.is_not(None))
+def _run_counts(connection: sa.Connection, viewer: Caller) -> dict[str, int]:
+    query = sa.select(runs.c.dataset, sa.func.count()).where(viewer.visible(runs), runs.c.dataset.is_not(None))
     return {row[0]: row[1] for row in connection.execute(query.group_by(runs.c.dataset))}
 
 
-def _only_heard_of(connection: sa.Connection, viewer: Caller, used: dict[str, int]) -> list[dict[str, Any]]:
-    """Keys that runs name, of datasets nobody told of."""
-    told = set(connection.execute(sa.select(datasets.c.key).where(viewer.seen(datasets))).scalars())
+def _unregistered(connection: sa.Connection, viewer: Caller, run_counts: dict[str, int]) -> list[dict[str, Any]]:
+    """Return the datasets that runs name and that are not registered."""
+    registered = set(connection.execute(sa.select(datasets.c.key).where(viewer.visible(datasets))).scalars())
     query = sa.select(runs.c.dataset, sa.func.max(runs.c.recipe), sa.func.min(runs.c.created))
-    query = query.where(viewer.seen(runs), runs.c.dataset.is_not(None)).group_by(runs.c.dataset).limit(200)
+    query = query.where(viewer.visible(runs), runs.c.dataset.is_not(None)).group_by(runs.c.dataset).limit(200)
     return [
         {
             "key": key,
@@ -136,8 +137,8 @@ def _only_heard_of(connection: sa.Connection, viewer: Caller, used: dict[str, in
             "splits": "",
             "size": None,
             "created": created,
-            "runs": used[key],
+            "runs": run_counts[key],
         }
         for key, recipe, created in connection.execute(query)
-        if key not in told
+        if key not in registered
     ]

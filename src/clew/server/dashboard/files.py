@@ -1,4 +1,4 @@
-"""What runs have stored, as pages show it."""
+"""Artefacts of runs, as pages show them."""
 
 from __future__ import annotations
 
@@ -14,74 +14,73 @@ import sqlalchemy as sa
 from clew.errors import RunError
 from clew.runs import timeline as spans
 from clew.server.database.tables import artefacts
-from clew.server.problems import RefusedError
+from clew.server.problems import RequestError
 from clew.server.service import Service
 
-_LARGEST = 8_000_000
-"""Bytes of a plot; a larger one is downloaded, not drawn."""
+_MAX_PLOT_BYTES = 8_000_000
+"""Bytes of a plot; a larger one is only offered for download."""
 _TRACE = re.compile(r"trace/rank-(\d{1,6})\.trace")
-_MOST = 60
-"""Plots on a page."""
+_MAX_PLOTS = 60
+"""Plots per page."""
 
 
-def of_run(connection: sa.Connection, run: int) -> list[dict[str, Any]]:
-    """By name."""
+def run_artefacts(connection: sa.Connection, run: int) -> list[dict[str, Any]]:
+    """Return the artefacts of a run, sorted by name."""
     query = sa.select(artefacts).where(artefacts.c.run == run).order_by(artefacts.c.name)
-    return [_shown(dict(row)) for row in connection.execute(query).mappings()]
+    return [_with_url(dict(row)) for row in connection.execute(query).mappings()]
 
 
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
+def _with_url(row: dict[str, Any]) -> dict[str, Any]:
     address = f"/api/v1/runs/{row['run']}/artefacts/{quote(row['name'])}"
     return {**row, "url": address, "size": row["bytes"], "digest": row["blob"], "time": row["created"]}
 
 
 def content(service: Service, artefact: dict[str, Any]) -> bytes:
-    """What is in it; nothing where retention has taken it away meanwhile, or the store is away."""
+    """Return the content of an artefact; empty if it was deleted meanwhile or the store does not answer."""
     try:
         return service.store.read(artefact["blob"])
-    except (FileNotFoundError, RefusedError):
+    except (FileNotFoundError, RequestError):
         return b""
 
 
 def figures(service: Service, plots: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of plotly's form, ready to be drawn; others stay files."""
-    found = []
-    for each in plots[:_MOST]:
-        if each["bytes"] <= _LARGEST and each["name"].endswith(".json"):
-            drawn = drawable(content(service, each))
-            if drawn is not None:
-                found.append(drawn)
-    return found
+    """Return the plots that are Plotly figures; others are only listed as files."""
+    parsed = (
+        parse_figure(content(service, plot))
+        for plot in plots[:_MAX_PLOTS]
+        if plot["bytes"] <= _MAX_PLOT_BYTES and plot["name"].endswith(".json")
+    )
+    return [figure for figure in parsed if figure is not None]
 
 
-def drawable(text: bytes) -> dict[str, Any] | None:
-    """A figure with its title apart; None where it is none. It comes from outside: anything may be missing."""
+def parse_figure(text: bytes) -> dict[str, Any] | None:
+    """Parse a Plotly figure from JSON; None if it is not one."""
     try:
-        return apart(json.loads(text))
+        return figure_parts(json.loads(text))
     except ValueError:
         return None
 
 
-def apart(given: Any) -> dict[str, Any] | None:
-    """The same of what is no text any more."""
+def figure_parts(figure: Any) -> dict[str, Any] | None:
+    """Return title, data and layout of a figure; None if it is not one. It comes from outside: parts may be missing."""
     try:
-        data, layout = list(given["data"]), dict(given.get("layout", {}))
+        data, layout = list(figure["data"]), dict(figure.get("layout", {}))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
     title = layout.pop("title", "")
-    told = title.get("text", "") if isinstance(title, dict) else title
-    return {"title": str(told), "data": data, "layout": layout, "wide": "xaxis2" in layout}
+    text = title.get("text", "") if isinstance(title, dict) else title
+    return {"title": str(text), "data": data, "layout": layout, "wide": "xaxis2" in layout}
 
 
 def timeline(service: Service, stored: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What ranks did when, of runs whose traces were stored."""
+    """Return the timeline of a run whose traces are stored, as a list of at most one figure."""
     ranks = {}
     for each in stored:
-        found = _TRACE.fullmatch(each["name"])
-        if found and each["bytes"] <= _LARGEST:
-            with contextlib.suppress(RunError):  # no trace, or none any more
-                ranks[int(found[1])] = spans.parse_trace(content(service, each), each["name"])
+        match = _TRACE.fullmatch(each["name"])
+        if match and each["bytes"] <= _MAX_PLOT_BYTES:
+            with contextlib.suppress(RunError):  # not a trace, or deleted meanwhile
+                ranks[int(match[1])] = spans.parse_trace(content(service, each), each["name"])
     if not any(len(each) for each in ranks.values()):
         return []
-    drawn = apart(spans.timeline_figure(dict(sorted(ranks.items()))))
-    return [] if drawn is None else [drawn]
+    figure = figure_parts(spans.timeline_figure(dict(sorted(ranks.items()))))
+    return [] if figure is None else [figure]

@@ -1,4 +1,4 @@
-"""Numbers, times and settings as people read them: the filters of the templates."""
+"""Formats numbers, times and settings for pages: the filters of the templates."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Any
 
 from markupsafe import Markup
 
+from clew.runs.record_metrics import LATEST
 from clew.runs.records import finite
-from clew.server.runs.record_numbers import LATEST
 
 _NONE = "–"
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WIDTH, _HEIGHT = 104.0, 24.0
-"""Of a sparkline, in the units of its view box."""
+"""Size of a sparkline, in the units of its view box."""
 
 
 def number(value: Any) -> str:
-    """Four figures."""
+    """Format a number with four digits."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return _NONE
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e6):
@@ -34,7 +34,7 @@ def number(value: Any) -> str:
 
 
 def short(value: Any) -> str:
-    """Three figures and a prefix: 12.4k."""
+    """Format a number with three digits and a prefix: 12.4k."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
         return _NONE
     if abs(value) >= 1e15:
@@ -46,7 +46,7 @@ def short(value: Any) -> str:
 
 
 def size(value: Any) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     if not isinstance(value, (int, float)):
         return _NONE
     for step, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
@@ -56,14 +56,14 @@ def size(value: Any) -> str:
 
 
 def percent(value: Any) -> str:
-    """Of a share."""
+    """Format a fraction as a percentage."""
     if not isinstance(value, (int, float)):
         return _NONE
     return f"{100 * value:.0f}%" if value >= 0.1 or value == 0 else f"{100 * value:.1f}%"
 
 
-def length(seconds: Any) -> str:
-    """How long."""
+def duration(seconds: Any) -> str:
+    """Format a duration in seconds."""
     if not isinstance(seconds, (int, float)) or seconds < 0:
         return _NONE
     if seconds < 1:
@@ -79,7 +79,7 @@ def length(seconds: Any) -> str:
 
 
 def ago(moment: Any) -> str:
-    """How long since."""
+    """Format how long ago a time was."""
     if not isinstance(moment, (int, float)) or not moment:
         return _NONE
     passed = time.time() - moment
@@ -89,23 +89,23 @@ def ago(moment: Any) -> str:
 
 
 def iso(moment: Any) -> str:
-    """In full, UTC."""
+    """Format a time with its date, in UTC."""
     if not isinstance(moment, (int, float)) or not abs(moment) <= LATEST:
         return ""
     return datetime.datetime.fromtimestamp(moment, datetime.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def clock(moment: Any) -> str:
-    """Time of day, UTC; with the date where that is not today's."""
+    """Format the time of day in UTC; with the date if it is not today."""
     if not isinstance(moment, (int, float)) or not abs(moment) <= LATEST:
         return ""
-    told = datetime.datetime.fromtimestamp(moment, datetime.UTC)
-    today = datetime.datetime.now(datetime.UTC).date() == told.date()
-    return told.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
+    utc = datetime.datetime.fromtimestamp(moment, datetime.UTC)
+    today = datetime.datetime.now(datetime.UTC).date() == utc.date()
+    return utc.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M:%S")
 
 
 def setting(value: Any) -> str:
-    """One value of a document."""
+    """Format the value of a setting."""
     if value is None:
         return _NONE
     if isinstance(value, float):
@@ -114,26 +114,28 @@ def setting(value: Any) -> str:
 
 
 def prose(text: str) -> Markup:
-    """A docstring of one paragraph or more; what stands in back-ticks as code."""
+    """Format a docstring as HTML; text in back-ticks becomes code."""
     safe = escape(" ".join(text.split()))
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", safe))
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """The path of a small curve, on a logarithmic scale where values fall by more than a factor of ten."""
-    told = [value for value in values or () if value is not None and math.isfinite(value)]
-    if len(told) < 2:
+    """Return the SVG path of a small curve; on a logarithmic scale if values differ by more than a factor of ten."""
+    finite_values = [value for value in values or () if value is not None and math.isfinite(value)]
+    if len(finite_values) < 2:
         return ""
-    if min(told) > 0 and max(told) / min(told) > 10:
-        told = [math.log(value) for value in told]
-    low, high = min(told), max(told)
+    if min(finite_values) > 0 and max(finite_values) / min(finite_values) > 10:
+        finite_values = [math.log(value) for value in finite_values]
+    low, high = min(finite_values), max(finite_values)
     scale = (_HEIGHT - 4) / (high - low) if high > low else 0.0
-    step = _WIDTH / (len(told) - 1)
-    return "M" + "L".join(f"{i * step:.1f} {_HEIGHT - 2 - (value - low) * scale:.1f}" for i, value in enumerate(told))
+    step = _WIDTH / (len(finite_values) - 1)
+    return "M" + "L".join(
+        f"{i * step:.1f} {_HEIGHT - 2 - (value - low) * scale:.1f}" for i, value in enumerate(finite_values)
+    )
 
 
 def data(value: Any) -> Markup:
-    """JSON inside a script element that is no script: nothing in it can end the element."""
+    """Return JSON for a script element that only holds data: nothing in it can end the element."""
     return Markup(json.dumps(finite(value), allow_nan=False).replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
@@ -149,7 +151,7 @@ FILTERS: dict[str, Callable[[Any], Any]] = {
     "short": short,
     "bytes": size,
     "percent": percent,
-    "length_of": length,
+    "duration": duration,
     "ago": ago,
     "iso": iso,
     "clock": clock,

@@ -1,4 +1,4 @@
-"""The queue, and a page for each job."""
+"""Pages of jobs: the queue, and one page per job."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from clew.client.job import Job, Resources
 from clew.core.config import to_yaml
 from clew.server.api.dependencies import Number
 from clew.server.dashboard import layout
-from clew.server.dashboard.formatting import length, size
-from clew.server.jobs import actions as kept
-from clew.server.jobs.job_logs import Logs
+from clew.server.dashboard.formatting import duration, size
+from clew.server.jobs.job_logs import JobLogs
+from clew.server.jobs.job_rows import JobFilter, job_detail, job_history, list_jobs
 
 router = layout.router()
 STATES = ("waiting", "claimed", "running", "done", "failed", "cancelled", "lost")
 _PAGE = 50
-_TAIL = 200_000
-"""Bytes of a log that come with the page; more is in the API."""
+_SEARCHED = 2000
+"""Jobs that a search considers."""
+_LOG_BYTES = 200_000
+"""Bytes of a log on the page; the API has all of it."""
 
 
 @router.get("/jobs")
@@ -30,58 +32,59 @@ def queue(
     state: str = "",
     after: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Response:
-    """Jobs, the newest first."""
-    wanted = (state,) if state in STATES else ()
+    """The list of jobs, the newest first."""
+    selection = JobFilter((state,) if state in STATES else (), before=after)
     with request.app.state.service.database.read() as connection:
-        limit = 2000 if q else _PAGE + 1
-        found = kept.listed(connection, viewer, state=wanted, limit=limit, before=after)
-    found = [each for each in found if q.lower() in f"{each.id} {each.name} {each.kind} {each.owner}".lower()]
-    more = layout.link("/jobs", q=q, state=state, after=found[_PAGE - 1].id) if len(found) > _PAGE else None
-    listed = [{**shown(each), "may": "submit" in viewer.scopes} for each in found[:_PAGE]]
-    return layout.page(request, "jobs.html", "jobs", jobs=listed, q=q, state=state, states=STATES, next=more)
+        jobs = list_jobs(connection, viewer, selection, limit=_SEARCHED if q else _PAGE + 1)
+    jobs = [each for each in jobs if q.lower() in f"{each.id} {each.name} {each.kind} {each.owner}".lower()]
+    following = layout.link("/jobs", q=q, state=state, after=jobs[_PAGE - 1].id) if len(jobs) > _PAGE else None
+    rows = [{**job_values(each), "may_change": "submit" in viewer.scopes} for each in jobs[:_PAGE]]
+    return layout.page(request, "jobs.html", "jobs", jobs=rows, q=q, state=state, states=STATES, next=following)
 
 
 @router.get("/jobs/{number}")
 def job(request: Request, viewer: layout.Viewer, number: Number) -> Response:
-    """One: how it stands, what happened, what it prints."""
+    """The page of a job: its state, its history and its log."""
     service = request.app.state.service
     with service.database.read() as connection:
-        found = kept.one(connection, viewer, number)
-        events = kept.events(connection, number, limit=200)
-    logs = Logs(service.config.folder)
-    end = logs.read(number, found.attempt, 1 << 62, 16).size
-    piece = logs.read(number, found.attempt, max(0, end - _TAIL), _TAIL)
+        detail = job_detail(connection, viewer, number)
+        events = job_history(connection, number, limit=200)
+    log = JobLogs(service.config.folder).tail(number, detail.attempt, _LOG_BYTES)
+    resources = [*resource_texts(detail.resources), ("priority", str(detail.priority))]
     values: dict[str, Any] = {
-        "job": {**shown(found), "may": "submit" in viewer.scopes},
-        "log": piece.text,
-        "log_next": piece.next,
-        "yaml": to_yaml(found.spec),
+        "job": {**job_values(detail), "may_change": "submit" in viewer.scopes},
+        "log": log.text,
+        "log_next": log.next,
+        "yaml": to_yaml(detail.spec),
         "events": events,
-        "resources": [*asked(found.resources), ("priority", str(found.priority)), ("dataset", found.dataset or "–")],
+        "resources": [*resources, ("dataset", detail.dataset or "–")],
     }
     return layout.page(request, "job.html", "jobs", **values)
 
 
-def shown(job: Job) -> dict[str, Any]:
-    """A job as pages have it."""
-    told = job.model_dump()
-    took = None if job.started is None else max((job.ended or time.time()) - job.started, 0.0)
-    asks = ", ".join(text for _, text in asked(job.resources) if text)
+def job_values(job: Job) -> dict[str, Any]:
+    """Return the values that templates show of a job."""
+    seconds = None if job.started is None else max((job.ended or time.time()) - job.started, 0.0)
+    resources = ", ".join(text for _, text in resource_texts(job.resources) if text)
     reason = "is being cancelled" if job.cancelling else job.reason
-    return {**told, "asks": asks, "seconds": took, "study": None, "url": f"/jobs/{job.id}", "reason": reason}
+    values = {"needs": resources, "seconds": seconds, "study": None, "url": f"/jobs/{job.id}", "reason": reason}
+    return {**job.model_dump(), **values}
 
 
-def asked(resources: Resources) -> list[tuple[str, str]]:
-    """What a job needs, in words."""
-    cores, gpus, memory = resources.total_cpus, resources.total_gpus, resources.total_memory
-    found = [("workers", f"{resources.workers} workers")] if resources.workers > 1 else []
-    found.append(("cores", f"{cores} core{'s' if cores > 1 else ''}"))
-    if gpus:
-        found.append(("GPUs", f"{gpus} GPU{'s' if gpus > 1 else ''}"))
-    if memory:
-        found.append(("memory", size(memory)))
+def resource_texts(resources: Resources) -> list[tuple[str, str]]:
+    """Return the resources of a job as pairs of name and text."""
+    texts = [("workers", _counted(resources.workers, "worker"))] if resources.workers > 1 else []
+    texts.append(("cores", _counted(resources.total_cpus, "core")))
+    if resources.total_gpus:
+        texts.append(("GPUs", _counted(resources.total_gpus, "GPU")))
+    if resources.total_memory:
+        texts.append(("memory", size(resources.total_memory)))
     if resources.nodes > 1:
-        found.append(("nodes", f"{resources.nodes} nodes"))
+        texts.append(("nodes", _counted(resources.nodes, "node")))
     if resources.wall_time:
-        found.append(("wall time", length(resources.wall_time)))
-    return found
+        texts.append(("wall time", duration(resources.wall_time)))
+    return texts
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' if count > 1 else ''}"

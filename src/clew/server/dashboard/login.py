@@ -1,4 +1,4 @@
-"""Logging in and out, and the files that pages need."""
+"""Login, logout and static files."""
 
 from __future__ import annotations
 
@@ -10,36 +10,38 @@ from fastapi.responses import FileResponse, RedirectResponse
 from clew.server.api import accounts
 from clew.server.api.dependencies import address_of
 from clew.server.dashboard import layout, render
-from clew.server.problems import RefusedError
+from clew.server.problems import RequestError
 
 router = layout.router()
-_FOR_EVER = "public, max-age=31536000, immutable"
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
-async def form(request: Request) -> dict[str, str]:
-    """What a browser sent; of several values the last, which is how a ticked box overrules the hidden one before it."""
+async def form_values(request: Request) -> dict[str, str]:
+    """Return the fields of a form.
+
+    Of several values the last counts: a ticked box overrides the hidden field before it.
+    """
     return dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
 
 
 @router.get("/login")
-async def ask(next: str = "/") -> Response:
-    """The form to log in with."""
-    return layout.html(render.page("login.html", wrong="", next=_inside(next)))
+async def login_page(next: str = "/") -> Response:
+    """The login page."""
+    return layout.html(render.page("login.html", error="", next=_local_path(next)))
 
 
 @router.post("/login")
 async def log_in(request: Request) -> Response:
-    """A token for a session's cookie."""
-    given, service = await form(request), request.app.state.service
-    answer = RedirectResponse(_inside(given.get("next", "/")), 303)
+    """Exchange a token for a session cookie."""
+    form, service = await form_values(request), request.app.state.service
+    target = _local_path(form.get("next", "/"))
+    answer = RedirectResponse(target, 303)
     try:
         layout.check_origin(request)
-        text = await accounts.open_session(service, given.get("token", "").strip()[:200], address_of(request))
-    except RefusedError as error:
-        return layout.html(
-            render.page("login.html", wrong=str(error), next=_inside(given.get("next", "/"))), error.status
-        )
-    accounts.give_cookie(service, answer, text)
+        text = await accounts.open_session(service, form.get("token", "").strip()[:200], address_of(request))
+    except RequestError as error:
+        return layout.html(render.page("login.html", error=str(error), next=target), error.status)
+    accounts.set_session_cookie(service, answer, text)
     return answer
 
 
@@ -53,16 +55,16 @@ async def log_out(request: Request, viewer: layout.Viewer) -> Response:
 
 @router.get("/static/{mark}/{name}")
 def static(request: Request, mark: str, name: str) -> Response:
-    """A style sheet, a script, a picture. The mark in the address is that of the content."""
+    """Return a style sheet, script or picture. The `mark` in the address changes with the content."""
     path = render.file(name)
     if path is None:
-        raise RefusedError(404, "there is no such file")
-    headers, kind = {"Cache-Control": _FOR_EVER, "Vary": "Accept-Encoding"}, render.KINDS[path.suffix]
+        raise RequestError(404, "there is no such file")
+    headers, media_type = {"Cache-Control": _CACHE_FOREVER, "Vary": "Accept-Encoding"}, render.MEDIA_TYPES[path.suffix]
     if "gzip" in request.headers.get("accept-encoding", ""):
-        return Response(render.packed(name), media_type=kind, headers={**headers, "Content-Encoding": "gzip"})
-    return FileResponse(path, media_type=kind, headers=headers)
+        return Response(render.compressed(name), media_type=media_type, headers={**headers, "Content-Encoding": "gzip"})
+    return FileResponse(path, media_type=media_type, headers=headers)
 
 
-def _inside(address: str) -> str:
-    """A path of this server; whatever else was asked for is the front page."""
+def _local_path(address: str) -> str:
+    """Return a path of this server; `/` for any other address."""
     return address if address.startswith("/") and not address.startswith(("//", "/\\")) else "/"

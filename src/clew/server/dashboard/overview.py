@@ -1,4 +1,4 @@
-"""The front page: what runs, what waits, what failed and why, how busy the machines are."""
+"""The front page: what runs, what waits, what failed and why, and how busy the agents are."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ from typing import Any
 import sqlalchemy as sa
 from fastapi import Request, Response
 
-from clew.client.agent_messages import Agent
-from clew.server.accounts.callers import Caller
-from clew.server.api.runs import listed, rows
+from clew.client.agent_messages import AgentInfo
+from clew.server.accounts.caller import Caller
+from clew.server.api.runs import run_rows, visible_runs
 from clew.server.dashboard import layout
-from clew.server.dashboard.jobs import shown
-from clew.server.dashboard.run_cards import glimpses
+from clew.server.dashboard.jobs import job_values
+from clew.server.dashboard.run_cards import run_cards
 from clew.server.database.tables import jobs, runs
-from clew.server.jobs import agents
-from clew.server.jobs.actions import listed as listed_jobs
+from clew.server.jobs.agents import list_agents
+from clew.server.jobs.job_rows import JobFilter, list_jobs
 
 router = layout.router()
 _DAY = 86400.0
-_ENDED_BADLY = ("failed", "interrupted")
+_FAILED_STATES = ("failed", "interrupted")
 
 
 @router.get("/")
 def overview(request: Request, viewer: layout.Viewer) -> Response:
-    """What goes on."""
+    """The front page."""
     with request.app.state.service.database.read() as connection:
         values = gather(connection, viewer)
     return layout.page(request, "overview.html", "overview", server=layout.server(request), **values)
 
 
 def gather(connection: sa.Connection, viewer: Caller) -> dict[str, Any]:
-    """All that the page shows."""
+    """Return all values that the page shows."""
     since = time.time() - _DAY
     running = _runs(connection, viewer, runs.c.state == "running", runs.c.updated > since, limit=30)
-    studied = sa.select(jobs.c.id).where(jobs.c.kind == "tune")
-    alone = runs.c.study.is_(None), sa.or_(runs.c.job.is_(None), runs.c.job.not_in(studied))
-    recent = _runs(connection, viewer, *alone, limit=12)
-    going = listed_jobs(connection, viewer, state=("claimed", "running"), limit=1000)
-    waiting = listed_jobs(connection, viewer, state=("waiting",), limit=1000)
-    finished = sa.select(sa.func.count()).where(viewer.seen(runs), runs.c.state == "finished", runs.c.ended > since)
+    tune_jobs = sa.select(jobs.c.id).where(jobs.c.kind == "tune")
+    no_trials = runs.c.study.is_(None), sa.or_(runs.c.job.is_(None), runs.c.job.not_in(tune_jobs))
+    recent = _runs(connection, viewer, *no_trials, limit=12)
+    active = list_jobs(connection, viewer, JobFilter(("claimed", "running")), limit=1000)
+    waiting = list_jobs(connection, viewer, JobFilter(("waiting",)), limit=1000)
+    finished = sa.select(sa.func.count()).where(viewer.visible(runs), runs.c.state == "finished", runs.c.ended > since)
     return {
-        "jobs": {"running": going, "waiting": [shown(each) for each in waiting]},
+        "jobs": {"running": active, "waiting": [job_values(job) for job in waiting]},
         "running": running,
         "recent": recent,
         "failed": _failed(connection, viewer, since),
         "finished": connection.scalar(finished) or 0,
         "speed": sum(run["samples_per_second"] for run in running),
-        "agents": [machine(each) for each in agents.listed(connection, viewer)],
+        "agents": [agent_gauges(agent) for agent in list_agents(connection, viewer)],
     }
 
 
-def machine(agent: Agent) -> dict[str, Any]:
-    """An agent as a few gauges."""
+def agent_gauges(agent: AgentInfo) -> dict[str, Any]:
+    """Return the gauges of an agent."""
     load = agent.load
     return {
         "name": agent.name,
-        "up": agent.alive,
+        "alive": agent.alive,
         "seen": agent.seen,
         "slots": agent.slots,
         "used": {"cpus": agent.used.cpus if agent.used else 0, "gpus": agent.used.gpus if agent.used else 0},
@@ -65,26 +65,25 @@ def machine(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _runs(connection: sa.Connection, viewer: Caller, *which: Any, limit: int) -> list[dict[str, Any]]:
-    query = listed(viewer).where(*which).order_by(runs.c.id.desc()).limit(limit)
-    found = [dict(row) for row in connection.execute(query).mappings()]
-    return glimpses(connection, rows(connection, found))
+def _runs(connection: sa.Connection, viewer: Caller, *conditions: Any, limit: int) -> list[dict[str, Any]]:
+    query = visible_runs(viewer).where(*conditions).order_by(runs.c.id.desc()).limit(limit)
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    return run_cards(connection, run_rows(connection, rows))
 
 
 def _failed(connection: sa.Connection, viewer: Caller, since: float) -> list[dict[str, Any]]:
-    """Jobs that failed or were lost, and runs that no job stands for, the newest first."""
-    bad = [
-        each
-        for each in listed_jobs(connection, viewer, state=("failed", "lost"), limit=50)
+    """Return jobs that failed or were lost, and failed runs without a job, the newest first."""
+    failed_jobs = list_jobs(connection, viewer, JobFilter(("failed", "lost")), limit=50)
+    failures = [
+        {"name": each.name, "url": f"/jobs/{each.id}", "ended": each.ended, "owner": each.owner, "reason": each.reason}
+        for each in failed_jobs
         if (each.ended or 0) > since
     ]
-    found = [
-        {"name": each.name, "url": f"/jobs/{each.id}", "ended": each.ended, "owner": each.owner, "reason": each.reason}
-        for each in bad
-    ]
-    own = listed(viewer).where(runs.c.state.in_(_ENDED_BADLY), runs.c.job.is_(None), runs.c.updated > since)
-    for row in connection.execute(own.order_by(runs.c.id.desc()).limit(50)).mappings():
+    without_job = visible_runs(viewer).where(
+        runs.c.state.in_(_FAILED_STATES), runs.c.job.is_(None), runs.c.updated > since
+    )
+    for row in connection.execute(without_job.order_by(runs.c.id.desc()).limit(50)).mappings():
         ended = row["ended"] or row["updated"]
-        told = {"name": row["name"], "url": f"/runs/{row['id']}", "ended": ended, "owner": row["owner_name"]}
-        found.append({**told, "reason": row["message"] or f"{row['state']} without a word"})
-    return sorted(found, key=lambda each: -(each["ended"] or 0))
+        values = {"name": row["name"], "url": f"/runs/{row['id']}", "ended": ended, "owner": row["owner_name"]}
+        failures.append({**values, "reason": row["message"] or f"{row['state']} without a message"})
+    return sorted(failures, key=lambda each: -(each["ended"] or 0))

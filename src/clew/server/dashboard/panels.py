@@ -1,4 +1,4 @@
-"""Which curves are drawn together."""
+"""Decides which curves share a plot."""
 
 from __future__ import annotations
 
@@ -6,91 +6,94 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from clew.runs.record_metrics import COMMUNICATE, SPEED, WAIT
+
 _SYSTEM = ("speed", "usage")
-"""What stands before the slash of metrics that tell of machines, not of learning."""
+"""Prefixes of metrics of the machine, as opposed to metrics of the training."""
 _RANK = re.compile(r"@\d+$")
-SPEED, WAIT, TALK = "speed/samples_per_second", "speed/wait", "speed/communicate"
-_READABLE = 6
-"""Curves in one plot."""
+_MAX_CURVES = 6
+"""Curves per plot."""
 _TITLES = {
     SPEED: ("Speed", "samples/s"),
-    WAIT: ("Waiting for data", "share of the time"),
-    TALK: ("Communication", "share of the time"),
+    WAIT: ("Waiting for data", "fraction of the time"),
+    COMMUNICATE: ("Communication", "fraction of the time"),
     "usage/cpu": ("Cores in use", ""),
     "usage/memory": ("Memory", "bytes"),
     "usage/energy": ("Energy", "J"),
     "usage/power": ("Power", "W"),
-    "usage/device": ("Device", "share of the time"),
+    "usage/device": ("Device", "fraction of the time"),
     "usage/device_memory": ("Memory of the device", "bytes"),
 }
 
 
-def of_learning(known: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Losses together, metrics that are shares together, every other one alone."""
+def training_panels(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return plots of the training: losses together, fractions together, every other metric alone."""
     names = [name for name in known if not is_system(name)]
-    losses = [name for name in names if _last(name) == "loss" or (name.startswith("train/") and not is_rate(name))]
+    losses = [
+        name for name in names if _last(name) == "loss" or (name.startswith("train/") and not is_learning_rate(name))
+    ]
     rest = [name for name in names if name not in losses]
-    shares = [name for name in rest if name.startswith("val/") and _is_share(known[name])]
-    found = [{"title": "Loss", "names": losses, "log": True}] if losses else []
-    found += [{"title": name, "names": some, "log": False} for name, some in _families(shares)]
-    single = [name for name in rest if name not in shares]
-    return found + [{"title": title(name)[0], "names": [name], "log": _wide(name, known[name])} for name in single]
+    fractions = [name for name in rest if name.startswith("val/") and _is_fraction(known[name])]
+    panels = [{"title": "Loss", "names": losses, "log": True}] if losses else []
+    panels += [{"title": name, "names": some, "log": False} for name, some in _families(fractions)]
+    single = [name for name in rest if name not in fractions]
+    return panels + [{"title": title(name)[0], "names": [name], "log": _wide(name, known[name])} for name in single]
 
 
-def _families(shares: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """All in one plot while it can be read; of more, those that begin with the same word are plotted apart."""
-    if len(shares) <= _READABLE:
-        yield from _shared("Validation", shares)
+def _families(fractions: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield one plot if it is readable; otherwise one plot per first word of the names."""
+    if len(fractions) <= _MAX_CURVES:
+        yield from _split("Validation", fractions)
         return
-    words: dict[str, list[str]] = {}
-    for name in shares:
-        words.setdefault(_last(name).partition("_")[0], []).append(name)
-    rest = [name for some in words.values() if len(some) == 1 for name in some]
-    yield from _shared("Validation", rest)
-    for word, some in words.items():
+    by_word: dict[str, list[str]] = {}
+    for name in fractions:
+        by_word.setdefault(_last(name).partition("_")[0], []).append(name)
+    rest = [name for some in by_word.values() if len(some) == 1 for name in some]
+    yield from _split("Validation", rest)
+    for word, some in by_word.items():
         if len(some) > 1:
-            yield from _shared(f"Validation: {word}", some)
+            yield from _split(f"Validation: {word}", some)
 
 
-def _shared(called: str, names: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """In as few plots as can be read, evenly."""
-    plots = -(-len(names) // _READABLE)
+def _split(heading: str, names: list[str]) -> Iterator[tuple[str, list[str]]]:
+    """Distribute curves evenly over as few readable plots as possible."""
+    plots = -(-len(names) // _MAX_CURVES)
     for number in range(plots):
         some = names[number * len(names) // plots : (number + 1) * len(names) // plots]
-        which = f"{called}, {number + 1} of {plots}" if plots > 1 else called
-        yield (title(some[0])[0] if len(some) == 1 else which), some
+        numbered = f"{heading}, {number + 1} of {plots}" if plots > 1 else heading
+        yield (title(some[0])[0] if len(some) == 1 else numbered), some
 
 
-def of_system(known: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Speed, waiting, and what was taken from the machine; the same of several ranks together."""
-    together: dict[str, list[str]] = {}
+def system_panels(known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return plots of speed, waiting and machine usage; the same metric of several ranks is one plot."""
+    by_metric: dict[str, list[str]] = {}
     for name in known:
         if is_system(name):
-            together.setdefault(_RANK.sub("", name), []).append(name)
+            by_metric.setdefault(_RANK.sub("", name), []).append(name)
     order = list(_TITLES)
-    found = sorted(together.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
-    return [{"title": title(key)[0], "unit": title(key)[1], "names": names} for key, names in found]
+    ordered = sorted(by_metric.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order))
+    return [{"title": title(key)[0], "unit": title(key)[1], "names": names} for key, names in ordered]
 
 
-def each_alone(names: Iterable[str], known: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A panel a metric, for several runs in one."""
+def single_panels(names: Iterable[str], known: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return one plot per metric, for several runs in one plot."""
     return [
         {"title": name, "names": [name], "log": _last(name) == "loss" or _wide(name, known[name])} for name in names
     ]
 
 
 def title(name: str) -> tuple[str, str]:
-    """What a metric is called over its curve, and its unit."""
-    return _TITLES.get(name, ("Learning rate" if is_rate(name) else name.replace("_", " "), ""))
+    """Return the title of a metric and its unit."""
+    return _TITLES.get(name, ("Learning rate" if is_learning_rate(name) else name.replace("_", " "), ""))
 
 
 def is_system(name: str) -> bool:
-    """Whether it tells of machines."""
+    """Return whether a metric describes the machine."""
     return name.partition("/")[0] in _SYSTEM
 
 
-def rises(name: str) -> bool | None:
-    """Whether more of it is better; None where nobody can tell."""
+def higher_is_better(name: str) -> bool | None:
+    """Return whether a higher value is better; None if unknown."""
     word = _last(name).lower()
     if any(part in word for part in ("loss", "error", "rmse", "mae", "seconds", "fake", "wait", "duplicate", "ghost")):
         return False
@@ -110,8 +113,8 @@ def rises(name: str) -> bool | None:
     return True if any(part in word for part in good) else None
 
 
-def is_rate(name: str) -> bool:
-    """Whether it is a learning rate."""
+def is_learning_rate(name: str) -> bool:
+    """Return whether a metric is a learning rate."""
     return _last(name) == "lr" or _last(name).startswith("lr ")
 
 
@@ -119,9 +122,15 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _is_share(row: Any) -> bool:
+def _is_fraction(row: Any) -> bool:
     return row.min is not None and row.max is not None and row.min >= 0 and row.max <= 1.0
 
 
 def _wide(name: str, row: Any) -> bool:
-    return not is_rate(name) and row.min is not None and row.max is not None and row.min > 0 and row.max / row.min > 50
+    return (
+        not is_learning_rate(name)
+        and row.min is not None
+        and row.max is not None
+        and row.min > 0
+        and row.max / row.min > 50
+    )

@@ -1,4 +1,4 @@
-"""Templates to pages, and the files they need. All in a page is escaped that no filter of ours made."""
+"""Renders templates, and finds the static files of pages. Values are escaped unless a filter of clew made them."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from jinja2 import Environment, FileSystemLoader
 
 from clew.server.dashboard.formatting import FILTERS
 
-HERE = Path(__file__).parent
-STATIC = HERE / "static"
-KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+FOLDER = Path(__file__).parent
+STATIC = FOLDER / "static"
+MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 PLOTLY = "plotly.js"
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""No script but ours. Plotly and gauges set style attributes, which cannot act."""
+"""Only scripts of this server. Plotly and gauges set style attributes, which cannot run code."""
 
 
 @functools.cache
 def _environment() -> Environment:
-    made = Environment(
-        loader=FileSystemLoader(HERE / "templates"),
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS)
-    made.globals["static"] = address
-    return made
+    environment.filters.update(FILTERS)
+    environment.globals["static"] = address
+    return environment
 
 
 def page(template: str, **values: Any) -> str:
-    """The HTML of a page."""
+    """Render a template to HTML."""
     return _environment().get_template(template).render(**values)
 
 
 @functools.cache
 def file(name: str) -> Path | None:
-    """A file that pages need; None where there is no such one. Plotly's comes from its own package."""
+    """Return the path of a static file; None if there is none. The script of Plotly comes from its package."""
     if name == PLOTLY:
-        found = importlib.util.find_spec("plotly")
-        assert found is not None and found.origin is not None
-        return Path(found.origin).parent / "package_data" / "plotly.min.js"
-    known = {path.name: path for path in STATIC.iterdir() if path.suffix in KINDS}
-    return known.get(name)
+        spec = importlib.util.find_spec("plotly")
+        assert spec is not None and spec.origin is not None
+        return Path(spec.origin).parent / "package_data" / "plotly.min.js"
+    files = {path.name: path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES}
+    return files.get(name)
 
 
 @functools.cache
-def packed(name: str) -> bytes:
-    """The same, compressed: plotly's is five megabytes, and browsers are often at the far end of a tunnel."""
+def compressed(name: str) -> bytes:
+    """Return a static file compressed with gzip. Plotly's script has five megabytes, and tunnels are often slow."""
     path = file(name)
     assert path is not None, name
     return gzip.compress(path.read_bytes(), 6)
@@ -64,7 +64,7 @@ def packed(name: str) -> bytes:
 
 @functools.cache
 def address(name: str) -> str:
-    """Where a browser gets a file; the address changes with the content, so that it may be kept for ever."""
+    """Return the address of a static file. It changes with the content, so that browsers may cache it forever."""
     path = file(name)
     assert path is not None, name
     mark = importlib.metadata.version("plotly") if name == PLOTLY else _mark()
@@ -73,7 +73,7 @@ def address(name: str) -> str:
 
 @functools.cache
 def _mark() -> str:
-    """Of all files together: modules import each other by relative names."""
+    """Return a hash of all static files: scripts import each other by relative names."""
     digest = hashlib.sha256()
     for path in sorted(STATIC.iterdir()):
         digest.update(path.read_bytes())

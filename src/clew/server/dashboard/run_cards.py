@@ -1,4 +1,4 @@
-"""Runs as lists show them: a few numbers and a small curve each, of any length of run, quickly."""
+"""Runs as lists show them: a few numbers and a small curve each, read quickly for runs of any length."""
 
 from __future__ import annotations
 
@@ -9,95 +9,94 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from clew.runs.record_metrics import WAIT
 from clew.server.api.runs import RunRow
-from clew.server.dashboard.panels import WAIT
 from clew.server.database.tables import points, streams, summary
 
-LOSSES = ("val/loss", "train/loss")
-"""What a run is judged by where it says nothing else, the first that it has."""
-CURVES = ("train/loss", "val/loss")
-"""What its small curve shows, likewise."""
+LOSS_METRICS = ("val/loss", "train/loss")
+"""Metrics that measure a run; the first that it has counts."""
+SPARKLINE_METRICS = ("train/loss", "val/loss")
+"""Metrics of the small curve; the first that the run has counts."""
 _POINTS = 48
-_KEPT = 5000
-_curves: dict[int, tuple[int, list[float | None]]] = {}
+_MAX_CACHED = 5000
+_sparkline_cache: dict[int, tuple[int, list[float | None]]] = {}
 _lock = threading.Lock()
 
 
-def glimpses(connection: sa.Connection, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
-    """Runs with what their lists need besides: loss, best, curve, data wait, progress, duration."""
-    known = summaries(connection, [row.id for row in rows])
-    return [_glimpse(connection, row, known.get(row.id, {})) for row in rows]
+def run_cards(connection: sa.Connection, rows: Sequence[RunRow]) -> list[dict[str, Any]]:
+    """Return runs with what lists show in addition: loss, best loss, curve, data wait, progress and duration."""
+    summaries = metric_summaries(connection, [row.id for row in rows])
+    return [_run_card(connection, row, summaries.get(row.id, {})) for row in rows]
 
 
-def summaries(connection: sa.Connection, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """By run and metric, all that is known of it in one row."""
-    found: dict[int, dict[str, Any]] = {}
+def metric_summaries(connection: sa.Connection, ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """Return the rows of `summary`, by run and metric."""
+    by_run: dict[int, dict[str, Any]] = {}
     for row in connection.execute(sa.select(summary).where(summary.c.run.in_(list(ids))).order_by(summary.c.id)):
-        found.setdefault(row.run, {})[row.name] = row
-    return found
+        by_run.setdefault(row.run, {})[row.name] = row
+    return by_run
 
 
-def _glimpse(connection: sa.Connection, row: RunRow, known: dict[str, Any]) -> dict[str, Any]:
-    loss = next((known[name] for name in LOSSES if name in known), None)
-    curve = next((known[name] for name in CURVES if name in known), None)
-    wait = known.get(WAIT)
-    done = row.epochs_done / row.epochs if row.epochs else None
+def _run_card(connection: sa.Connection, row: RunRow, summaries: dict[str, Any]) -> dict[str, Any]:
+    loss = next((summaries[name] for name in LOSS_METRICS if name in summaries), None)
+    curve = next((summaries[name] for name in SPARKLINE_METRICS if name in summaries), None)
+    wait = summaries.get(WAIT)
     return {
         **row.model_dump(),
         "owner": row.owner_name,
         "recipe": short_recipe(row.recipe),
         "loss": loss.last if loss is not None else None,
         "best": loss.min if loss is not None else None,
-        "spark": [] if curve is None else spark(connection, curve),
-        "step": max((each.step for each in known.values()), default=0),
+        "sparkline": [] if curve is None else sparkline_values(connection, curve),
+        "step": max((each.step for each in summaries.values()), default=0),
         "speed": row.samples_per_second or None,
         "wait": wait.last if wait is not None else None,
         "epoch": row.epochs_done,
-        "progress": done,
+        "progress": row.epochs_done / row.epochs if row.epochs else None,
         "seconds": seconds(row),
     }
 
 
 def seconds(row: Any) -> float | None:
-    """How long it has taken; one that runs takes until now."""
-    if row.begun is None:
+    """Return the duration of a run; of one that runs, until now."""
+    if row.started is None:
         return None
     until = row.ended or (time.time() if row.state == "running" else row.updated)
-    return float(max(until - row.begun, 0.0))
+    return float(max(until - row.started, 0.0))
 
 
 def short_recipe(recipe: str) -> str:
-    """A recipe's name, without the folder of one that is a file."""
+    """Return the name of a recipe, without the folder if it is a file."""
     return recipe.replace("\\", "/").rstrip("/").rpartition("/")[2].removesuffix(".py") or "own loop"
 
 
-def spark(connection: sa.Connection, metric: Any) -> list[float | None]:
-    """A few dozen values of a metric from its beginning to its end; looked up again only when there are more."""
+def sparkline_values(connection: sa.Connection, metric: Any) -> list[float | None]:
+    """Return a few dozen values of a metric from begin to end. They are cached until there are more points."""
     with _lock:
-        found = _curves.get(metric.id)
-    if found is not None and found[0] == metric.count:
-        return found[1]
-    values = _every(connection, metric) if metric.count > 4 * _POINTS else _all(connection, metric)
+        cached = _sparkline_cache.get(metric.id)
+    if cached is not None and cached[0] == metric.count:
+        return cached[1]
+    values = _sampled_values(connection, metric) if metric.count > 4 * _POINTS else _all_values(connection, metric)
     with _lock:
-        if len(_curves) > _KEPT:
-            _curves.clear()
-        _curves[metric.id] = (metric.count, values)
+        if len(_sparkline_cache) > _MAX_CACHED:
+            _sparkline_cache.clear()
+        _sparkline_cache[metric.id] = (metric.count, values)
     return values
 
 
-def _all(connection: sa.Connection, metric: Any) -> list[float | None]:
+def _all_values(connection: sa.Connection, metric: Any) -> list[float | None]:
     query = sa.select(points.c.value).where(points.c.metric == metric.id).order_by(points.c.seq)
     values = list(connection.execute(query).scalars())
     every = -(-len(values) // _POINTS) or 1
     return values[::every]
 
 
-def _every(connection: sa.Connection, metric: Any) -> list[float | None]:
-    """One value at each of some places: a look into the index each, however many points there are."""
+def _sampled_values(connection: sa.Connection, metric: Any) -> list[float | None]:
+    """Read one value at each of 48 positions through the index, however many points there are."""
     end = connection.scalar(sa.select(streams.c.next).where(streams.c.id == metric.stream)) or 0
-    rows = [(end * place // _POINTS,) for place in range(_POINTS)]
-    places = sa.values(sa.column("at", sa.BigInteger), name="places").data(rows).cte("places")
-    here = sa.select(points.c.value).where(points.c.metric == metric.id, points.c.seq >= places.c.at)
-    one = here.order_by(points.c.seq).limit(1).correlate(places).scalar_subquery()
-    values = list(connection.execute(sa.select(one).select_from(places)).scalars())
+    rows = [(end * index // _POINTS,) for index in range(_POINTS)]
+    positions = sa.values(sa.column("at", sa.BigInteger), name="positions").data(rows).cte("positions")
+    following = sa.select(points.c.value).where(points.c.metric == metric.id, points.c.seq >= positions.c.at)
+    first = following.order_by(points.c.seq).limit(1).correlate(positions).scalar_subquery()
+    values = list(connection.execute(sa.select(first).select_from(positions)).scalars())
     return [value for value in values if value is not None]

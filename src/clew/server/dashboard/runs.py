@@ -1,4 +1,4 @@
-"""Runs: the list, and the pages of one."""
+"""The list of runs, and the routes of the pages of one run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sqlalchemy as sa
 from fastapi import Query, Request, Response
 
 from clew.runs.folder import STATES
-from clew.server.accounts.callers import Caller
+from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import Number
-from clew.server.api.runs import RunRow, listed, rows
+from clew.server.api.runs import RunRow, run_rows, visible_runs
 from clew.server.dashboard import layout, run
-from clew.server.dashboard.run_cards import LOSSES, glimpses
+from clew.server.dashboard.run_cards import LOSS_METRICS, run_cards
 from clew.server.database.tables import runs, summary, tags, users
 
 router = layout.router()
 _PAGE = 50
-_SHOWN = 2
-"""Metrics that get a column."""
-SORTS = ("begun", "name", "loss", "seconds")
-Place = Annotated[int, Query(ge=0, le=10**9)]
+_METRIC_COLUMNS = 2
+"""Metrics that have a column."""
+SORT_KEYS = ("started", "name", "loss", "seconds")
+Offset = Annotated[int, Query(ge=0, le=10**9)]
 
 
 @router.get("/runs")
@@ -30,93 +30,95 @@ def index(
     q: layout.Phrase = "",
     state: layout.Phrase = "",
     tag: layout.Phrase = "",
-    sort: layout.Phrase = "-begun",
-    after: Place = 0,
+    sort: layout.Phrase = "-started",
+    after: Offset = 0,
 ) -> Response:
-    """Those the viewer sees, searched and sorted."""
-    asked: dict[str, Any] = {"q": q, "state": state, "tag": tag, "sort": sort}
+    """The list of runs, searched and sorted."""
+    selection: dict[str, Any] = {"q": q, "state": state, "tag": tag, "sort": sort}
     with request.app.state.service.database.read() as connection:
-        query = _sorted(_chosen(viewer, q, state, tag), sort).limit(_PAGE + 1).offset(after)
-        found = [dict(row) for row in connection.execute(query).mappings()]
-        shown = glimpses(connection, rows(connection, [_plain(row) for row in found[:_PAGE]]))
+        query = _sorted(_selected(viewer, q, state, tag), sort).limit(_PAGE + 1).offset(after)
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+        cards = run_cards(connection, run_rows(connection, [_list_values(row) for row in rows[:_PAGE]]))
         all_tags = _tags(connection, viewer)
-    more = layout.link("/runs", **asked, after=after + _PAGE) if len(found) > _PAGE else None
+    following = layout.link("/runs", **selection, after=after + _PAGE) if len(rows) > _PAGE else None
     values: dict[str, Any] = {
-        "runs": shown,
-        "metrics": _common(shown),
+        "runs": cards,
+        "metrics": _common_metrics(cards),
         "states": STATES,
         "all_tags": all_tags,
-        "next": more,
+        "next": following,
     }
 
     def url(**other: Any) -> str:
-        return layout.link("/runs", **{**asked, **other})
+        return layout.link("/runs", **{**selection, **other})
 
-    return layout.page(request, "runs.html", "runs", **asked, **values, url=url)
+    return layout.page(request, "runs.html", "runs", **selection, **values, url=url)
 
 
 @router.get("/runs/{number}")
 def curves(request: Request, viewer: layout.Viewer, number: Number) -> Response:
-    """Its curves."""
+    """The curves of a run."""
     return run.page(request, viewer, number, "curves")
 
 
 @router.get("/runs/{number}/report")
 def report(request: Request, viewer: layout.Viewer, number: Number) -> Response:
-    """The page it wrote, in a box of its own."""
+    """The report that the run wrote, in a sandbox."""
     return run.report(request, viewer, number)
 
 
 @router.get("/runs/{number}/{tab}")
-def part(request: Request, viewer: layout.Viewer, number: Number, tab: str) -> Response:
-    """Another part of its page."""
+def tab_page(request: Request, viewer: layout.Viewer, number: Number, tab: str) -> Response:
+    """Another tab of the page of a run."""
     return run.page(request, viewer, number, tab)
 
 
-def _chosen(viewer: Caller, q: str, state: str, tag: str) -> sa.Select[Any]:
-    query = listed(viewer)
+def _selected(viewer: Caller, q: str, state: str, tag: str) -> sa.Select[Any]:
+    query = visible_runs(viewer)
     if state:
         query = query.where(runs.c.state == state)
     if tag:
         query = query.where(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name == tag)))
     for word in q.split():
-        query = query.where(_has(word))
+        query = query.where(_matches(word))
     return query
 
 
-def _has(word: str) -> sa.ColumnElement[bool]:
-    places = (runs.c.name, runs.c.recipe, runs.c.host, runs.c.message, users.c.name)
-    found = [place.icontains(word, autoescape=True) for place in places]
-    found.append(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name.icontains(word, autoescape=True))))
+def _matches(word: str) -> sa.ColumnElement[bool]:
+    columns = (runs.c.name, runs.c.recipe, runs.c.host, runs.c.message, users.c.name)
+    conditions = [column.icontains(word, autoescape=True) for column in columns]
+    conditions.append(runs.c.id.in_(sa.select(tags.c.run).where(tags.c.name.icontains(word, autoescape=True))))
     if word.isdecimal():
-        found.append(runs.c.id == min(int(word), 2**63 - 1))
-    return sa.or_(*found)
+        conditions.append(runs.c.id == min(int(word), 2**63 - 1))
+    return sa.or_(*conditions)
 
 
 def _sorted(query: sa.Select[Any], sort: str) -> sa.Select[Any]:
-    """Newest first among equals."""
-    name, falling = sort.lstrip("-"), sort.startswith("-")
-    if name not in SORTS or name == "begun":
-        return query.order_by(runs.c.id if sort == "begun" else runs.c.id.desc())
+    """Sort a query; equal runs by age, the newest first."""
+    name, descending = sort.lstrip("-"), sort.startswith("-")
+    if name not in SORT_KEYS or name == "started":
+        return query.order_by(runs.c.id if sort == "started" else runs.c.id.desc())
     key: sa.ColumnElement[Any] = runs.c.name
     if name == "seconds":
         key = sa.func.coalesce(runs.c.ended, runs.c.updated) - runs.c.begun
     elif name == "loss":
-        best = sa.select(sa.func.min(summary.c.min)).where(summary.c.run == runs.c.id, summary.c.name.in_(LOSSES[:1]))
+        best = sa.select(sa.func.min(summary.c.min)).where(
+            summary.c.run == runs.c.id, summary.c.name.in_(LOSS_METRICS[:1])
+        )
         key = best.scalar_subquery()
-    return query.order_by((key.desc() if falling else key).nulls_last(), runs.c.id.desc())
+    return query.order_by((key.desc() if descending else key).nulls_last(), runs.c.id.desc())
 
 
-def _plain(row: dict[str, Any]) -> dict[str, Any]:
+def _list_values(row: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if name in RunRow.model_fields}
 
 
-def _common(shown: list[dict[str, Any]]) -> list[str]:
-    """The metrics that most of these runs have, the loss aside."""
-    names = [name for run in shown for name in run["metrics"] if name != "loss"]
-    return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[:_SHOWN]
+def _common_metrics(cards: list[dict[str, Any]]) -> list[str]:
+    """Return the metrics that most of these runs have, without the loss."""
+    names = [name for run in cards for name in run["metrics"] if name != "loss"]
+    return sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[:_METRIC_COLUMNS]
 
 
 def _tags(connection: sa.Connection, viewer: Caller) -> list[str]:
-    query = sa.select(tags.c.name).join(runs, runs.c.id == tags.c.run).where(viewer.seen(runs)).distinct()
+    query = sa.select(tags.c.name).join(runs, runs.c.id == tags.c.run).where(viewer.visible(runs)).distinct()
     return list(connection.execute(query.order_by(tags.c.name).limit(200)).scalars())

@@ -1,4 +1,4 @@
-"""Studies: the list, and a page for each."""
+"""Pages of studies: the list, and one page per study."""
 
 from __future__ import annotations
 
@@ -12,81 +12,83 @@ import sqlalchemy as sa
 from fastapi import Query, Request, Response
 from pydantic import ValidationError
 
-from clew.server.api.dependencies import Number, one
-from clew.server.dashboard import files
-from clew.server.dashboard import layout as frame
-from clew.server.dashboard.formatting import length, number
+from clew.server.api.dependencies import Number, visible_row
+from clew.server.dashboard import files, layout
+from clew.server.dashboard.formatting import duration, number
 from clew.server.dashboard.run_cards import short_recipe
 from clew.server.database.tables import studies, trials, users
+from clew.server.studies.study_rows import EXTERNAL_FACT
 
 if TYPE_CHECKING:
     from clew.tuning.snapshot import StudySnapshot, TrialSummary
 
-router = frame.router()
+router = layout.router()
 _PAGE = 50
-_LISTED = 1000
-_KEPT = 32
-"""Studies whose figures are kept."""
+_MAX_LISTED = 1000
+"""Trials in the table."""
+_MAX_CACHED = 32
+"""Studies whose figures are cached."""
 After = Annotated[int | None, Query(ge=1, le=2**63 - 1)]
 
 
 @router.get("/studies")
-def index(request: Request, viewer: frame.Viewer, after: After = None) -> Response:
-    """The newest first."""
-    query = sa.select(studies, users.c.name.label("person")).join(users, users.c.id == studies.c.owner)
-    query = query.where(viewer.seen(studies)).order_by(studies.c.id.desc()).limit(_PAGE + 1)
+def index(request: Request, viewer: layout.Viewer, after: After = None) -> Response:
+    """The list of studies, the newest first."""
+    query = sa.select(studies, users.c.name.label("owner_name")).join(users, users.c.id == studies.c.owner)
+    query = query.where(viewer.visible(studies)).order_by(studies.c.id.desc()).limit(_PAGE + 1)
     if after is not None:
         query = query.where(studies.c.id < after)
     with request.app.state.service.database.read() as connection:
-        found = [dict(row) for row in connection.execute(query).mappings()]
-        shown = [_line(connection, row) for row in found[:_PAGE]]
-    more = frame.link("/studies", after=found[_PAGE - 1]["id"]) if len(found) > _PAGE else None
-    return frame.page(request, "studies.html", "studies", studies=shown, next=more)
+        rows = [dict(row) for row in connection.execute(query).mappings()]
+        listed = [_list_values(connection, row) for row in rows[:_PAGE]]
+    following = layout.link("/studies", after=rows[_PAGE - 1]["id"]) if len(rows) > _PAGE else None
+    return layout.page(request, "studies.html", "studies", studies=listed, next=following)
 
 
 @router.get("/studies/{number}")
-def study(request: Request, viewer: frame.Viewer, number: Number) -> Response:
-    """One: how the search goes, what matters, every trial."""
+def study(request: Request, viewer: layout.Viewer, number: Number) -> Response:
+    """The page of a study: progress, figures and trials."""
     with request.app.state.service.database.read() as connection:
-        row = one(connection, studies, number, viewer, "study")
-        found = _trials(connection, number)
-    best, tiles, figures = request.app.state.drawn.get(row, lambda: _drawn(row, found))
-    told = {"id": row.id, "name": row.name, "state": _state(row, found)}
-    values: dict[str, Any] = {"study": told, "job": row.job, "trials": [_shown(each) for each in reversed(found)]}
-    values["trials"] = values["trials"][:_LISTED]
+        row = visible_row(connection, studies, number, viewer, "study")
+        all_trials = _trials(connection, number)
+    best, tiles, figures = request.app.state.study_figures.get(row, lambda: _study_figures(row, all_trials))
+    shown = {"id": row.id, "name": row.name, "state": _state(row, all_trials)}
+    newest = [_trial_values(trial) for trial in reversed(all_trials)][:_MAX_LISTED]
+    values: dict[str, Any] = {"study": shown, "job": row.job, "trials": newest}
     values |= {"goals": [str(each.get("metric", "")) for each in _objectives(row)], "keys": list(_mapping(row.space))}
-    values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, found)}
-    return frame.page(request, "study.html", "studies", **values)
+    values |= {"best": best, "figures": figures, "tiles": tiles, "facts": _facts(row, all_trials)}
+    return layout.page(request, "study.html", "studies", **values)
 
 
-class Drawn:
-    """What was made of studies for their pages: the front, importances and figures take long, and change only when the
-    study does.
-    """
+class StudyFigures:
+    """A cache of best trials, tiles and figures of studies. They take long, and change only when the study does."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[float, Any]] = {}
+        self._cache: dict[int, tuple[float, Any]] = {}
         self._lock = threading.Lock()
 
     def get(self, row: Any, make: Callable[[], Any]) -> Any:
-        """For a study's row; made anew where the study changed since."""
-        updated, found = self._known.get(row.id, (None, None))
+        """Return the values of a study; `make` computes them if the study changed since."""
+        updated, values = self._cache.get(row.id, (None, None))
         if updated == row.updated:
-            return found
-        found = make()
+            return values
+        values = make()
         with self._lock:
-            self._known.pop(row.id, None)
-            self._known[row.id] = row.updated, found
-            for old in list(self._known)[:-_KEPT]:
-                del self._known[old]
-        return found
+            self._cache.pop(row.id, None)
+            self._cache[row.id] = row.updated, values
+            for old in list(self._cache)[:-_MAX_CACHED]:
+                del self._cache[old]
+        return values
 
 
-def _drawn(row: Any, found: list[dict[str, Any]]) -> tuple[list[int], list[dict[str, str]], list[dict[str, Any]]]:
-    """The numbers of the best trials, tiles and figures."""
-    seen = _seen(row, found)
-    best = [] if seen is None else seen.best()
-    return [each.number for each in best], _tiles(row, found, seen, best), [] if seen is None else _figures(seen)
+def _study_figures(
+    row: Any, all_trials: list[dict[str, Any]]
+) -> tuple[list[int], list[dict[str, str]], list[dict[str, Any]]]:
+    """Return the numbers of the best trials, tiles and figures."""
+    study = _as_study(row, all_trials)
+    best = [] if study is None else study.best()
+    figures = [] if study is None else _figures(study)
+    return [outcome.number for outcome in best], _tiles(row, all_trials, study, best), figures
 
 
 def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
@@ -94,38 +96,38 @@ def _trials(connection: sa.Connection, study: int) -> list[dict[str, Any]]:
     return [dict(row) for row in connection.execute(query).mappings()]
 
 
-def _line(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
+def _list_values(connection: sa.Connection, row: dict[str, Any]) -> dict[str, Any]:
     query = sa.select(trials.c.state, trials.c["values"]).where(trials.c.study == row["id"]).order_by(trials.c.number)
-    found = [dict(each) for each in connection.execute(query).mappings()]
+    all_trials = [dict(each) for each in connection.execute(query).mappings()]
     goal = (_objectives(row) or [{}])[0]
-    first = [each["values"][0] for each in found if each["state"] == "complete" and each["values"]]
-    choose = max if goal.get("direction") == "maximize" else min
-    so_far = list(accumulate((value for value in first if value is not None), choose))
-    states = [each["state"] for each in found]
+    first = [each["values"][0] for each in all_trials if each["state"] == "complete" and each["values"]]
+    better = max if goal.get("direction") == "maximize" else min
+    so_far = list(accumulate((value for value in first if value is not None), better))
+    states = [each["state"] for each in all_trials]
     return {
         **row,
-        "owner": row["person"],
-        "state": _state(row, found),
+        "owner": row["owner_name"],
+        "state": _state(row, all_trials),
         "recipe": short_recipe(str(_mapping(row["spec"]).get("recipe", ""))) if row["spec"] else "",
         "done": sum(state in ("complete", "pruned", "failed") for state in states),
         "running": states.count("running"),
-        "wanted": _wanted(row),
-        "spark": so_far[:: max(1, len(so_far) // 48)],
+        "planned": _planned(row),
+        "sparkline": so_far[:: max(1, len(so_far) // 48)],
         "objective": str(goal.get("metric", "")),
         "direction": f"{goal.get('direction', 'minimize')}d",
         "best": so_far[-1] if so_far else None,
     }
 
 
-def _seen(row: Any, found: Sequence[Mapping[str, Any]]) -> StudySnapshot | None:
-    """The study as figures need it; None where what is stored is no study of clew's form."""
+def _as_study(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> StudySnapshot | None:
+    """Return the study as figures need it; None if the stored data is not a study of clew."""
     from clew.tuning.config import TuneConfig
     from clew.tuning.snapshot import StudySnapshot
 
     try:
         tune = _mapping(_mapping(getattr(row, "spec", None)).get("tune"))
         config = TuneConfig.model_validate(tune or {"space": row.space, "objective": _objectives(row)})
-        return StudySnapshot(config, [_outcome(each) for each in found])
+        return StudySnapshot(config, [_outcome(each) for each in all_trials])
     except (ValidationError, TypeError, ValueError, KeyError):
         return None
 
@@ -150,73 +152,74 @@ def _outcome(each: Mapping[str, Any]) -> TrialSummary:
     )
 
 
-def _figures(seen: StudySnapshot) -> list[dict[str, Any]]:
+def _figures(study: StudySnapshot) -> list[dict[str, Any]]:
     from clew.tuning.figures import study_figures
 
-    drawn = study_figures(seen)
-    ordered = [*drawn["search"], *drawn["parameters"], *drawn["training"], *drawn["cost"]]
-    found = [shown for shown in (files.apart(each) for each in ordered) if shown is not None]
-    return [{**each, "title": each["title"].replace("darker: later", "stronger: later")} for each in found]
+    groups = study_figures(study)
+    ordered = [*groups["search"], *groups["parameters"], *groups["training"], *groups["cost"]]
+    parts = [part for part in (files.figure_parts(figure) for figure in ordered) if part is not None]
+    return [{**part, "title": part["title"].replace("darker: later", "stronger: later")} for part in parts]
 
 
 def _tiles(
-    row: Any, found: Sequence[Mapping[str, Any]], seen: StudySnapshot | None, best: Sequence[TrialSummary]
+    row: Any, all_trials: Sequence[Mapping[str, Any]], study: StudySnapshot | None, best: Sequence[TrialSummary]
 ) -> list[dict[str, str]]:
     tiles = []
-    if seen is not None and len(best) == 1:
-        for goal, value in zip(seen.config.objectives, best[0].values, strict=False):
+    if study is not None and len(best) == 1:
+        for goal, value in zip(study.config.objectives, best[0].values, strict=False):
             tiles.append({"name": f"best {goal.metric}", "value": number(value), "unit": f"trial {best[0].number}"})
     elif best:
         tiles.append({"name": "Pareto front", "value": str(len(best)), "unit": "trials"})
     for state in ("complete", "running", "pruned", "failed"):
-        count = sum(each["state"] == state for each in found)
+        count = sum(each["state"] == state for each in all_trials)
         if count or state == "complete":
-            of = f"of {_wanted(row)}" if state == "complete" and _wanted(row) else "trials"
+            of = f"of {_planned(row)}" if state == "complete" and _planned(row) else "trials"
             tiles.append({"name": state, "value": str(count), "unit": of})
-    if seen is not None and found:
-        spent = math.fsum(each.seconds for each in seen.trials)
-        tiles.append({"name": "time of trials", "value": length(spent), "unit": ""})
+    if study is not None and all_trials:
+        spent = math.fsum(each.seconds for each in study.trials)
+        tiles.append({"name": "time of trials", "value": duration(spent), "unit": ""})
     return tiles
 
 
-def _facts(row: Any, found: Sequence[Mapping[str, Any]]) -> list[str]:
+def _facts(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> list[str]:
     facts = _mapping(row.facts)
     goals = [f"{each.get('metric', '')} {each.get('direction', 'minimize')}d" for each in _objectives(row)]
     tune = _mapping(_mapping(row.spec).get("tune"))
-    known = [f"{name} {_mapping(tune[name]).get('name', '')}" for name in ("sampler", "pruner") if name in tune]
-    known += ["goes on elsewhere"] if facts.get("elsewhere") and _state(row, found) != "finished" else []
-    return [*goals, f"{len(_mapping(row.space))} parameters", *known, f"{len(found)} trials"]
+    settings = [f"{name} {_mapping(tune[name]).get('name', '')}" for name in ("sampler", "pruner") if name in tune]
+    external = facts.get(EXTERNAL_FACT) and _state(row, all_trials) != "finished"
+    settings += ["trials are proposed elsewhere"] if external else []
+    return [*goals, f"{len(_mapping(row.space))} parameters", *settings, f"{len(all_trials)} trials"]
 
 
-def _shown(each: dict[str, Any]) -> dict[str, Any]:
+def _trial_values(each: dict[str, Any]) -> dict[str, Any]:
     facts = _mapping(each["facts"])
-    took = facts.get("seconds") or (each["ended"] - each["created"] if each["ended"] else None)
+    seconds = facts.get("seconds") or (each["ended"] - each["created"] if each["ended"] else None)
     return {
         **each,
         "values": each["values"] or [],
         "settings": _mapping(each["params"]),
-        "seconds": took,
+        "seconds": seconds,
         "reason": str(facts.get("reason", "")),
     }
 
 
-def _state(row: Any, found: Sequence[Mapping[str, Any]]) -> str:
-    """Whether anything is still to come."""
-    ended = sum(each["state"] in ("complete", "pruned", "failed") for each in found)
-    if any(each["state"] == "running" for each in found):
+def _state(row: Any, all_trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return `running`, `waiting` or `finished`."""
+    ended = sum(each["state"] in ("complete", "pruned", "failed") for each in all_trials)
+    if any(each["state"] == "running" for each in all_trials):
         return "running"
-    return "finished" if found and ended >= (_wanted(row) or 0) else "waiting"
+    return "finished" if all_trials and ended >= (_planned(row) or 0) else "waiting"
 
 
 def _objectives(row: Any) -> list[dict[str, Any]]:
-    given = row["objectives"] if isinstance(row, dict) else row.objectives
-    return [dict(each) for each in given or () if isinstance(each, Mapping)]
+    objectives = row["objectives"] if isinstance(row, dict) else row.objectives
+    return [dict(each) for each in objectives or () if isinstance(each, Mapping)]
 
 
-def _wanted(row: Any) -> int | None:
+def _planned(row: Any) -> int | None:
     spec, facts = (row["spec"], row["facts"]) if isinstance(row, dict) else (row.spec, row.facts)
-    told = _mapping(facts).get("trials", _mapping(_mapping(spec).get("tune")).get("trials"))
-    return told if isinstance(told, int) else None
+    count = _mapping(facts).get("trials", _mapping(_mapping(spec).get("tune")).get("trials"))
+    return count if isinstance(count, int) else None
 
 
 def _mapping(value: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The form that submits a job."""
+"""The page that submits a job."""
 
 from __future__ import annotations
 
@@ -11,183 +11,188 @@ from starlette.concurrency import run_in_threadpool
 
 from clew.client.job import Submission
 from clew.errors import UserError
-from clew.server.accounts.callers import Caller
-from clew.server.api.dependencies import one
+from clew.server.accounts.caller import Caller
+from clew.server.api.dependencies import visible_row
 from clew.server.dashboard import layout
-from clew.server.dashboard.login import form as sent
-from clew.server.dashboard.submit_form import KINDS, Field, Form, make, messages, shipped, told
+from clew.server.dashboard.login import form_values
+from clew.server.dashboard.submit_form import (
+    KINDS,
+    FormField,
+    SubmitForm,
+    field_errors,
+    make_form,
+    recipe_summary,
+    shipped,
+)
 from clew.server.database.tables import runs
 from clew.server.jobs import actions
-from clew.server.problems import RefusedError, forbidden
+from clew.server.problems import RequestError, forbidden
 
 router = layout.router()
 _HELP = {
-    "name": "Of the job, and of the run, study or dataset that it makes: letters, digits, `_`, `.` and `-`.",
-    "dataset": "Its key, or a path on the machine that will run it.",
+    "name": "Name of the job, and of the run, study or dataset that it makes: letters, digits, `_`, `.` and `-`.",
+    "dataset": "Its key, or a path on the machine of the agent.",
     "workers": "Processes that work together.",
     "cpus": "Cores per worker.",
     "gpus": "GPUs per worker.",
-    "minutes": "Wall time; a job that takes longer is ended.",
-    "memory_gb": "Per worker, in GB; a job whose workers together use more is ended.",
-    "priority": "-100 to 100: the higher, the sooner.",
-    "requeue": "How often it goes back to the queue when it stopped early or its machine was lost.",
-    "group": "Whose machines may run it, beside your own.",
+    "minutes": "Wall time in minutes; a job that takes longer is ended.",
+    "memory_gb": "Memory per worker, in GB; a job whose workers together use more is ended.",
+    "priority": "-100 to 100; a job with a higher priority starts first.",
+    "requeue": "How often it returns to the queue after it stopped early or its agent was lost.",
+    "group": "A group whose agents may run it, in addition to your own.",
 }
 _DEFAULTS = {"workers": "1", "cpus": "1", "gpus": "0", "priority": "0", "requeue": "0"}
 _NUMBERS = ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue")
-_PLACES = {
+_SCHEMA_KEYS = {
     "workers": "resources.workers",
     "cpus": "resources.cpus",
     "gpus": "resources.gpus",
     "memory_gb": "resources.memory",
     "minutes": "resources.wall_time",
 }
-"""Where a message of the schema belongs that is about a part of it."""
-_LONGEST = 20_000
-"""Characters of a field: YAML is read slowly."""
+"""Keys of the submission, by field of the form."""
+_MAX_FIELD_LENGTH = 20_000
+"""Characters of a field, because parsing YAML is slow."""
 
 
 @router.get("/submit")
-def ask(
+def submit_page(
     request: Request,
     viewer: layout.Viewer,
     kind: layout.Phrase = "train",
     recipe: layout.Phrase = "tracking",
     like: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
 ) -> Response:
-    """The form, at its defaults or filled in as an earlier run was."""
-    given: dict[str, str] = {}
-    source: dict[str, Any] = {}
+    """The form, with defaults or with the settings of an earlier run (`like`)."""
+    values: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     if like is not None:
         with request.app.state.service.database.read() as connection:
-            row = one(connection, runs, like, viewer, "run")
-        source, recipe, given = (
-            row.config or {},
-            row.recipe,
-            {"job.name": row.name, "job.dataset": _dataset(row.config)},
-        )
+            row = visible_row(connection, runs, like, viewer, "run")
+        settings, recipe = row.config or {}, row.recipe
+        values = {"job.name": row.name, "job.dataset": _dataset(row.config)}
     form = _form(kind, recipe)
-    form.fill_from(source)
-    return _page(request, form, _job_fields(recipe, given), "")
+    form.fill_from(settings)
+    return _page(request, form, _job_fields(recipe, values), "")
 
 
-@router.post("/submit/look")
-async def look(request: Request, viewer: layout.Viewer) -> Response:
-    """What the server makes of the form as it is now."""
-    return JSONResponse(await run_in_threadpool(_looked, await _given(request, viewer)))
+@router.post("/submit/check")
+async def check(request: Request, viewer: layout.Viewer) -> Response:
+    """Return the errors and the YAML of the form as it is now."""
+    return JSONResponse(await run_in_threadpool(_check_form, await _form_values(request, viewer)))
 
 
 @router.post("/submit")
 async def submit(request: Request, viewer: layout.Viewer) -> Response:
-    """Check it as a file would be checked; then it is a job."""
-    return await run_in_threadpool(_submitted, request, viewer, await _given(request, viewer))
+    """Check the form like a settings file, and submit the job."""
+    return await run_in_threadpool(_submit_form, request, viewer, await _form_values(request, viewer))
 
 
-async def _given(request: Request, viewer: Caller) -> dict[str, str]:
+async def _form_values(request: Request, viewer: Caller) -> dict[str, str]:
     if "submit" not in viewer.scopes:
-        raise forbidden("this log-in may not submit jobs")
-    found = await sent(request)
-    for key, value in found.items():
-        if len(value) > _LONGEST:
-            raise RefusedError(422, f"{key[:100]}: longer than {_LONGEST:,} characters", do="submit it as a file")
-    return found
+        raise forbidden("this session lacks the scope submit")
+    values = await form_values(request)
+    for key, value in values.items():
+        if len(value) > _MAX_FIELD_LENGTH:
+            raise RequestError(
+                422, f"{key[:100]}: longer than {_MAX_FIELD_LENGTH:,} characters", hint="submit it as a file"
+            )
+    return values
 
 
-def _looked(given: dict[str, str]) -> dict[str, Any]:
-    form, fields = _read(given)
+def _check_form(values: dict[str, str]) -> dict[str, Any]:
+    form, fields = _read(values)
     form.check()
     _submission(form, fields, form.document())
-    wrong = {**messages(form.fields().values()), **messages(fields)}
-    return {"text": form.yaml(), "fields": wrong, "wrong": form.wrong}
+    errors = {**field_errors(form.fields().values()), **field_errors(fields)}
+    return {"text": form.yaml(), "fields": errors, "error": form.error}
 
 
-def _submitted(request: Request, viewer: Caller, given: dict[str, str]) -> Response:
-    form, fields = _read(given)
+def _submit_form(request: Request, viewer: Caller, values: dict[str, str]) -> Response:
+    form, fields = _read(values)
     document = form.check()
-    made = _submission(form, fields, form.document())
-    if document is None or made is None:
-        return _page(request, form, fields, form.wrong or "Not submitted: see the fields in red.", status=422)
+    job = _submission(form, fields, form.document())
+    if document is None or job is None:
+        return _page(request, form, fields, form.error or "Not submitted: see the fields in red.", status=422)
     try:
-        number = request.app.state.service.write(lambda change: actions.submit(change, viewer, made))
-    except RefusedError as error:
-        return _page(request, form, fields, f"{error}. {error.do}", status=error.status)
+        number = request.app.state.service.write(lambda transaction: actions.submit(transaction, viewer, job))
+    except RequestError as error:
+        return _page(request, form, fields, f"{error}. {error.hint}", status=error.status)
     return RedirectResponse(f"/jobs/{number}", 303)
 
 
-def _form(kind: str, recipe: str) -> Form:
+def _form(kind: str, recipe: str) -> SubmitForm:
     if kind not in KINDS:
-        raise RefusedError(404, "there is no such kind of job")
+        raise RequestError(404, "there is no such kind of job")
     try:
-        form = make(recipe, kind)
+        form = make_form(recipe, kind)
     except UserError as error:
-        raise RefusedError(404, str(error), do="a recipe of your own is submitted with `clew submit`") from None
-    for part in form.parts:  # the job names its dataset
-        part.fields = [each for each in part.fields if each.key not in ("train.dataset",)]
+        raise RequestError(404, str(error), hint="submit a recipe of your own with `clew submit`") from None
+    for section in form.sections:  # the job names its dataset
+        section.fields = [field for field in section.fields if field.key != "train.dataset"]
     return form
 
 
-def _read(given: dict[str, str]) -> tuple[Form, list[Field]]:
-    form = _form(given.get("kind", "train"), given.get("recipe", ""))
-    form.fill(given)
-    return form, _job_fields(form.recipe, given)
+def _read(values: dict[str, str]) -> tuple[SubmitForm, list[FormField]]:
+    form = _form(values.get("kind", "train"), values.get("recipe", ""))
+    form.fill(values)
+    return form, _job_fields(form.recipe, values)
 
 
-def _job_fields(recipe: str, given: dict[str, str]) -> list[Field]:
-    found = []
+def _job_fields(recipe: str, values: dict[str, str]) -> list[FormField]:
+    fields = []
     for name, text in _HELP.items():
-        kind: Any = (
-            "number" if name in ("workers", "cpus", "gpus", "memory_gb", "minutes", "priority", "requeue") else "line"
-        )
+        kind: Any = "number" if name in _NUMBERS else "line"
         default = recipe if name == "name" else _DEFAULTS.get(name, "")
         nullable = name in ("memory_gb", "minutes", "dataset", "group")
-        value = given.get(f"job.{name}", default).strip()
-        found.append(Field(f"job.{name}", kind, default, text, [], nullable, value))
-    return found
+        value = values.get(f"job.{name}", default).strip()
+        fields.append(FormField(f"job.{name}", kind, default, text, [], nullable, value))
+    return fields
 
 
-def _submission(form: Form, fields: list[Field], document: dict[str, Any]) -> Submission | None:
-    """The job, if it is right; else fields tell what is not."""
-    given = {each.name: each for each in fields}
+def _submission(form: SubmitForm, fields: list[FormField], document: dict[str, Any]) -> Submission | None:
+    """Return the job; None if there are errors, which the fields and the form then have."""
+    by_name = {each.name: each for each in fields}
     document = {**document, "tune": document.get("tune", {})} if form.kind == "tune" else document
-    body: dict[str, Any] = {"kind": form.kind, "name": given["name"].value, "spec": document}
-    body |= {name: given[name].value or None for name in ("dataset", "group")}
-    body |= {name: given[name].value or 0 for name in ("priority", "requeue")}
-    memory, minutes = _number(given["memory_gb"], 1e9), _number(given["minutes"], 60)
+    body: dict[str, Any] = {"kind": form.kind, "name": by_name["name"].value, "spec": document}
+    body |= {name: by_name[name].value or None for name in ("dataset", "group")}
+    body |= {name: by_name[name].value or 0 for name in ("priority", "requeue")}
+    memory, minutes = _number(by_name["memory_gb"], 1e9), _number(by_name["minutes"], 60)
     body["resources"] = {
-        "workers": given["workers"].value or 1,
-        "cpus": given["cpus"].value or 1,
-        "gpus": given["gpus"].value or 0,
+        "workers": by_name["workers"].value or 1,
+        "cpus": by_name["cpus"].value or 1,
+        "gpus": by_name["gpus"].value or 0,
         "memory": None if memory is None else int(memory),
         "wall_time": minutes,
     }
     try:
-        made = Submission.model_validate(body)
+        job = Submission.model_validate(body)
     except ValidationError as error:
         for detail in error.errors():
-            _blame(given, ".".join(map(str, detail["loc"])), detail["msg"], form)
+            _assign_error(by_name, ".".join(map(str, detail["loc"])), detail["msg"], form)
         return None
-    return None if messages(fields) else made
+    return None if field_errors(fields) else job
 
 
-def _number(field: Field, unit: float) -> float | None:
+def _number(field: FormField, unit: float) -> float | None:
     if not field.value:
         return None
     try:
         return float(field.value) * unit
     except ValueError:
-        field.wrong = "a number"
+        field.error = "a number"
         return None
 
 
-def _blame(given: dict[str, Field], where: str, message: str, form: Form) -> None:
-    told = message.removeprefix("Value error, ")
-    name = next((name for name, place in _PLACES.items() if place == where), where)
+def _assign_error(fields: dict[str, FormField], where: str, message: str, form: SubmitForm) -> None:
+    text = message.removeprefix("Value error, ")
+    name = next((name for name, key in _SCHEMA_KEYS.items() if key == where), where)
     if name == "name":
-        told = "a name is needed: letters, digits, _ . and -, beginning with a letter or digit"
-    if name in given:
-        given[name].wrong = given[name].wrong or told
+        text = "a name is needed: letters, digits, _ . and -, beginning with a letter or digit"
+    if name in fields:
+        fields[name].error = fields[name].error or text
     else:
-        form.wrong = form.wrong or f"{where}: {told}".removeprefix(": ")
+        form.error = form.error or f"{where}: {text}".removeprefix(": ")
 
 
 def _dataset(config: dict[str, Any] | None) -> str:
@@ -195,18 +200,18 @@ def _dataset(config: dict[str, Any] | None) -> str:
     return str(train.get("dataset", "")) if isinstance(train, dict) else ""
 
 
-def _page(request: Request, form: Form, fields: list[Field], wrong: str, *, status: int = 200) -> Response:
-    words = {"train": "Train a model.", "tune": "Search settings.", "prepare": "Make a dataset from raw events."}
+def _page(request: Request, form: SubmitForm, fields: list[FormField], error: str, *, status: int = 200) -> Response:
+    descriptions = {"train": "Train a model.", "tune": "Search settings.", "prepare": "Make a dataset from raw events."}
     values = {
         "kinds": list(KINDS),
         "kind": form.kind,
-        "kinds_help": words[form.kind],
+        "kinds_help": descriptions[form.kind],
         "recipes": shipped(),
         "recipe": form.recipe,
-        "recipe_help": told(form.recipe),
+        "recipe_help": recipe_summary(form.recipe),
         "job_fields": fields,
-        "sections": form.parts,
+        "sections": form.sections,
         "yaml": form.yaml(),
-        "wrong": wrong,
+        "error": error,
     }
     return layout.page(request, "submit.html", "submit", status=status, **values)

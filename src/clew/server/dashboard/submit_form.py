@@ -1,4 +1,4 @@
-"""The submit form, made from the schema of a recipe's document: what may be set is said once, for files and people."""
+"""The submit form, made from the schema of a recipe's settings, so that files and forms accept the same."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from clew.core.config import Document, to_yaml, with_defaults
 from clew.server.dashboard import docstrings
 
 KINDS = {"train": ("train",), "tune": ("tune", "train"), "prepare": ("prepare",)}
-"""Of jobs that a form can describe, and clew's sections that count for each."""
-_LONG = 48
-"""Characters beyond which a value gets more than one line."""
+"""Kinds of jobs that have a form, and the sections of settings that apply to each."""
+_LINE_LENGTH = 48
+"""Characters above which a value has several lines."""
 
 
 @dataclass
-class Field:
-    """One setting. Values are text, as a browser sends them; those of `number` and `text` are read as YAML."""
+class FormField:
+    """One setting. Values are text, as a browser sends them; `number` and `text` are parsed as YAML."""
 
     key: str
     kind: Literal["choice", "flag", "number", "line", "text"]
@@ -37,171 +37,181 @@ class Field:
     options: list[str] = field(default_factory=list)
     nullable: bool = False
     value: str = ""
-    wrong: str = ""
+    error: str = ""
 
     @property
     def name(self) -> str:
-        """The last part of its key."""
+        """The last part of the key."""
         return self.key.rpartition(".")[2]
 
     @property
     def changed(self) -> bool:
-        """Whether it differs from the default."""
+        """Whether the value differs from the default."""
         return self.value != self.default
 
     @property
     def hint(self) -> str:
-        """What stands in an empty box."""
+        """The text in an empty field."""
         return "not set" if self.nullable else ""
 
     @property
     def rows(self) -> int:
-        """Lines of its box, where it has several."""
+        """The number of lines of the field."""
         return min(12, max(self.value, self.default, key=len).count("\n") + 1)
 
 
 @dataclass
-class Part:
+class FormSection:
     """A section of settings."""
 
     name: str
     help: str
-    fields: list[Field] = field(default_factory=list)
-    sections: list[Part] = field(default_factory=list)
+    fields: list[FormField] = field(default_factory=list)
+    sections: list[FormSection] = field(default_factory=list)
 
-    def all(self) -> Iterator[Field]:
-        """Its fields and those of the sections in it."""
+    def all(self) -> Iterator[FormField]:
+        """Yield the fields of the section and of its inner sections."""
         yield from self.fields
         for inner in self.sections:
             yield from inner.all()
 
     @property
     def changed(self) -> int:
-        """How many of its settings differ from the defaults."""
-        return sum(each.changed for each in self.all())
+        """The number of settings that differ from the defaults."""
+        return sum(field.changed for field in self.all())
 
     @property
     def open(self) -> bool:
-        """Whether it is shown unfolded at first."""
-        return self.changed > 0 or any(each.wrong for each in self.all())
+        """Whether the section is open at first."""
+        return self.changed > 0 or any(field.error for field in self.all())
 
 
 @dataclass
-class Form:
-    """What may be set of a recipe, as far as it counts for a kind of job."""
+class SubmitForm:
+    """The settings of a recipe that apply to one kind of job."""
 
     recipe: str
     kind: str
-    parts: list[Part]
-    wrong: str = ""
-    """What is amiss with settings together, or with none that has a field."""
+    sections: list[FormSection]
+    error: str = ""
+    """An error of several settings together, or of a setting without a field."""
 
-    def fields(self) -> dict[str, Field]:
-        """By key."""
-        return {each.key: each for part in self.parts for each in part.all()}
+    def fields(self) -> dict[str, FormField]:
+        """Return the fields by key."""
+        return {each.key: each for section in self.sections for each in section.all()}
 
-    def fill(self, given: Mapping[str, str]) -> None:
-        """Take over what a browser sent; keys that are no fields are left alone."""
+    def fill(self, values: Mapping[str, str]) -> None:
+        """Set the fields from the values of a browser; other keys are ignored."""
         for key, each in self.fields().items():
-            if key in given:
-                each.value = given[key].replace("\r\n", "\n").strip()
+            if key in values:
+                each.value = values[key].replace("\r\n", "\n").strip()
 
     def fill_from(self, data: Mapping[str, Any]) -> None:
-        """Take over a document, such as that of an earlier run."""
+        """Set the fields from settings, such as those of an earlier run."""
         for key, each in self.fields().items():
-            found, there = _at(data, key)
-            if there:
-                each.value = _shown(found)
+            value, present = _value_at(data, key)
+            if present:
+                each.value = _field_text(value)
 
     def document(self) -> dict[str, Any]:
-        """The recipe and what differs from the defaults; bad YAML in a field is told there."""
-        found: dict[str, Any] = {"recipe": self.recipe}
+        """Return the recipe and the settings that differ from the defaults.
+
+        Invalid YAML becomes an error of its field.
+        """
+        document: dict[str, Any] = {"recipe": self.recipe}
         for key, each in self.fields().items():
             if each.changed:
-                _put(found, key, self._read(each))
-        return found
+                _set_at(document, key, self._parse(each))
+        return document
 
     def yaml(self) -> str:
-        """The document as text."""
+        """Return the document as YAML."""
         return to_yaml(self.document())
 
     def check(self) -> dict[str, Any] | None:
-        """The document, if it is right; else None, and fields tell what is wrong with them."""
-        self.wrong = ""
-        for each in self.fields().values():
-            each.wrong = ""
-        document = self.document()
-        if not any(each.wrong for each in self.fields().values()):
-            self._validate(document)
-        wrong = bool(self.wrong) or any(each.wrong for each in self.fields().values())
-        return None if wrong else document
+        """Check all settings.
 
-    def _read(self, each: Field) -> Any:
+        Returns:
+            The document; None if there are errors, which the fields and the form then have.
+        """
+        self.error = ""
+        for each in self.fields().values():
+            each.error = ""
+        document = self.document()
+        if not field_errors(self.fields().values()):
+            self._validate(document)
+        return None if self.error or field_errors(self.fields().values()) else document
+
+    def _parse(self, each: FormField) -> Any:
         if each.value == "" and each.nullable:
             return None
         if each.kind == "line" or (each.kind == "choice" and each.value in each.options and _is_text(each.value)):
             return each.value
         try:
-            return yaml.load(each.value, _Plain)
+            return yaml.load(each.value, _WithoutAliases)
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            each.wrong = f"not valid YAML: {getattr(error, 'problem', error)}"
+            each.error = f"not valid YAML: {getattr(error, 'problem', error)}"
             return each.value
 
     def _validate(self, document: dict[str, Any]) -> None:
-        found = recipes.find(self.recipe)
+        recipe = recipes.find(self.recipe)
         full = with_defaults(Document(document), _defaults(self.recipe)).data
         try:
-            settings.settings_schema(found).model_validate({**full, "recipe": self.recipe})
+            settings.settings_schema(recipe).model_validate({**full, "recipe": self.recipe})
         except ValidationError as error:
-            self.wrong = "; ".join(filter(None, (self._blame(detail) for detail in error.errors())))
+            self.error = "; ".join(filter(None, (self._assign_error(detail) for detail in error.errors())))
 
-    def _blame(self, detail: ErrorDetails) -> str:
-        """Put a message at its field; the message itself where no field is to blame."""
+    def _assign_error(self, detail: ErrorDetails) -> str:
+        """Set the error of the field it belongs to; return the message if there is no such field."""
         message = detail["msg"].removeprefix("Value error, ")
         key = ".".join(map(str, detail["loc"]))
         for name in sorted(self.fields(), key=len, reverse=True):
             if key == name or key.startswith(f"{name}."):
-                self.fields()[name].wrong = message
+                self.fields()[name].error = message
                 return ""
         return f"{key}: {message}" if key else message
 
 
-class _Plain(yaml.SafeLoader):
-    """Without aliases, by which a few lines say billions of values."""
+class _WithoutAliases(yaml.SafeLoader):
+    """A YAML loader without aliases: with them, a few lines can describe billions of values."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.MarkedYAMLError(problem="aliases are not read here")
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed here")
         return super().compose_node(parent, index)
 
 
-def make(recipe: str, kind: str) -> Form:
-    """The form of a shipped recipe, every setting at its default.
+def make_form(recipe: str, kind: str) -> SubmitForm:
+    """Return the form of a recipe that is part of clew, with all settings at their defaults.
+
+    Args:
+        recipe: The name of the recipe. Recipes in files are never loaded here.
+        kind: A key of `KINDS`.
 
     Raises:
-        RecipeError: there is none of that name. Recipes from files are never loaded here.
+        RecipeError: there is no such recipe.
     """
     model, defaults = _schema(recipe), _defaults(recipe)
-    own = [name for name in model.model_fields if name != "recipe" and name not in settings.SECTIONS]
-    wanted = [*KINDS[kind], *own] if kind != "prepare" else [*own, *KINDS[kind]]
-    parts = [_part(model, name, defaults) for name in wanted]
-    loose = [each for each in parts if isinstance(each, Field)]
-    found = [each for each in parts if isinstance(each, Part)]
-    return Form(recipe, kind, [*found, *([Part("other", "", loose)] if loose else [])])
+    recipe_sections = [name for name in model.model_fields if name != "recipe" and name not in settings.SECTIONS]
+    names = [*KINDS[kind], *recipe_sections] if kind != "prepare" else [*recipe_sections, *KINDS[kind]]
+    parts = [_form_part(model, name, defaults) for name in names]
+    fields = [part for part in parts if isinstance(part, FormField)]
+    sections = [part for part in parts if isinstance(part, FormSection)]
+    return SubmitForm(recipe, kind, [*sections, *([FormSection("other", "", fields)] if fields else [])])
 
 
 def shipped() -> list[str]:
-    """The recipes that come with clew."""
+    """Return the recipes that are part of clew."""
     return list(recipes.shipped())
 
 
 @cache
-def told(recipe: str) -> str:
-    """A recipe in a line."""
-    return (recipes.find(_known(recipe)).__doc__ or "").strip().partition("\n")[0]
+def recipe_summary(recipe: str) -> str:
+    """Return the one-line description of a recipe."""
+    return (recipes.find(_checked(recipe)).__doc__ or "").strip().partition("\n")[0]
 
 
-def _known(recipe: str) -> str:
+def _checked(recipe: str) -> str:
     from clew.errors import RecipeError, nearest
 
     if recipe not in recipes.shipped():
@@ -211,43 +221,45 @@ def _known(recipe: str) -> str:
 
 @cache
 def _schema(recipe: str) -> type[BaseModel]:
-    return settings.settings_schema(recipes.find(_known(recipe)))
+    return settings.settings_schema(recipes.find(_checked(recipe)))
 
 
 @cache
 def _defaults(recipe: str) -> dict[str, Any]:
-    data = dict(settings.settings_from_document(Document({"recipe": _known(recipe)})).data)
+    data = dict(settings.settings_from_document(Document({"recipe": _checked(recipe)})).data)
     tune = _model(_schema(recipe).model_fields["tune"].annotation)
     assert tune is not None
     return {**data, "tune": data.get("tune") or tune().model_dump(mode="json")}
 
 
-def _part(model: type[BaseModel], name: str, defaults: Mapping[str, Any], above: str = "") -> Field | Part:
-    info, key = model.model_fields[name], f"{above}{name}"
-    help_ = docstrings.of_fields(model).get(name, "")
+def _form_part(
+    model: type[BaseModel], name: str, defaults: Mapping[str, Any], prefix: str = ""
+) -> FormField | FormSection:
+    info, key = model.model_fields[name], f"{prefix}{name}"
+    help_ = docstrings.field_docs(model).get(name, "")
     default = defaults.get(name)
     inner = _model(info.annotation)
     if inner is None or not isinstance(default, Mapping):
         return _field(key, info, default, help_)
-    parts = [_part(inner, each, default, f"{key}.") for each in inner.model_fields]
-    fields = [each for each in parts if isinstance(each, Field)]
-    sections = [each for each in parts if isinstance(each, Part)]
-    first_line = (help_ or _doc(inner)).partition("\n")[0]
-    return Part(name, first_line, fields, sections)
+    parts = [_form_part(inner, each, default, f"{key}.") for each in inner.model_fields]
+    fields = [each for each in parts if isinstance(each, FormField)]
+    sections = [each for each in parts if isinstance(each, FormSection)]
+    first_line = (help_ or _own_docstring(inner)).partition("\n")[0]
+    return FormSection(name, first_line, fields, sections)
 
 
-def _doc(model: type[BaseModel]) -> str:
-    """A class's own, not one it inherited."""
+def _own_docstring(model: type[BaseModel]) -> str:
+    """Return the docstring of a class, not an inherited one."""
     return (vars(model).get("__doc__") or "").strip()
 
 
-def _field(key: str, info: FieldInfo, default: Any, help_: str) -> Field:
+def _field(key: str, info: FieldInfo, default: Any, help_: str) -> FormField:
     kinds = list(_choices(info.annotation))
     nullable = type(None) in kinds
     kinds = [each for each in kinds if each is not type(None)]
-    options = [_shown(each) for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
+    options = [_field_text(each) for kind in kinds if get_origin(kind) is Literal for each in get_args(kind)]
     only = all(get_origin(kind) is Literal for kind in kinds)
-    shown = _shown(default)
+    text = _field_text(default)
     kind: Any
     if kinds == [bool]:
         kind = "flag"
@@ -261,11 +273,11 @@ def _field(key: str, info: FieldInfo, default: Any, help_: str) -> Field:
         kind = "text"
     if options and not only:
         help_ = f"{help_} Also: {', '.join(options)}." if help_ else f"A number, or {', '.join(options)}."
-    return Field(key, kind, shown, help_, options, nullable, shown)
+    return FormField(key, kind, text, help_, options, nullable, text)
 
 
 def _choices(annotation: Any) -> Iterator[Any]:
-    """The plain kinds that an annotation allows."""
+    """Yield the types that an annotation allows, without Annotated and Union."""
     origin = get_origin(annotation)
     if origin is typing.Annotated:
         yield from _choices(get_args(annotation)[0])
@@ -277,12 +289,12 @@ def _choices(annotation: Any) -> Iterator[Any]:
 
 
 def _model(annotation: Any) -> type[BaseModel] | None:
-    found = [each for each in _choices(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
-    return found[0] if len(found) == 1 else None
+    models = [each for each in _choices(annotation) if isinstance(each, type) and issubclass(each, BaseModel)]
+    return models[0] if len(models) == 1 else None
 
 
-def _shown(value: Any) -> str:
-    """A value as the text of a field; mappings a key a line."""
+def _field_text(value: Any) -> str:
+    """Return a value as the text of a field; a long mapping has one line per key."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -292,7 +304,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     flow = yaml.safe_dump(value, default_flow_style=True, width=10_000, sort_keys=False).strip()
-    if len(flow) <= _LONG or not isinstance(value, Mapping):
+    if len(flow) <= _LINE_LENGTH or not isinstance(value, Mapping):
         return flow
     return yaml.safe_dump(value, default_flow_style=None, sort_keys=False).strip()
 
@@ -301,22 +313,22 @@ def _is_text(value: str) -> bool:
     return isinstance(yaml.safe_load(value), str)
 
 
-def _at(data: Mapping[str, Any], key: str) -> tuple[Any, bool]:
-    found: Any = data
+def _value_at(data: Mapping[str, Any], key: str) -> tuple[Any, bool]:
+    value: Any = data
     for part in key.split("."):
-        if not isinstance(found, Mapping) or part not in found:
+        if not isinstance(value, Mapping) or part not in value:
             return None, False
-        found = found[part]
-    return found, True
+        value = value[part]
+    return value, True
 
 
-def _put(data: dict[str, Any], key: str, value: Any) -> None:
-    *above, last = key.split(".")
-    for part in above:
+def _set_at(data: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    for part in sections:
         data = data.setdefault(part, {})
     data[last] = value
 
 
-def messages(fields: Iterable[Field]) -> dict[str, str]:
-    """What is wrong, by key."""
-    return {each.key: each.wrong for each in fields if each.wrong}
+def field_errors(fields: Iterable[FormField]) -> dict[str, str]:
+    """Return the errors of fields by key."""
+    return {each.key: each.error for each in fields if each.error}

@@ -1,4 +1,4 @@
-"""Bringing a database up to date."""
+"""Upgrades an older database to the newest schema with Alembic."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from alembic.script import ScriptDirectory
 from clew.errors import ConfigError
 
 
-def configuration(connection: sa.Connection | None = None) -> Config:
-    """Where the migrations lie, and what they work on."""
+def alembic_config(connection: sa.Connection | None = None) -> Config:
+    """Return Alembic's settings: the folder of migrations and the connection to use."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     config.attributes["connection"] = connection
@@ -22,20 +22,24 @@ def configuration(connection: sa.Connection | None = None) -> Config:
 
 
 def revisions() -> list[str]:
-    """Every schema there was, oldest first."""
-    scripts = ScriptDirectory.from_config(configuration())
+    """Return the names of all schemas, the oldest first."""
+    scripts = ScriptDirectory.from_config(alembic_config())
     return [script.revision for script in scripts.walk_revisions()][::-1]
 
 
 def upgrade(engine: sa.Engine, to: str = "head") -> None:
-    """Run the migrations a database has not seen yet, all or none.
+    """Run the migrations that a database still needs, in one transaction.
+
+    Args:
+        engine: The engine that may write.
+        to: The revision to stop at; `head` is the newest.
 
     Raises:
-        ConfigError: the database was made by a newer clew.
+        ConfigError: a newer version of clew created the database.
     """
     with engine.begin() as connection:
-        now = MigrationContext.configure(connection).get_current_revision()
-        if now is not None and now not in revisions():
-            raise ConfigError(f"the database is of a newer clew (schema {now}); upgrade clew, or restore a backup")
-        if to != "head" or now != revisions()[-1]:
-            command.upgrade(configuration(connection), to)
+        current = MigrationContext.configure(connection).get_current_revision()
+        if current is not None and current not in revisions():
+            raise ConfigError(f"a newer clew made this database (schema {current}); upgrade clew, or restore a backup")
+        if to != "head" or current != revisions()[-1]:
+            command.upgrade(alembic_config(connection), to)

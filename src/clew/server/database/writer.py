@@ -1,4 +1,8 @@
-"""The one thread that changes the database. Requests hand it their work and wait for the commit they share."""
+"""The one thread that writes to the database. Requests submit work to it and wait for a shared commit.
+
+Example:
+    number = writer.submit(lambda transaction: transaction.add(groups, name="atlas", created=now)).result()
+"""
 
 from __future__ import annotations
 
@@ -13,51 +17,51 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
-from clew.server.problems import RefusedError
+from clew.server.database.backend import backend_of
+from clew.server.problems import RequestError
 
 _LOG = logging.getLogger("clew.server")
 T = TypeVar("T")
-_MOST = 500
-"""Pieces of work that share a commit, at most."""
+_MAX_TASKS_PER_COMMIT = 500
 
 
-class Change:
-    """A transaction that is being made. Work done for several requests shares it; all of it is committed, or none."""
+class Transaction:
+    """An open transaction. Work of several requests shares it: all of it is committed, or none."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self.connection = connection
         self.execute = connection.execute
         self.scalar = connection.scalar
         self.topics: set[str] = set()
-        self.after: list[Callable[[], None]] = []
-        """Called once it is committed."""
-        self._later: dict[sa.Table, list[dict[str, Any]]] = {}
+        """Topics whose subscribers are notified after the commit."""
+        self.after_commit: list[Callable[[], None]] = []
+        """Functions called after the commit."""
+        self._delayed: dict[sa.Table, list[dict[str, Any]]] = {}
 
     def add(self, table: sa.Table, **row: Any) -> int:
-        """Insert a row; its number."""
+        """Insert a row and return its `id`."""
         key = self.execute(_insert(table), row).inserted_primary_key
         assert key is not None
         return int(key[0])
 
-    def add_new(self, table: sa.Table, **row: Any) -> int | None:
-        """The same, unless there is one already that must be the only one; then None."""
-        found = self.scalar(_insert_new(table, self.connection.dialect.name), row)
-        return None if found is None else int(found)
+    def add_if_absent(self, table: sa.Table, **row: Any) -> int | None:
+        """Insert a row and return its `id`, or None if a row with the same unique columns exists."""
+        number = self.scalar(backend_of(self.connection).insert_if_absent(table), row)
+        return None if number is None else int(number)
 
     def add_later(self, table: sa.Table, **row: Any) -> None:
-        """Insert a row together with all others, at the end. They must have the same columns."""
-        self._later.setdefault(table, []).append(row)
+        """Insert a row at the end of the transaction, together with the others. All must have the same columns."""
+        self._delayed.setdefault(table, []).append(row)
 
-    def finish(self) -> None:
-        """Do what was left for the end."""
-        for table, rows in self._later.items():
+    def flush(self) -> None:
+        """Insert the rows of `add_later`."""
+        for table, rows in self._delayed.items():
             self.execute(_insert(table), rows)
-        self._later.clear()
+        self._delayed.clear()
 
-    def tell(self, *topics: str) -> None:
-        """Who listens to these is woken once it is committed."""
+    def notify(self, *topics: str) -> None:
+        """Notify the subscribers of these topics once the transaction is committed."""
         self.topics.update(topics)
 
 
@@ -66,142 +70,147 @@ def _insert(table: sa.Table) -> sa.Insert:
     return table.insert()
 
 
-@functools.cache
-def _insert_new(table: sa.Table, dialect: str) -> Any:
-    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[dialect]
-    return insert(table).on_conflict_do_nothing().returning(table.c.id)
-
-
-Together = Callable[[Change, Sequence[Any]], Sequence[Any]]
-"""Does many pieces of work of one kind at once, and returns a result for each."""
+GroupWork = Callable[[Transaction, Sequence[Any]], Sequence[Any]]
+"""Does several pieces of work of one kind at once, and returns one result per piece."""
 
 
 @dataclass
 class _Task:
-    together: Together
+    work: GroupWork
     item: Any
     future: Future[Any] = field(default_factory=Future)
 
 
-def _each(change: Change, items: Sequence[Callable[[Change], Any]]) -> list[Any]:
-    return [work(change) for work in items]
+def _run_each(transaction: Transaction, items: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
+    return [work(transaction) for work in items]
 
 
-def _safely(call: Callable[[], None]) -> None:
-    """What is done is done, whatever goes wrong in telling of it; and the thread must live."""
+def _log_errors(call: Callable[[], None]) -> None:
+    """Call a function after a commit. An error cannot undo the commit and must not end the thread."""
     try:
         call()
     except Exception:
         _LOG.exception("after a commit")
 
 
-class Writer:
-    """Takes whatever waits, does it in one transaction, and answers everybody at once.
+class DatabaseWriter:
+    """Runs all waiting work in one transaction, commits, and then answers every request.
 
-    Work may raise `RefusedError`, or anything: the transaction is then undone and each piece is done on its own.
+    Work may raise `RequestError` or any other error. The transaction is then rolled back, and each piece of work runs
+    again in a transaction of its own, so that only the failing piece is refused.
     """
 
-    def __init__(self, engine: sa.Engine, *, told: Callable[[set[str]], None], waiting: int = 10_000) -> None:
+    def __init__(self, engine: sa.Engine, *, notify: Callable[[set[str]], None], max_waiting: int = 10_000) -> None:
+        """Prepare the writer; `start` starts its thread.
+
+        Args:
+            engine: The engine that may write.
+            notify: Called after each commit with the topics to notify.
+            max_waiting: Number of tasks that may wait; more are refused with status 503.
+        """
         self._engine = engine
-        self._told = told
-        self._waiting = waiting
+        self._notify = notify
+        self._max_waiting = max_waiting
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._loop, name="writer", daemon=True)
-        self.undone: list[Callable[[], None]] = []
-        """Called when a transaction was undone: what was remembered of it is wrong."""
+        self.after_rollback: list[Callable[[], None]] = []
+        """Functions called after a rollback: caches filled during the transaction are wrong."""
         self._committing = False
-        """Whether an error may mean that it is done all the same."""
+        """Whether the commit was sent: an error may then mean that it succeeded all the same."""
         self.commits = 0
         self.tasks = 0
         self.seconds = 0.0
-        """Spent in transactions."""
+        """Time spent in transactions."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Do what was handed over, then end."""
+        """Finish the submitted work, then end the thread."""
         if self._thread.is_alive():
             self._queue.put(None)
             self._thread.join()
 
     @property
-    def depth(self) -> int:
-        """How much waits."""
+    def queue_length(self) -> int:
+        """The number of waiting tasks."""
         return self._queue.qsize()
 
-    def do(self, work: Callable[[Change], T]) -> Future[T]:
-        """Hand over work; the future has its result once it is committed."""
-        return self.join(_each, work)
-
-    def join(self, together: Together, item: Any) -> Future[Any]:
-        """Hand over work that can be done with others of its kind.
+    def submit(self, work: Callable[[Transaction], T]) -> Future[T]:
+        """Submit work; the future has its result once it is committed.
 
         Raises:
-            RefusedError: too much waits.
+            RequestError: too much work waits (503).
         """
-        if self._queue.qsize() >= self._waiting:
-            raise RefusedError(503, "the server has more to write than it can", do="try again soon", wait=5)
-        task = _Task(together, item)
+        return self.submit_grouped(_run_each, work)
+
+    def submit_grouped(self, work: GroupWork, item: Any) -> Future[Any]:
+        """Submit work that is done together with other work of its kind.
+
+        Args:
+            work: Called once per transaction with all waiting items of this kind.
+            item: What this call contributes.
+
+        Raises:
+            RequestError: too much work waits (503).
+        """
+        if self._queue.qsize() >= self._max_waiting:
+            raise RequestError(503, "the server has more to write than it can", hint="try again soon", retry_after=5)
+        task = _Task(work, item)
         self._queue.put(task)
         return task.future
 
     def _loop(self) -> None:
-        going = True
-        while going:
-            first = self._queue.get()
-            found = [first]
-            while len(found) < _MOST and not self._queue.empty():
-                found.append(self._queue.get())
-            tasks = [task for task in found if task is not None and task.future.set_running_or_notify_cancel()]
-            going = None not in found
+        running = True
+        while running:
+            entries = [self._queue.get()]
+            while len(entries) < _MAX_TASKS_PER_COMMIT and not self._queue.empty():
+                entries.append(self._queue.get())
+            tasks = [task for task in entries if task is not None and task.future.set_running_or_notify_cancel()]
+            running = None not in entries
             if tasks:
-                self._answer(tasks)
+                self._process(tasks)
 
-    def _answer(self, tasks: list[_Task], *, again: bool = True) -> None:
-        begun = time.perf_counter()
+    def _process(self, tasks: list[_Task], *, reconnect: bool = True) -> None:
+        started = time.perf_counter()
         try:
-            change, results = self._commit(tasks)
+            transaction, results = self._commit(tasks)
         except BaseException as error:
-            for forget in self.undone:
-                forget()
-            if again and self._cut_off(error):
-                self._engine.dispose()
-                self._answer(tasks, again=False)
-                return
-            if len(tasks) == 1:
-                tasks[0].future.set_exception(error)
-                return
-            for task in tasks:
-                self._answer([task])
+            self._handle_error(tasks, error, reconnect=reconnect)
             return
         self.commits += 1
         self.tasks += len(tasks)
-        self.seconds += time.perf_counter() - begun
-        for call in change.after:
-            _safely(call)
+        self.seconds += time.perf_counter() - started
+        for call in transaction.after_commit:
+            _log_errors(call)
         for task, result in results:
             task.future.set_result(result)
-        if change.topics:
-            _safely(lambda: self._told(change.topics))
+        if transaction.topics:
+            _log_errors(lambda: self._notify(transaction.topics))
 
-    def _cut_off(self, error: BaseException) -> bool:
-        """Whether the database ended the connection before it could have committed anything: a new one may do."""
-        if self._committing or self._engine.dialect.name == "sqlite":
-            return False
-        return isinstance(getattr(error, "orig", error), self._engine.dialect.loaded_dbapi.OperationalError)
+    def _handle_error(self, tasks: list[_Task], error: BaseException, *, reconnect: bool) -> None:
+        for call in self.after_rollback:
+            call()
+        if reconnect and not self._committing and backend_of(self._engine).connection_lost(self._engine, error):
+            self._engine.dispose()
+            self._process(tasks, reconnect=False)
+        elif len(tasks) == 1:
+            tasks[0].future.set_exception(error)
+        else:
+            for task in tasks:
+                self._process([task])
 
-    def _commit(self, tasks: list[_Task]) -> tuple[Change, list[tuple[_Task, Any]]]:
-        kinds: dict[Together, list[_Task]] = {}
+    def _commit(self, tasks: list[_Task]) -> tuple[Transaction, list[tuple[_Task, Any]]]:
+        kinds: dict[GroupWork, list[_Task]] = {}
         for task in tasks:
-            kinds.setdefault(task.together, []).append(task)
+            kinds.setdefault(task.work, []).append(task)
         results: list[tuple[_Task, Any]] = []
         self._committing = False
         with self._engine.begin() as connection:
-            change = Change(connection)
-            for together, same in kinds.items():
-                results += zip(same, together(change, [task.item for task in same]), strict=True)
-            change.finish()
+            transaction = Transaction(connection)
+            for work, group in kinds.items():
+                results += zip(group, work(transaction, [task.item for task in group]), strict=True)
+            transaction.flush()
             self._committing = True
-        return change, results
+        return transaction, results

@@ -1,4 +1,4 @@
-"""Waking those who wait for something to happen: event streams, and agents that poll."""
+"""Wakes coroutines that wait for something to happen: event streams, and agents that poll."""
 
 from __future__ import annotations
 
@@ -8,58 +8,63 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 
-class Hub:
-    """Topics are words such as `run:17`. Any thread may tell; only the event loop's may listen."""
+class Notifications:
+    """Notifications by topic, such as `run:17`. Any thread may notify; only the event loop's thread may subscribe."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._ears: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._subscribers: dict[str, set[asyncio.Event]] = defaultdict(set)
         self.stopping = False
+        """Whether the server is shutting down: waiting coroutines must return."""
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The loop that listeners run in."""
+        """Set the event loop of the subscribers."""
         self._loop = loop
 
-    def tell(self, topics: Collection[str]) -> None:
-        """Wake everybody who listens to any of these."""
+    def notify(self, topics: Collection[str]) -> None:
+        """Wake all subscribers of any of these topics."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake, list(topics))
 
     def stop(self) -> None:
-        """Wake everybody for the last time: `stopping` is set."""
+        """Set `stopping` and wake all subscribers for the last time."""
         self.stopping = True
-        self.tell(list(self._ears))
+        self.notify(list(self._subscribers))
 
     @contextmanager
-    def listening(self, *topics: str) -> Iterator[asyncio.Event]:
-        """An event that is set whenever one of the topics is told; whoever saw it clears it."""
-        ear = asyncio.Event()
+    def subscribe(self, *topics: str) -> Iterator[asyncio.Event]:
+        """Subscribe to topics; the event is set at each notification, and the subscriber clears it."""
+        wakeup = asyncio.Event()
         for topic in topics:
-            self._ears[topic].add(ear)
+            self._subscribers[topic].add(wakeup)
         try:
-            yield ear
+            yield wakeup
         finally:
             for topic in topics:
-                self._ears[topic].discard(ear)
-                if not self._ears[topic]:
-                    del self._ears[topic]
+                self._subscribers[topic].discard(wakeup)
+                if not self._subscribers[topic]:
+                    del self._subscribers[topic]
 
     @property
-    def listeners(self) -> int:
-        """How many wait, over all topics."""
-        return sum(map(len, self._ears.values()))
+    def subscriptions(self) -> int:
+        """The number of subscriptions to all topics."""
+        return sum(map(len, self._subscribers.values()))
 
     def _wake(self, topics: list[str]) -> None:
         for topic in topics:
-            for ear in self._ears.get(topic, ()):
-                ear.set()
+            for wakeup in self._subscribers.get(topic, ()):
+                wakeup.set()
 
 
-async def heard(ear: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event at most so long; whether it came. It is cleared."""
+async def wait_for_notification(wakeup: asyncio.Event, seconds: float) -> bool:
+    """Wait for a notification and clear the event.
+
+    Returns:
+        False if none arrived within `seconds`.
+    """
     try:
-        await asyncio.wait_for(ear.wait(), seconds)
+        await asyncio.wait_for(wakeup.wait(), seconds)
     except TimeoutError:
         return False
-    ear.clear()
+    wakeup.clear()
     return True

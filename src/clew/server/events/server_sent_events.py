@@ -1,4 +1,4 @@
-"""Server-sent events: an answer that goes on."""
+"""Server-sent events: responses that stay open and send events as they happen."""
 
 from __future__ import annotations
 
@@ -11,41 +11,49 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from clew.server.accounts.callers import Caller
-from clew.server.problems import RefusedError
+from clew.server.accounts.caller import Caller
+from clew.server.problems import RequestError
 from clew.server.service import Service
 
-EVENTS: dict[int | str, dict[str, Any]] = {
+EVENT_STREAM_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Events, as they happen."}
 }
 
 
-def event(name: str, data: Any, *, number: int | str | None = None) -> str:
-    """One event; `number` is what a browser sends back as Last-Event-ID when it comes again."""
-    head = "" if number is None else f"id: {number}\n"
+def format_event(name: str, data: Any, *, event_id: int | str | None = None) -> str:
+    """Return one event as text.
+
+    Args:
+        name: The type of the event.
+        data: Its content, sent as JSON.
+        event_id: What a browser sends back as `Last-Event-ID` when it reconnects.
+    """
+    head = "" if event_id is None else f"id: {event_id}\n"
     return f"{head}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
 
 
-def streaming(service: Service, caller: Caller, events: AsyncGenerator[str]) -> StreamingResponse:
-    """Send events until there are no more, or the caller is not who it was: the token ended, or a group was left.
+def event_stream(service: Service, caller: Caller, events: AsyncGenerator[str]) -> StreamingResponse:
+    """Send events until there are no more, or until the caller loses its rights: the token ended or a group was left.
 
     Raises:
-        RefusedError: too many streams are open.
+        RequestError: too many streams are open (503).
     """
-    if service.hub.listeners >= service.config.limits.streams:
-        raise RefusedError(503, "too many event streams are open", do="close some, or try again later", wait=10)
-    told = _while_good(service, caller, events)
-    return StreamingResponse(told, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+    if service.notifications.subscriptions >= service.config.limits.streams:
+        raise RequestError(
+            503, "too many event streams are open", hint="close some, or try again later", retry_after=10
+        )
+    content = _while_authorised(service, caller, events)
+    return StreamingResponse(content, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
 
 
-async def _while_good(service: Service, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
-    known = -1
+async def _while_authorised(service: Service, caller: Caller, events: AsyncGenerator[str]) -> AsyncIterator[str]:
+    checked_version = -1
     async with aclosing(events):
-        async for each in events:
+        async for event in events:
             if caller.expires is not None and caller.expires <= time.time():
                 return
-            if known != service.people.changes:
-                known = service.people.changes
-                if not await run_in_threadpool(service.people.still, caller):
+            if checked_version != service.tokens.version:
+                checked_version = service.tokens.version
+                if not await run_in_threadpool(service.tokens.is_unchanged, caller):
                     return
-            yield each
+            yield event

@@ -1,4 +1,4 @@
-"""Agents in the database: who they are, whom they serve, what they have."""
+"""Agents in the database: registration, polls, and the list that users see."""
 
 from __future__ import annotations
 
@@ -7,104 +7,139 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from clew.client.agent_messages import Agent, Answer, Introduction, Poll
-from clew.client.job import ACTIVE, Resources
-from clew.server.accounts.callers import Caller, record
+from clew.client.agent_messages import AgentInfo, AgentRegistration, Poll, PollAnswer
+from clew.client.job import ACTIVE_STATES, Resources
+from clew.server.accounts.audit import record_action
+from clew.server.accounts.caller import Caller
 from clew.server.database.tables import agents, groups, users
 from clew.server.database.tables import jobs as job_table
-from clew.server.database.writer import Change
-from clew.server.jobs import actions, queue
-from clew.server.problems import RefusedError, missing
+from clew.server.database.writer import Transaction
+from clew.server.jobs import queue
+from clew.server.jobs.job_rows import active_jobs
+from clew.server.jobs.orders import make_order
+from clew.server.jobs.scheduling import claim_jobs, may_run
+from clew.server.jobs.topics import JOBS_TOPIC, job_topic
+from clew.server.problems import RequestError, not_found
 from clew.server.service import Service
 
 
-def introduce(change: Change, caller: Caller, given: Introduction) -> int:
-    """Know an agent from now on; its number. One of the caller's of the same name and folder is the same agent.
+def register_agent(transaction: Transaction, caller: Caller, registration: AgentRegistration) -> int:
+    """Register an agent and return its id. An agent of the caller with the same name and folder is the same agent.
 
     Raises:
-        RefusedError: another has this name and is alive, or the group is not the caller's.
+        RequestError: another agent with this name is alive, or the caller is not in the group.
     """
-    now, group = time.time(), caller.group(given.group, change.connection)
-    mine = (agents.c.owner == caller.user) & (agents.c.name == given.name)
-    row = change.execute(sa.select(agents).where(mine)).one_or_none()
-    values: dict[str, Any] = {"group": group, "host": given.host, "version": given.version, "seen": now}
-    values |= {"slots": given.slots.model_dump(), "facts": {"uid": given.uid}, "token": caller.token}
+    now, group = time.time(), caller.group_id(registration.group, transaction.connection)
+    same_name = (agents.c.owner == caller.user) & (agents.c.name == registration.name)
+    row = transaction.execute(sa.select(agents).where(same_name)).one_or_none()
+    values: dict[str, Any] = {"group": group, "host": registration.host, "version": registration.version, "seen": now}
+    values |= {"slots": registration.slots.model_dump(), "facts": {"uid": registration.uid}, "token": caller.token}
     if row is None:
-        number = change.add(agents, **values, owner=caller.user, name=given.name, created=now)
+        number = transaction.add(agents, **values, owner=caller.user, name=registration.name, created=now)
     else:
-        if row.facts["uid"] != given.uid and now - row.seen < queue.LEASE:
-            raise RefusedError(
-                409, f"another agent of yours is called {given.name}", where="name", do="choose another --name"
-            )
+        if row.facts["uid"] != registration.uid and now - row.seen < queue.AGENT_TIMEOUT:
+            error = f"another agent of yours is called {registration.name}"
+            raise RequestError(409, error, where="name", hint="choose another --name")
         number = int(row.id)
-        change.execute(agents.update().where(agents.c.id == number).values(values))
-    record(change, caller, "agent", f"agent:{number}", name=given.name)
+        transaction.execute(agents.update().where(agents.c.id == number).values(values))
+    record_action(transaction, caller, "agent", f"agent:{number}", name=registration.name)
     return number
 
 
-def owned(connection: sa.Connection, caller: Caller, agent: int) -> Any:
-    """The row of an agent of the caller's own.
+def owned_agent(connection: sa.Connection, caller: Caller, agent: int) -> Any:
+    """Return the row of an agent that belongs to the caller.
 
     Raises:
-        RefusedError: there is none.
+        RequestError: there is none (404).
     """
-    row = connection.execute(sa.select(agents).where(agents.c.id == agent)).one_or_none()
-    if row is None or row.owner != caller.user or caller.job is not None:
-        raise missing("agent", agent)
+    row = connection.execute(sa.select(agents).where(agents.c.id == agent)).mappings().one_or_none()
+    if row is None or row["owner"] != caller.user or caller.job is not None:
+        raise not_found("agent", agent)
     return row
 
 
-def answer(change: Change, service: Service, caller: Caller, agent: int, poll: Poll, *, first: bool) -> Answer:
-    """What an agent is to do now. `first`: what it holds is compared; it is old by the time it is woken."""
-    owned(change.connection, caller, agent)
-    now = time.time()
-    queue.seen(change, agent, load=None if poll.load is None else poll.load.model_dump(), now=now)
-    again, foreign = queue.compare(change, agent, poll.held, now=now) if first else ([], [])
-    new = queue.claim(change, agent, quota=service.config.limits.quota_jobs, now=now)
-    orders = tuple(actions.order(change, job) for job in (*again, *new))
+def answer_poll(
+    transaction: Transaction, service: Service, caller: Caller, agent: int, poll: Poll, *, first: bool
+) -> PollAnswer:
+    """Return what an agent must do now.
+
+    Args:
+        transaction: The open transaction.
+        service: The server.
+        caller: The owner of the agent.
+        agent: The agent.
+        poll: What the agent sent.
+        first: Whether `poll` is current. Later answers to the same poll must not compare its list of held jobs.
+    """
+    row, now = owned_agent(transaction.connection, caller, agent), time.time()
+    load = None if poll.load is None else poll.load.model_dump()
+    queue.record_contact(transaction, agent, load=load, now=now)
+    undelivered, foreign = queue.reconcile(transaction, agent, poll.held, now=now) if first else ([], [])
+    resent = _resendable_jobs(transaction, row, undelivered, now=now)
+    claimed = claim_jobs(transaction, agent, quota=service.config.limits.quota_jobs, now=now)
+    orders = tuple(make_order(transaction, job) for job in (*resent, *claimed))
     if orders or foreign:
-        change.after.append(service.people.forget)
-        change.tell(actions.ALL, *(actions.topic(job) for job in (*again, *new)))
-    return Answer(orders=orders, cancel=tuple(queue.to_cancel(change, agent)), drop=tuple(foreign))
+        transaction.after_commit.append(service.tokens.clear)
+        transaction.notify(JOBS_TOPIC, *(job_topic(job) for job in (*resent, *claimed)))
+    cancelled = queue.jobs_to_cancel(transaction, agent)
+    return PollAnswer(orders=orders, cancel=tuple(cancelled), drop=tuple(foreign))
 
 
-def listed(connection: sa.Connection, caller: Caller) -> list[Agent]:
-    """Agents that the caller may see."""
+def _resendable_jobs(
+    transaction: Transaction, agent: sa.RowMapping, undelivered: list[int], *, now: float
+) -> list[int]:
+    """Return the undelivered jobs that the agent may still run. The others wait for another agent."""
+    if not undelivered:
+        return []
+    query = sa.select(job_table.c.id).where(job_table.c.id.in_(undelivered), may_run(transaction, agent))
+    allowed = set(transaction.execute(query).scalars())
+    for job in undelivered:
+        if job not in allowed:
+            queue.withdraw(transaction, job, agent["name"], now=now)
+    return [job for job in undelivered if job in allowed]
+
+
+def list_agents(connection: sa.Connection, caller: Caller) -> list[AgentInfo]:
+    """Return the agents that the caller may see."""
     joined = agents.join(users, users.c.id == agents.c.owner).outerjoin(groups, groups.c.id == agents.c.group)
-    query = sa.select(agents, users.c.name.label("person"), groups.c.name.label("team")).select_from(joined)
-    rows = connection.execute(query.where(caller.seen(agents)).order_by(agents.c.id)).mappings().all()
-    taken: dict[int, list[Resources]] = {}
-    busy = sa.select(job_table.c.agent, job_table.c.resources).where(job_table.c.state.in_(ACTIVE))
-    for agent, resources in connection.execute(busy):
-        taken.setdefault(agent, []).append(Resources.model_validate(resources))
-    return [_told(row, taken.get(row["id"], [])) for row in rows]
+    names = (users.c.name.label("owner_name"), groups.c.name.label("group_name"))
+    query = sa.select(agents, *names).select_from(joined)
+    rows = connection.execute(query.where(caller.visible(agents)).order_by(agents.c.id)).mappings().all()
+    by_agent: dict[int, list[Resources]] = {}
+    active = sa.select(job_table.c.agent, job_table.c.resources).where(job_table.c.state.in_(ACTIVE_STATES))
+    for agent, resources in connection.execute(active):
+        by_agent.setdefault(agent, []).append(Resources.model_validate(resources))
+    return [_agent_info(row, by_agent.get(row["id"], [])) for row in rows]
 
 
-def _told(row: Any, taken: list[Resources]) -> Agent:
-    used = (
-        Resources(
-            cpus=sum(each.total_cpus for each in taken),
-            gpus=sum(each.total_gpus for each in taken),
-            memory=sum(each.total_memory or 0 for each in taken) or None,
+def _agent_info(row: Any, resources: list[Resources]) -> AgentInfo:
+    used = None
+    if resources:
+        used = Resources(
+            cpus=sum(each.total_cpus for each in resources),
+            gpus=sum(each.total_gpus for each in resources),
+            memory=sum(each.total_memory or 0 for each in resources) or None,
         )
-        if taken
-        else None
-    )
     same = {name: row[name] for name in ("id", "name", "host", "version", "slots", "load", "seen")}
-    alive = time.time() - row["seen"] < queue.LEASE
-    return Agent(**same, owner=row["person"], group=row["team"], used=used, jobs=len(taken), alive=alive)
+    names = {"owner": row["owner_name"], "group": row["group_name"]}
+    return AgentInfo(**same, **names, used=used, jobs=len(resources), alive=is_alive(row["seen"]))
 
 
-def dismiss(change: Change, caller: Caller, agent: int) -> None:
-    """Forget an agent that has no jobs.
+def is_alive(last_contact: float) -> bool:
+    """Return whether an agent with this last contact (seconds since 1970) counts as alive."""
+    return time.time() - last_contact < queue.AGENT_TIMEOUT
+
+
+def delete_agent(transaction: Transaction, caller: Caller, agent: int) -> None:
+    """Delete an agent that has no jobs.
 
     Raises:
-        RefusedError: it has some.
+        RequestError: it has jobs.
     """
-    row = change.execute(sa.select(agents).where(agents.c.id == agent)).one_or_none()
+    row = transaction.execute(sa.select(agents).where(agents.c.id == agent)).one_or_none()
     if row is None or not (caller.admin or row.owner == caller.user):
-        raise missing("agent", agent)
-    if actions.active(change.connection, agent):
-        raise RefusedError(409, f"agent {row.name} has jobs", do="cancel them, or wait")
-    change.execute(agents.delete().where(agents.c.id == agent))
-    record(change, caller, "dismiss", f"agent:{agent}", name=row.name)
+        raise not_found("agent", agent)
+    if active_jobs(transaction.connection, agent):
+        raise RequestError(409, f"agent {row.name} has jobs", hint="cancel them, or wait")
+    transaction.execute(agents.delete().where(agents.c.id == agent))
+    record_action(transaction, caller, "delete agent", f"agent:{agent}", name=row.name)

@@ -1,4 +1,4 @@
-"""What jobs print, as plain files of the server: appended where they end, read in pieces."""
+"""Logs of jobs: what a job printed, as one plain file per attempt."""
 
 from __future__ import annotations
 
@@ -7,59 +7,71 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST = 200_000_000
-"""Bytes that are kept of an attempt; its agent has all of it."""
-LEAST = 100_000
-"""The same where its owner has no room left: enough to see what went wrong."""
+MAX_LOG_BYTES = 200_000_000
+"""Bytes stored per attempt; the agent has the complete log."""
+MAX_LOG_BYTES_OVER_QUOTA = 100_000
+"""Bytes stored per attempt if the owner's quota is used up: enough to see an error."""
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a log."""
+class LogPart:
+    """A part of a log. Positions are in bytes."""
 
     text: str
     begin: int
-    """In bytes, as the others."""
     next: int
+    """Where the next part begins."""
     size: int
+    """Length of the log."""
 
 
-class Logs:
-    """The logs of all jobs, a file an attempt."""
+class JobLogs:
+    """The logs of all jobs, in a folder of the server."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "logs"
 
     def file(self, job: int, attempt: int) -> Path:
-        """That of an attempt."""
+        """Return the file of an attempt."""
         return self._folder / str(job) / f"{attempt}.txt"
 
-    def append(self, job: int, attempt: int, offset: int, data: bytes, *, most: int = MOST) -> int:
-        """Add what begins at `offset`; how long the log is then. What is there already is not written again, and what
-        would leave a hole, or make it longer than `most` bytes, is not written at all: whoever sends goes on from the
-        answer, and stops where that does not grow.
+    def append(self, job: int, attempt: int, offset: int, data: bytes, *, limit: int = MAX_LOG_BYTES) -> int:
+        """Append output to a log.
+
+        Bytes that the log already has are skipped. Data that would leave a gap is not written, and neither is data
+        beyond `limit` bytes. The sender continues from the returned length, and stops if that does not grow.
+
+        Args:
+            job: The job.
+            attempt: Its attempt.
+            offset: Position of `data` in the log.
+            data: The output.
+            limit: Length at which the log ends.
+
+        Returns:
+            The length of the log.
         """
         file = self.file(job, attempt)
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab") as stream:
             size = stream.tell()
-            if offset <= size < most:
+            if offset <= size < limit:
                 stream.write(data[size - offset :])
             return stream.tell()
 
     def size(self, job: int) -> int:
-        """Bytes of all attempts."""
+        """Return the bytes of all attempts of a job."""
         return sum(path.stat().st_size for path in (self._folder / str(job)).glob("*.txt"))
 
-    def drop(self, job: int) -> None:
-        """Remove what a job printed."""
+    def delete(self, job: int) -> None:
+        """Delete the logs of a job."""
         shutil.rmtree(self._folder / str(job), ignore_errors=True)
 
-    def read(self, job: int, attempt: int, begin: int = 0, limit: int = 100_000) -> Piece:
-        """A part of a log; whole characters only."""
+    def read(self, job: int, attempt: int, begin: int = 0, limit: int = 100_000) -> LogPart:
+        """Read at most `limit` bytes from position `begin`. A character that is cut is left for the next part."""
         file = self.file(job, attempt)
         if not file.exists():
-            return Piece("", 0, 0, 0)
+            return LogPart("", 0, 0, 0)
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
             begin = min(begin, size)
@@ -67,4 +79,9 @@ class Logs:
             data = stream.read(max(limit, 16))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         text = decoder.decode(data)
-        return Piece(text, begin, begin + len(data) - len(decoder.getstate()[0]), size)
+        return LogPart(text, begin, begin + len(data) - len(decoder.getstate()[0]), size)
+
+    def tail(self, job: int, attempt: int, limit: int) -> LogPart:
+        """Read the last `limit` bytes."""
+        size = self.read(job, attempt, 1 << 62, 16).size
+        return self.read(job, attempt, max(0, size - limit), limit)

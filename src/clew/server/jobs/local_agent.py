@@ -1,4 +1,4 @@
-"""The agent that `clew serve` starts beside the server, so that one command is enough for one person."""
+"""The agent that `clew serve` starts together with the server, so that one command is enough for one user."""
 
 from __future__ import annotations
 
@@ -12,37 +12,43 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from clew.jobs.agent.setup import PARENT_VARIABLE
-from clew.server.accounts.callers import add_token
+from clew.server.accounts.tokens import NewTokenRow, add_token
 from clew.server.database.tables import tokens, users
-from clew.server.database.writer import Change
+from clew.server.database.writer import Transaction
 from clew.server.service import Service
 
-_NAME = "local agent"
-_PAUSE = 2.0
-"""Seconds before one that died is started again; twice as long each time where it dies soon."""
-_LONGEST = 300.0
+_TOKEN_NAME = "local agent"
+_RESTART_SECONDS = 2.0
+"""Pause before an agent that ended is started again. It doubles each time the agent ends soon."""
+_MAX_RESTART_SECONDS = 300.0
 
 
-def beside(service: Service, address: str, user: str) -> None:
-    """Keep an agent of a user's, or where there is none of that name the first one's, under the credentials of this
-    process: one that dies is started again.
+def start_local_agent(service: Service, address: str, user: str) -> None:
+    """Start an agent and restart it whenever it ends.
 
-    It leaves when this process is gone; its jobs go on, and the next one finds them.
+    The agent runs under the account of this process and ends with it. Its jobs continue, and the next agent finds them.
+
+    Args:
+        service: The server.
+        address: The server's address.
+        user: The owner of the agent; if there is no such user, the first user.
     """
-    token = service.write(lambda change: _token(change, user))
+    token = service.write(lambda transaction: _make_token(transaction, user))
     folder = service.config.folder / "agent"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     command = [sys.executable, "-c", "from clew.cli.main import run; run()", "agent"]
     command += ["--server", address, "--folder", str(folder), "--name", "local"]
-    threading.Thread(target=_keep, args=(command, folder / "agent.log", token), name="beside", daemon=True).start()
+    arguments = (command, folder / "agent.log", token)
+    threading.Thread(target=_keep_running, args=arguments, name="local agent", daemon=True).start()
 
 
-def _keep(command: list[str], file: Path, token: str) -> None:
-    pause = _PAUSE
+def _keep_running(command: list[str], file: Path, token: str) -> None:
+    pause = _RESTART_SECONDS
     while True:
-        begun = time.monotonic()
+        started = time.monotonic()
         _start(command, file, token).wait()
-        pause = _PAUSE if time.monotonic() - begun > _LONGEST else min(2 * pause, _LONGEST)
+        lasted = time.monotonic() - started
+        pause = _RESTART_SECONDS if lasted > _MAX_RESTART_SECONDS else min(2 * pause, _MAX_RESTART_SECONDS)
         time.sleep(pause)
 
 
@@ -58,10 +64,10 @@ def _start(command: list[str], file: Path, token: str) -> subprocess.Popen[bytes
         )
 
 
-def _token(change: Change, user: str) -> str:
-    """A new one; those of earlier starts are void."""
-    old = (tokens.c.name == _NAME) & (tokens.c.kind == "agent") & tokens.c.revoked.is_(None)
-    change.execute(tokens.update().where(old).values(revoked=time.time()))
-    owner = change.scalar(sa.select(users.c.id).order_by(users.c.name != user, users.c.id).limit(1))
+def _make_token(transaction: Transaction, user: str) -> str:
+    """Make a token; those of earlier starts are revoked."""
+    earlier = (tokens.c.name == _TOKEN_NAME) & (tokens.c.kind == "agent") & tokens.c.revoked.is_(None)
+    transaction.execute(tokens.update().where(earlier).values(revoked=time.time()))
+    owner = transaction.scalar(sa.select(users.c.id).order_by(users.c.name != user, users.c.id).limit(1))
     assert owner is not None, "the first start made an administrator"
-    return add_token(change, int(owner), ["agent"], name=_NAME, kind="agent")[1]
+    return add_token(transaction, NewTokenRow(int(owner), ["agent"], _TOKEN_NAME, kind="agent"))[1]

@@ -1,4 +1,4 @@
-"""What the server does by itself: it looks for agents that fell silent."""
+"""A background task that looks for agents which make no contact any more."""
 
 from __future__ import annotations
 
@@ -8,26 +8,27 @@ import logging
 import time
 
 from clew.errors import ClewError
-from clew.server.database.writer import Change
-from clew.server.jobs import actions, queue
+from clew.server.database.writer import Transaction
+from clew.server.jobs.queue import expire_silent_agents
+from clew.server.jobs.topics import JOBS_TOPIC, QUEUE_TOPIC, job_topic
 from clew.server.service import Service
 
 _LOG = logging.getLogger("clew.server")
-_PAUSE = 5.0
+_CHECK_SECONDS = 5.0
 
 
-async def watch(service: Service) -> None:
-    """Until cancelled, jobs of agents that are gone become lost, or wait again."""
-    since = time.time()
+async def watch_agents(service: Service) -> None:
+    """Every five seconds, end the jobs of silent agents: they are lost, or wait again."""
+    started = time.time()
 
-    def work(change: Change) -> None:
-        found = queue.sweep(change, since=since)
-        if found:
-            _LOG.warning("agents fell silent: jobs %s", found)
-            change.tell(actions.QUEUE, actions.ALL, *map(actions.topic, found))
-            change.after.append(service.people.forget)
+    def work(transaction: Transaction) -> None:
+        lost = expire_silent_agents(transaction, since=started)
+        if lost:
+            _LOG.warning("agents fell silent: jobs %s", lost)
+            transaction.notify(QUEUE_TOPIC, JOBS_TOPIC, *map(job_topic, lost))
+            transaction.after_commit.append(service.tokens.clear)
 
-    while not service.hub.stopping:
+    while not service.notifications.stopping:
         with contextlib.suppress(ClewError):
-            await service.write_soon(work)
-        await asyncio.sleep(_PAUSE)
+            await service.write_async(work)
+        await asyncio.sleep(_CHECK_SECONDS)

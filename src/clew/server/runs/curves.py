@@ -1,7 +1,7 @@
-"""Reading metrics back: all points of a short curve; least, greatest and last of every bin of a long one.
+"""Reads metrics as curves: all points of a short curve; smallest, largest and last value per bin of a long one.
 
-The longest are binned from `spans`, each of which sums up 256 records: what a screen shows of a million points is then
-read from four thousand rows.
+The longest curves are binned from `spans`, each of which summarises 256 records. A screen full of a million points is
+then read from four thousand rows.
 """
 
 from __future__ import annotations
@@ -14,30 +14,32 @@ import sqlalchemy as sa
 
 from clew.server.database.tables import SPAN, points, spans, summary
 
-_FINE = 64
-"""Points a row at which spans are fine enough: fewer spans than a quarter of the rows would show."""
+_POINTS_PER_ROW = 64
+"""Points per row of the result from which on spans are fine enough."""
 
 
 @dataclass(frozen=True)
-class Window:
-    """The part of a curve that is looked at, and how finely."""
+class CurveWindow:
+    """The part of a curve to read, and its resolution."""
 
     points: int = 1000
+    """Rows at most, roughly."""
     axis: str = "step"
+    """`step` or `time`."""
     begin: float | None = None
     end: float | None = None
-    """Both included, in units of the axis."""
+    """First and last position on the axis, both included."""
 
 
 @dataclass
 class Curve:
-    """Columns of equal length, a row a point or a bin. Where a value is not finite it is None."""
+    """A curve in columns of equal length, with one row per point or bin. A value that is not finite is None."""
 
     name: str
     count: int
     """Points in the window."""
     bins: bool
-    """Whether rows are bins: `step`, `time` and `last` are then those of a bin's last point."""
+    """Whether rows are bins: `step`, `time` and `last` then belong to the last point of the bin."""
     step: list[int] = field(default_factory=list)
     time: list[float] = field(default_factory=list)
     last: list[float | None] = field(default_factory=list)
@@ -45,91 +47,101 @@ class Curve:
     max: list[float | None] = field(default_factory=list)
 
 
-def measured(connection: sa.Connection, run: int, names: Sequence[str] | None = None) -> list[Any]:
-    """What is known of a run's metrics, by name."""
+def metric_rows(connection: sa.Connection, run: int, names: Sequence[str] | None = None) -> list[Any]:
+    """Return the rows of `summary` of a run, by name; of all metrics or of those in `names`."""
     query = sa.select(summary).where(summary.c.run == run).order_by(summary.c.name)
     if names is not None:
         query = query.where(summary.c.name.in_(names))
     return list(connection.execute(query))
 
 
-def curve(connection: sa.Connection, metric: Any, window: Window) -> Curve:
-    """A metric (a row of `summary`) in a window."""
-    if metric.count > _FINE * window.points:
-        rows = list(_rough(connection, metric.id, window))
+def read_curve(connection: sa.Connection, metric: Any, window: CurveWindow) -> Curve:
+    """Read a curve.
+
+    Args:
+        connection: An open connection.
+        metric: A row of `summary`.
+        window: The part to read.
+    """
+    if metric.count > _POINTS_PER_ROW * window.points:
+        rows = list(_span_rows(connection, metric.id, window))
         count = sum(row[-1] for row in rows)
-        if count > _FINE * window.points:
+        if count > _POINTS_PER_ROW * window.points:
             return _binned(metric.name, rows, count, window)
-    rows = list(_points(connection, metric.id, window, _seqs(connection, metric.id, window)))
+    rows = list(_point_rows(connection, metric.id, window, _record_range(connection, metric.id, window)))
     if len(rows) > window.points:
         return _binned(metric.name, rows, len(rows), window)
-    value = [row[3] for row in rows]
-    return Curve(metric.name, len(rows), False, [row[1] for row in rows], [row[2] for row in rows], value, value, value)
+    values = [row[3] for row in rows]
+    return Curve(
+        metric.name, len(rows), False, [row[1] for row in rows], [row[2] for row in rows], values, values, values
+    )
 
 
-def _inside(table: sa.Table, metric: int, window: Window) -> list[sa.ColumnElement[bool]]:
+def _in_window(table: sa.Table, metric: int, window: CurveWindow) -> list[sa.ColumnElement[bool]]:
     axis = table.c[window.axis]
-    found = [table.c.metric == metric]
-    found += [axis >= window.begin] if window.begin is not None else []
-    found += [axis <= window.end] if window.end is not None else []
-    return found
+    conditions = [table.c.metric == metric]
+    conditions += [axis >= window.begin] if window.begin is not None else []
+    conditions += [axis <= window.end] if window.end is not None else []
+    return conditions
 
 
-def _points(
-    connection: sa.Connection, metric: int, window: Window, more: Sequence[sa.ColumnElement[bool]] = ()
+def _point_rows(
+    connection: sa.Connection, metric: int, window: CurveWindow, conditions: Sequence[sa.ColumnElement[bool]] = ()
 ) -> Iterable[Any]:
     c = points.c
     columns: tuple[sa.ColumnElement[Any], ...]
     columns = (c.seq, c.step, c.time, c.value, c.value.label("min"), c.value.label("max"), sa.literal_column("1"))
-    query = sa.select(*columns).where(*_inside(points, metric, window), *more)
+    query = sa.select(*columns).where(*_in_window(points, metric, window), *conditions)
     return connection.execute(query.order_by(c.seq))
 
 
-def _rough(connection: sa.Connection, metric: int, window: Window) -> Iterable[Any]:
-    """Spans, and behind the last of them points."""
+def _span_rows(connection: sa.Connection, metric: int, window: CurveWindow) -> Iterable[Any]:
+    """The spans, followed by the points after the last span."""
     c = spans.c
-    query = sa.select(c.seq, c.step, c.time, c.value, c.min, c.max, c.count).where(*_inside(spans, metric, window))
+    query = sa.select(c.seq, c.step, c.time, c.value, c.min, c.max, c.count).where(*_in_window(spans, metric, window))
     yield from connection.execute(query.order_by(c.seq))
     end = connection.execute(sa.select(sa.func.max(c.span)).where(c.metric == metric)).scalar()
-    yield from _points(connection, metric, window, (points.c.seq >= (0 if end is None else SPAN * (end + 1)),))
+    yield from _point_rows(connection, metric, window, (points.c.seq >= (0 if end is None else SPAN * (end + 1)),))
 
 
-def _seqs(connection: sa.Connection, metric: int, window: Window) -> list[sa.ColumnElement[bool]]:
-    """Which records a window can hold, by the spans at its ends: spares reading all others."""
-    axis, own = spans.c[window.axis], spans.c.metric == metric
-    found = []
+def _record_range(connection: sa.Connection, metric: int, window: CurveWindow) -> list[sa.ColumnElement[bool]]:
+    """Limit the sequence numbers by the spans at the ends of the window, so that fewer rows are read."""
+    axis, of_metric = spans.c[window.axis], spans.c.metric == metric
+    conditions = []
     if window.begin is not None:
-        first = connection.execute(sa.select(sa.func.min(spans.c.span)).where(own, axis >= window.begin)).scalar()
-        found += [points.c.seq >= SPAN * first] if first is not None else []
+        query = sa.select(sa.func.min(spans.c.span)).where(of_metric, axis >= window.begin)
+        first = connection.execute(query).scalar()
+        conditions += [points.c.seq >= SPAN * first] if first is not None else []
     if window.end is not None:
-        last = connection.execute(sa.select(sa.func.min(spans.c.span)).where(own, axis > window.end)).scalar()
-        found += [points.c.seq < SPAN * (last + 1)] if last is not None else []
-    return found
+        query = sa.select(sa.func.min(spans.c.span)).where(of_metric, axis > window.end)
+        last = connection.execute(query).scalar()
+        conditions += [points.c.seq < SPAN * (last + 1)] if last is not None else []
+    return conditions
 
 
-def _binned(name: str, rows: Sequence[Any], count: int, window: Window) -> Curve:
-    """Bins of equal width along the axis. Rows are in the order they were recorded in."""
-    place = 1 if window.axis == "step" else 2
-    begin = rows[0][place]
-    width = (rows[-1][place] - begin) / window.points or 1.0
-    found, now = Curve(name, count, bins=True), None
+def _binned(name: str, rows: Sequence[Any], count: int, window: CurveWindow) -> Curve:
+    """Bins of equal width along the axis. Rows are in the order in which they were recorded."""
+    column = 1 if window.axis == "step" else 2
+    begin = rows[0][column]
+    width = (rows[-1][column] - begin) / window.points or 1.0
+    curve, current = Curve(name, count, bins=True), None
     for row in rows:
-        bin = min(int((row[place] - begin) / width), window.points - 1)
-        if bin != now:
-            now = bin
-            columns: tuple[list[Any], ...] = (found.step, found.time, found.last, found.min, found.max)
-            for column, value in zip(columns, row[1:6], strict=True):
-                column.append(value)
+        bin_number = min(int((row[column] - begin) / width), window.points - 1)
+        if bin_number != current:
+            current = bin_number
+            columns: tuple[list[Any], ...] = (curve.step, curve.time, curve.last, curve.min, curve.max)
+            for values, value in zip(columns, row[1:6], strict=True):
+                values.append(value)
             continue
-        found.step[-1], found.time[-1], found.last[-1] = row[1], row[2], row[3]
-        found.min[-1] = _least(found.min[-1], row[4])
-        found.max[-1] = _greatest(found.max[-1], row[5])
-    return found
+        curve.step[-1], curve.time[-1], curve.last[-1] = row[1], row[2], row[3]
+        curve.min[-1] = _smaller(curve.min[-1], row[4])
+        curve.max[-1] = _larger(curve.max[-1], row[5])
+    return curve
 
 
-def _least(a: float | None, b: float | None) -> float | None:
+def _smaller(a: float | None, b: float | None) -> float | None:
     return a if b is None or (a is not None and a <= b) else b
 
 
-def _greatest(a: float | None, b: float | None) -> float | None:
+def _larger(a: float | None, b: float | None) -> float | None:
     return a if b is None or (a is not None and a >= b) else b

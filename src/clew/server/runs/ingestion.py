@@ -1,7 +1,8 @@
-"""Book-keeping of runs: records in, exactly once; points and summaries from them. For the writer's thread alone.
+"""Ingestion of records: each record is stored exactly once; points, summaries and progress are computed from it.
 
-The number of a record in its stream says whether it is known: smaller than expected, it is passed over; larger, it
-and all behind it wait until what is missing came. So a batch may be sent any number of times.
+Only the writer's thread uses this module. The sequence number of a record in its stream decides: a record with a
+smaller number than expected is skipped; one with a larger number waits, with all that follow, until the missing ones
+arrived. So a client may send a batch any number of times.
 """
 
 from __future__ import annotations
@@ -14,182 +15,209 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from clew.runs.progress import RunProgress
+from clew.runs.record_metrics import LEAD, SPEED, finite_number, metric_values, whole_number
 from clew.runs.records import Record
 from clew.server.database.tables import SPAN, points, records, runs, spans, streams, summary, to_json
-from clew.server.database.writer import Change
-from clew.server.problems import missing
-from clew.server.runs.ingestion_rows import MEASURED, Known, Metric, Rows, Span, Stream
-from clew.server.runs.recompute import counted_again, sum_up
-from clew.server.runs.record_numbers import LEAD, SPEED, number, numbers, whole
-from clew.server.runs.run_state import BEGINNING, FACTS, TIMES, story
+from clew.server.database.writer import Transaction
+from clew.server.problems import not_found
+from clew.server.runs.ingestion_rows import (
+    RUN_COLUMNS,
+    SUMMARY_COLUMNS,
+    MetricSummary,
+    PendingRows,
+    PointSpan,
+    RecordStream,
+    ReportingRun,
+)
+from clew.server.runs.recompute import insert_spans, recomputed_summary
 
-_METRICS = 2000
-"""Of a run; what comes with more names stays in the records."""
-_REMEMBERED = 5000
-"""Runs."""
+_MAX_METRICS = 2000
+"""Metrics per run. Metrics with further names stay in the records only."""
+_MAX_CACHED_RUNS = 5000
 
 
 @dataclass(frozen=True)
-class Batch:
-    """What a request brings."""
+class RecordBatch:
+    """The records of one request."""
 
     run: int
     streams: Mapping[str, Sequence[Record]]
 
 
-_COLUMNS = [runs.c[name] for name in (*FACTS, *TIMES)]
-
-
-class Book:
-    """Remembers the runs that report, so that a batch costs no reading."""
+class RecordIngestion:
+    """Stores batches of records. It keeps the runs that report in memory, so that a batch needs no query."""
 
     def __init__(self) -> None:
-        self._runs: dict[int, Known] = {}
+        self._runs: dict[int, ReportingRun] = {}
         self.records = 0
+        """Records stored since the start."""
         self.points = 0
+        """Points stored since the start."""
 
     def forget(self, run: int | None = None) -> None:
-        """What is remembered may be wrong: a transaction was undone, or this run was changed otherwise."""
+        """Drop a run, or all runs, from memory: a transaction was rolled back, or the run was changed otherwise."""
         if run is None:
             self._runs.clear()
         else:
             self._runs.pop(run, None)
 
-    def begin(self, key: int, facts: Mapping[str, Any]) -> None:
-        """A run was made, with these columns: nothing of it needs to be read."""
-        self._room()
-        known = {**BEGINNING, **facts}
-        self._runs[key] = Known({name: known[name] for name in (*FACTS, *TIMES)}, {}, {})
+    def start_run(self, run: int, values: Mapping[str, Any]) -> None:
+        """Take a new run into memory, with the columns of its row; nothing needs to be read."""
+        self._limit_cache()
+        progress = RunProgress(values["state"], values["message"], values["host"], metrics=values["metrics"])
+        self._runs[run] = ReportingRun(run, progress, values["updated"])
 
-    def take(self, change: Change, batches: Sequence[Batch]) -> list[dict[str, int]]:
-        """Write down what is new in several batches; for each, what every stream of its run expects next.
+    def ingest(self, transaction: Transaction, batches: Sequence[RecordBatch]) -> list[dict[str, int]]:
+        """Store what is new in several batches.
+
+        Returns:
+            For each batch, the sequence number that each stream of its run expects next.
 
         Raises:
-            RefusedError: a run is not there any more.
+            RequestError: a run does not exist any more.
         """
-        rows = Rows()
-        known = [self._one(change, batch, rows) for batch in batches]
-        self._write(change, rows)
-        return [{name: stream.next for name, stream in run.streams.items()} for run in known]
+        rows = PendingRows()
+        reporting = [self._ingest_batch(transaction, batch, rows) for batch in batches]
+        self._write(transaction, rows)
+        return [{name: stream.next for name, stream in run.streams.items()} for run in reporting]
 
-    def _one(self, change: Change, batch: Batch, rows: Rows) -> Known:
-        run = self._runs.get(batch.run) or self._load(change, batch.run)
-        fresh = False
-        for name, found in batch.streams.items():
+    def _ingest_batch(self, transaction: Transaction, batch: RecordBatch, rows: PendingRows) -> ReportingRun:
+        run = self._runs.get(batch.run) or self._load(transaction, batch.run)
+        changed = False
+        for name, stream_records in batch.streams.items():
             stream = run.streams.get(name)
-            if stream is None and found:
-                stream = run.streams[name] = rows.new_streams[batch.run, name] = Stream(0, 0)
-            for record in found:
+            if stream is None and stream_records:
+                stream = run.streams[name] = rows.new_streams[batch.run, name] = RecordStream(0, 0)
+            for record in stream_records:
                 assert stream is not None
                 if record["seq"] > stream.next:
                     break
                 if record["seq"] == stream.next:
-                    self._record(change, batch.run, run, name, stream, record, rows)
-                    fresh = True
-        if fresh:
-            run.facts["updated"] = time.time()
+                    self._ingest_record(transaction, run, name, record, rows)
+                    changed = True
+        if changed:
+            run.updated = time.time()
             rows.runs[batch.run] = run
-            change.tell(f"run:{batch.run}")
+            transaction.notify(f"run:{batch.run}")
         return run
 
-    def _record(
-        self, change: Change, key: int, run: Known, name: str, stream: Stream, record: Record, rows: Rows
+    def _ingest_record(
+        self, transaction: Transaction, run: ReportingRun, name: str, record: Record, rows: PendingRows
     ) -> None:
-        moment = number(record["time"]) or 0.0
-        rows.records.append((stream, stream.next, moment, record["kind"], to_json(record)))
-        if record["kind"] == "resume" and name == LEAD:
-            self._back(change, key, run, stream, whole(record.get("step"), stream.step), rows)
-        if story(run.facts, name, record):
-            change.tell("runs")
-        step = whole(record.get("step"), stream.step if name == LEAD else stream.next)
-        for metric, value in numbers(name, record, stream.samples):
-            measured = run.metrics.get(metric) or _metric(key, run, stream, metric, rows)
-            if measured is not None:
-                measured.see(step, moment, value)
-                measured.span.see(stream.next, step, moment, value)
-                rows.points.append((measured, stream.next, step, moment, value))
-                rows.metrics[measured] = None
-        if record["kind"] == "step":
+        stream, kind, moment = run.streams[name], record["kind"], finite_number(record["time"]) or 0.0
+        rows.records.append((stream, stream.next, moment, kind, to_json(record)))
+        if kind == "resume" and name == LEAD:
+            self._go_back(transaction, run, stream, whole_number(record.get("step"), stream.step), rows)
+        if run.progress.update(record, name):
+            transaction.notify("runs")
+        step = whole_number(record.get("step"), stream.step if name == LEAD else stream.next)
+        for metric_name, value in metric_values(name, record, stream.samples):
+            metric = run.metrics.get(metric_name) or _new_metric(run, stream, metric_name, rows)
+            if metric is not None:
+                metric.add(step, moment, value)
+                metric.span.add(stream.next, step, moment, value)
+                rows.points.append((metric, stream.next, step, moment, value))
+                rows.metrics[metric] = None
+        if kind == "step":
             speed = run.metrics.get(SPEED)
-            run.facts["samples_per_second"] = speed.last if speed and speed.last is not None else 0.0
-            stream.samples, stream.step = number(record.get("samples")) or stream.samples, step
-        elif record["kind"] in ("start", "resume"):
-            stream.samples = 0.0 if record["kind"] == "start" else number(record.get("samples")) or 0.0
+            run.samples_per_second = speed.last if speed and speed.last is not None else 0.0
+            stream.samples, stream.step = finite_number(record.get("samples")) or stream.samples, step
+        elif kind in ("start", "resume"):
+            stream.samples = 0.0 if kind == "start" else finite_number(record.get("samples")) or 0.0
         stream.next += 1
         rows.streams[stream] = None
         if stream.next % SPAN == 0:
             _close_spans(run, stream, rows)
 
-    def _back(self, change: Change, key: int, run: Known, stream: Stream, step: int, rows: Rows) -> None:
-        """A run goes on from a step: what it had done after that step, it does again, so those points go."""
-        self._write(change, rows)
-        stream.whole = stream.next
-        own = {name: metric for name, metric in run.metrics.items() if metric.stream is stream}
-        for name, metric in own.items():
-            again = points.delete().where(points.c.metric == metric.id, points.c.step > step)
-            if change.execute(again).rowcount:
-                change.execute(spans.delete().where(spans.c.metric == metric.id))
-                run.metrics[name] = counted_again(change, metric)
+    def _go_back(
+        self, transaction: Transaction, run: ReportingRun, stream: RecordStream, step: int, rows: PendingRows
+    ) -> None:
+        """Delete the points after a step: the run resumes there and trains those steps again."""
+        self._write(transaction, rows)
+        stream.complete_from = stream.next
+        of_stream = {name: metric for name, metric in run.metrics.items() if metric.stream is stream}
+        for name, metric in of_stream.items():
+            repeated = points.delete().where(points.c.metric == metric.id, points.c.step > step)
+            if transaction.execute(repeated).rowcount:
+                transaction.execute(spans.delete().where(spans.c.metric == metric.id))
+                run.metrics[name] = recomputed_summary(transaction, metric)
                 rows.metrics[run.metrics[name]] = None
-                sum_up(change, points.c.metric == metric.id, 0, stream.next - stream.next % SPAN)
+                insert_spans(transaction, points.c.metric == metric.id, 0, stream.next - stream.next % SPAN)
 
-    def _load(self, change: Change, key: int) -> Known:
-        row = change.execute(sa.select(*_COLUMNS).where(runs.c.id == key)).mappings().one_or_none()
+    def _load(self, transaction: Transaction, number: int) -> ReportingRun:
+        columns = [runs.c[name] for name in RUN_COLUMNS]
+        row = transaction.execute(sa.select(*columns).where(runs.c.id == number)).one_or_none()
         if row is None:
-            raise missing("run", key)
-        self._room()
-        found = change.execute(sa.select(streams).where(streams.c.run == key)).all()
-        measured = change.execute(sa.select(summary).where(summary.c.run == key)).mappings().all()
-        known = {each.id: Stream(each.id, each.next, whole=each.next) for each in found}
-        kept = {
-            each["name"]: Metric(each["id"], known[each["stream"]], **{name: each[name] for name in MEASURED})
-            for each in measured
+            raise not_found("run", number)
+        self._limit_cache()
+        stream_rows = transaction.execute(sa.select(streams).where(streams.c.run == number)).all()
+        summaries = transaction.execute(sa.select(summary).where(summary.c.run == number)).mappings().all()
+        by_id = {each.id: RecordStream(each.id, each.next, complete_from=each.next) for each in stream_rows}
+        progress = RunProgress(
+            state=row.state,
+            message=row.message,
+            host=row.host,
+            workers=row.workers,
+            epochs=row.epochs,
+            epochs_done=row.epochs_done,
+            started=row.begun,
+            ended=row.ended,
+            metrics=row.metrics,
+        )
+        run = ReportingRun(number, progress, row.updated, row.samples_per_second)
+        run.streams = {each.name: by_id[each.id] for each in stream_rows}
+        run.metrics = {
+            each["name"]: MetricSummary(
+                each["id"], by_id[each["stream"]], **{column: each[column] for column in SUMMARY_COLUMNS}
+            )
+            for each in summaries
         }
-        run = Known(dict(row), {each.name: known[each.id] for each in found}, kept)
         for stream in run.streams.values():
-            _remember(change, stream)
-        self._runs[key] = run
+            _restore_position(transaction, stream)
+        self._runs[number] = run
         return run
 
-    def _room(self) -> None:
-        if len(self._runs) >= _REMEMBERED:
+    def _limit_cache(self) -> None:
+        if len(self._runs) >= _MAX_CACHED_RUNS:
             self._runs.clear()
 
-    def _write(self, change: Change, rows: Rows) -> None:
-        """All of it; then there are no more rows."""
-        rows.write(change)
-        for stream, begin, end in rows.unseen:
-            own = sa.select(summary.c.id).where(summary.c.stream == stream.id)
-            sum_up(change, points.c.metric.in_(own), begin, end)
+    def _write(self, transaction: Transaction, rows: PendingRows) -> None:
+        """Write all pending rows and empty them."""
+        rows.write(transaction)
+        for stream, begin, end in rows.stored_spans:
+            of_stream = sa.select(summary.c.id).where(summary.c.stream == stream.id)
+            insert_spans(transaction, points.c.metric.in_(of_stream), begin, end)
         self.records += len(rows.records)
         self.points += len(rows.points)
-        vars(rows).update(vars(Rows()))
+        vars(rows).update(vars(PendingRows()))
 
 
-def _close_spans(run: Known, stream: Stream, rows: Rows) -> None:
-    """A span of a stream's records is whole: a row for each of its metrics."""
+def _close_spans(run: ReportingRun, stream: RecordStream, rows: PendingRows) -> None:
+    """A span of a stream's records is complete: add one row per metric."""
     begin = stream.next - SPAN
-    if stream.whole > begin:
-        rows.unseen.append((stream, begin, stream.next))
+    if stream.complete_from > begin:
+        rows.stored_spans.append((stream, begin, stream.next))
     for metric in run.metrics.values():
         if metric.stream is stream:
-            if stream.whole <= begin and metric.span.count:
+            if stream.complete_from <= begin and metric.span.count:
                 extent = (metric.span.min, metric.span.max, metric.span.count)
                 rows.spans.append((metric, begin // SPAN, *metric.span.point, *extent))
-            metric.span = Span()
+            metric.span = PointSpan()
 
 
-def _metric(key: int, run: Known, stream: Stream, name: str, rows: Rows) -> Metric | None:
-    if len(run.metrics) >= _METRICS:
+def _new_metric(run: ReportingRun, stream: RecordStream, name: str, rows: PendingRows) -> MetricSummary | None:
+    if len(run.metrics) >= _MAX_METRICS:
         return None
-    run.metrics[name] = rows.new_metrics[key, name] = Metric(0, stream)
+    run.metrics[name] = rows.new_metrics[run.id, name] = MetricSummary(0, stream)
     return run.metrics[name]
 
 
-def _remember(change: Change, stream: Stream) -> None:
-    """From the newest step of a stream: where it was."""
+def _restore_position(transaction: Transaction, stream: RecordStream) -> None:
+    """Read step and samples from the newest step record of a stream."""
     query = sa.select(records.c.body).where(records.c.stream == stream.id, records.c.kind == "step")
-    newest = change.scalar(query.order_by(records.c.seq.desc()).limit(1)) if stream.next else None
+    newest = transaction.scalar(query.order_by(records.c.seq.desc()).limit(1)) if stream.next else None
     if newest is not None:
         record = json.loads(newest)
-        stream.samples, stream.step = number(record.get("samples")) or 0.0, whole(record.get("step"), 0)
+        stream.samples = finite_number(record.get("samples")) or 0.0
+        stream.step = whole_number(record.get("step"), 0)

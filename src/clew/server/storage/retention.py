@@ -1,4 +1,4 @@
-"""What goes by itself: artefacts and logs that rules say, contents that nothing names, tokens long expired."""
+"""Deletes what is no longer needed: old artefacts and logs, unreferenced contents, and expired tokens."""
 
 from __future__ import annotations
 
@@ -6,83 +6,89 @@ import time
 
 import sqlalchemy as sa
 
-from clew.client.job import ENDS
-from clew.server.accounts.callers import record
-from clew.server.config import Retention
+from clew.client.job import FINAL_STATES
+from clew.server.accounts.audit import record_action
+from clew.server.config import RetentionRule
 from clew.server.database.tables import artefacts, blobs, jobs, runs, tags, tokens
-from clew.server.database.writer import Change
-from clew.server.jobs.job_logs import Logs
+from clew.server.database.writer import Transaction
+from clew.server.jobs.job_logs import JobLogs
 from clew.server.service import Service
-from clew.server.storage.artefact_store import Store
+from clew.server.storage.artefact_store import ArtefactStore
 
-EVERY = 3600.0
-"""Seconds between two looks."""
-_MONTH = 30 * 86400.0
-
-
-def sweep(service: Service) -> int:
-    """Apply the rules once; how many artefacts, and logs of jobs, went."""
-    gone = service.write(lambda change: _apply(change, service.config.retention)) + _logs(service)
-    for sha256 in service.write(lambda change: _unnamed(change, service.store)):
-        service.store.drop(sha256)
-    for sha256 in _strays(service):
-        service.store.drop(sha256)
-    service.store.tidy()
-    return gone
+RETENTION_SECONDS = 3600.0
+"""Seconds between two runs of `apply_retention`."""
+_DAY = 86400.0
+_TOKEN_DAYS = 30
+"""Days after which an expired token of a session, agent or job is deleted."""
 
 
-def _apply(change: Change, rules: tuple[Retention, ...]) -> int:
-    gone = 0
+def apply_retention(service: Service) -> int:
+    """Apply the rules once.
+
+    Returns:
+        The number of deleted artefacts and of jobs whose logs were deleted.
+    """
+    rules = service.config.retention
+    deleted = service.write(lambda transaction: _delete_artefacts(transaction, rules)) + _delete_logs(service)
+    for sha256 in service.write(lambda transaction: _unreferenced_contents(transaction, service.store)):
+        service.store.delete(sha256)
+    for sha256 in _unregistered_contents(service):
+        service.store.delete(sha256)
+    service.store.clean_up()
+    return deleted
+
+
+def _delete_artefacts(transaction: Transaction, rules: tuple[RetentionRule, ...]) -> int:
+    total = 0
     for rule in rules:
-        old = [artefacts.c.kind == rule.kind, artefacts.c.created < time.time() - 86400 * rule.days]
+        conditions = [artefacts.c.kind == rule.kind, artefacts.c.created < time.time() - _DAY * rule.days]
         if rule.keep_tagged:
-            tagged = sa.select(tags.c.run).where(tags.c.run == artefacts.c.run).exists()
-            old.append(~tagged)
-        went = change.execute(artefacts.delete().where(*old)).rowcount
-        if went:
-            record(change, None, "retention", rule.kind, artefacts=went, days=rule.days)
-        gone += went
-    change.execute(tokens.delete().where(tokens.c.kind != "token", tokens.c.expires < time.time() - _MONTH))
-    return gone
+            conditions.append(~sa.select(tags.c.run).where(tags.c.run == artefacts.c.run).exists())
+        deleted = transaction.execute(artefacts.delete().where(*conditions)).rowcount
+        if deleted:
+            record_action(transaction, None, "retention", rule.kind, artefacts=deleted, days=rule.days)
+        total += deleted
+    expired = tokens.c.expires < time.time() - _DAY * _TOKEN_DAYS
+    transaction.execute(tokens.delete().where(tokens.c.kind != "token", expired))
+    return total
 
 
-def _logs(service: Service) -> int:
-    """What jobs printed goes as artefacts of the kind `log` do."""
-    found: set[int] = set()
+def _delete_logs(service: Service) -> int:
+    """Delete logs of jobs by the rules for the kind `log`."""
+    old: set[int] = set()
     for rule in (rule for rule in service.config.retention if rule.kind == "log"):
-        old = [jobs.c.printed > 0, jobs.c.state.in_(ENDS), jobs.c.ended < time.time() - 86400 * rule.days]
+        ended = jobs.c.ended < time.time() - _DAY * rule.days
+        conditions = [jobs.c.printed > 0, jobs.c.state.in_(FINAL_STATES), ended]
         if rule.keep_tagged:
-            old.append(
-                ~sa.select(tags.c.run).join(runs, runs.c.id == tags.c.run).where(runs.c.job == jobs.c.id).exists()
-            )
+            tagged = sa.select(tags.c.run).join(runs, runs.c.id == tags.c.run).where(runs.c.job == jobs.c.id)
+            conditions.append(~tagged.exists())
         with service.database.read() as connection:
-            found.update(connection.scalars(sa.select(jobs.c.id).where(*old)))
-    for job in found:
-        Logs(service.config.folder).drop(job)
-    if found:
-        service.write(lambda change: _dropped(change, found))
-    return len(found)
+            old.update(connection.scalars(sa.select(jobs.c.id).where(*conditions)))
+    for job in old:
+        JobLogs(service.config.folder).delete(job)
+    if old:
+        service.write(lambda transaction: _record_deleted_logs(transaction, old))
+    return len(old)
 
 
-def _dropped(change: Change, found: set[int]) -> None:
-    change.execute(jobs.update().where(jobs.c.id.in_(found)).values(printed=0))
-    record(change, None, "retention", "log", jobs=len(found))
+def _record_deleted_logs(transaction: Transaction, deleted: set[int]) -> None:
+    transaction.execute(jobs.update().where(jobs.c.id.in_(deleted)).values(printed=0))
+    record_action(transaction, None, "retention", "log", jobs=len(deleted))
 
 
-def _strays(service: Service) -> list[str]:
-    """Contents that the database never heard of: their upload was refused, or broke off at the very end."""
-    found = list(service.store.settled())
+def _unregistered_contents(service: Service) -> list[str]:
+    """Return contents that are not in the database: their upload was refused, or ended just before its entry."""
+    stored = list(service.store.settled())
     with service.database.read() as connection:
-        known = set(connection.scalars(sa.select(blobs.c.sha256)))
-    return [sha256 for sha256 in found if sha256 not in known]
+        registered = set(connection.scalars(sa.select(blobs.c.sha256)))
+    return [sha256 for sha256 in stored if sha256 not in registered]
 
 
-def _unnamed(change: Change, store: Store) -> list[str]:
-    """Contents that no artefact has and that did not come in just now; the database forgets them."""
-    named = sa.select(artefacts.c.id).where(artefacts.c.blob == blobs.c.sha256).exists()
-    found = [
-        each for each in change.connection.scalars(sa.select(blobs.c.sha256).where(~named)) if not store.fresh(each)
-    ]
-    for sha256 in found:
-        change.execute(blobs.delete().where(blobs.c.sha256 == sha256))
-    return found
+def _unreferenced_contents(transaction: Transaction, store: ArtefactStore) -> list[str]:
+    """Return contents that no artefact refers to and that are not new, and delete them from the database."""
+    referenced = sa.select(artefacts.c.id).where(artefacts.c.blob == blobs.c.sha256).exists()
+    candidates = transaction.connection.scalars(sa.select(blobs.c.sha256).where(~referenced))
+    old = [sha256 for sha256 in candidates if not store.is_new(sha256)]
+    for sha256 in old:
+        transaction.execute(blobs.delete().where(blobs.c.sha256 == sha256))
+    return old

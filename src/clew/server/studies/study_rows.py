@@ -1,4 +1,4 @@
-"""Studies and their trials as rows of the database: what everybody sees of them."""
+"""Studies and trials as rows of the database: what the API and the dashboard read."""
 
 from __future__ import annotations
 
@@ -8,56 +8,60 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from clew.client.trial import StudyFacts, StudyRow, Trial
-from clew.server.accounts.callers import Caller
+from clew.client.trial import StudyDetail, StudyRow, Trial
+from clew.server.accounts.caller import Caller
 from clew.server.database.tables import groups, studies, trials, users
-from clew.server.database.writer import Change
-from clew.server.problems import missing
+from clew.server.database.writer import Transaction
+from clew.server.problems import not_found
 
-TOPIC = "studies"
+STUDIES_TOPIC = "studies"
+EXTERNAL_FACT = "elsewhere"
+"""Key in the facts of a study whose trials are proposed elsewhere."""
 
 
-def topic(study: int) -> str:
-    """What tells of a study."""
+def study_topic(study: int) -> str:
+    """Return the notification topic of a study."""
     return f"study:{study}"
 
 
-def look(connection: sa.Connection, caller: Caller, number: int) -> Any:
-    """The row of a study that the caller may see.
+def visible_study(connection: sa.Connection, caller: Caller, number: int) -> Any:
+    """Return the row of a study that the caller may see.
 
     Raises:
-        RefusedError: there is none.
+        RequestError: there is none (404).
     """
     row = connection.execute(sa.select(studies).where(studies.c.id == number)).one_or_none()
-    if row is None or not caller.sees(row):
-        raise missing("study", number)
+    if row is None or not caller.can_see(row):
+        raise not_found("study", number)
     return row
 
 
-def put(change: Change, study: int, given: Trial) -> None:
-    """Have the row of a trial say how it stands."""
+def save_trial(transaction: Transaction, study: int, trial: Trial) -> None:
+    """Insert or update the row of a trial."""
     now = time.time()
-    same = (trials.c.study == study) & (trials.c.number == given.number)
-    facts = given.model_dump(include={"reason", "seconds", "attempts", "begun", "run"})
-    ended = now if given.state in ("complete", "pruned", "failed") else None
-    values: dict[str, Any] = {"state": given.state, "params": given.settings, "values": list(given.values)}
-    values |= {"reports": {str(k): v for k, v in given.reports.items()}, "facts": facts, "updated": now}
-    known = change.execute(sa.select(trials.c.id, trials.c.ended).where(same)).one_or_none()
-    if known is None:
-        change.add(trials, study=study, number=given.number, created=given.begun or now, ended=ended, **values)
+    same = (trials.c.study == study) & (trials.c.number == trial.number)
+    facts = {**trial.model_dump(include={"reason", "seconds", "attempts", "run"}), "begun": trial.started}
+    ended = now if trial.state in ("complete", "pruned", "failed") else None
+    values: dict[str, Any] = {"state": trial.state, "params": trial.settings, "values": list(trial.values)}
+    values |= {"reports": {str(k): v for k, v in trial.reports.items()}, "facts": facts, "updated": now}
+    existing = transaction.execute(sa.select(trials.c.id, trials.c.ended).where(same)).one_or_none()
+    if existing is None:
+        created = trial.started or now
+        transaction.add(trials, study=study, number=trial.number, created=created, ended=ended, **values)
     else:
-        change.execute(trials.update().where(trials.c.id == known.id).values(**values, ended=known.ended or ended))
+        ended = existing.ended or ended
+        transaction.execute(trials.update().where(trials.c.id == existing.id).values(**values, ended=ended))
 
 
-def settle(change: Change, number: int, best: list[dict[str, Any]] | None) -> None:
-    """A study has changed; `best` where that may have, too."""
+def touch_study(transaction: Transaction, number: int, best: list[dict[str, Any]] | None) -> None:
+    """Record that a study changed, and its best trials unless `best` is None."""
     values: dict[str, Any] = {"updated": time.time()} | ({} if best is None else {"best": best})
-    change.execute(studies.update().where(studies.c.id == number).values(values))
-    change.tell(TOPIC, topic(number))
+    transaction.execute(studies.update().where(studies.c.id == number).values(values))
+    transaction.notify(STUDIES_TOPIC, study_topic(number))
 
 
-def best_of(change: Change, number: int, objectives: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the best trial of a study in the database, or its Pareto front."""
+def best_trials(transaction: Transaction, number: int, objectives: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the best trial of a study by its rows, or the Pareto front if it has several objectives."""
     from clew.tuning.best_trials import best_indices
 
     directions = [objective["direction"] for objective in objectives]
@@ -65,7 +69,7 @@ def best_of(change: Change, number: int, objectives: list[dict[str, Any]]) -> li
     query = query.where((trials.c.study == number) & (trials.c.state == "complete")).order_by(trials.c.number)
     complete = [
         row
-        for row in change.execute(query)
+        for row in transaction.execute(query)
         if len(row.values_ or ()) == len(directions)
         and all(value is not None and math.isfinite(value) for value in row.values_)
     ]
@@ -73,60 +77,64 @@ def best_of(change: Change, number: int, objectives: list[dict[str, Any]]) -> li
     return [{"number": row.number, "settings": row.params, "values": row.values_} for row in best]
 
 
-def listed(connection: sa.Connection, caller: Caller, *, limit: int, before: int | None = None) -> list[StudyRow]:
-    """Studies that the caller may see, the newest first."""
-    query = _selected().where(caller.seen(studies)).order_by(studies.c.id.desc()).limit(limit)
+def list_studies(connection: sa.Connection, caller: Caller, *, limit: int, before: int | None = None) -> list[StudyRow]:
+    """Return the studies that the caller may see, the newest first; only those with an id below `before`."""
+    query = _select_studies().where(caller.visible(studies)).order_by(studies.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(studies.c.id < before)
-    return [StudyRow.model_validate(_told(connection, row)) for row in connection.execute(query).mappings().all()]
+    rows = connection.execute(query).mappings().all()
+    return [StudyRow.model_validate(_study_values(connection, row)) for row in rows]
 
 
-def one(connection: sa.Connection, caller: Caller, number: int) -> StudyFacts:
-    """Everything about a study but its trials."""
-    look(connection, caller, number)
-    row = connection.execute(_selected().where(studies.c.id == number)).mappings().one()
-    return StudyFacts.model_validate({**_told(connection, row), "tune": row["spec"]["tune"]})
+def study_detail(connection: sa.Connection, caller: Caller, number: int) -> StudyDetail:
+    """Return a study with its settings, without its trials.
+
+    Raises:
+        RequestError: there is none that the caller may see (404).
+    """
+    visible_study(connection, caller, number)
+    row = connection.execute(_select_studies().where(studies.c.id == number)).mappings().one()
+    return StudyDetail.model_validate({**_study_values(connection, row), "tune": row["spec"]["tune"]})
 
 
-def _selected() -> Any:
-    names = (users.c.name.label("person"), groups.c.name.label("team"))
+def _select_studies() -> Any:
+    names = (users.c.name.label("owner_name"), groups.c.name.label("group_name"))
     joined = studies.join(users, users.c.id == studies.c.owner).outerjoin(groups, groups.c.id == studies.c.group)
     return sa.select(studies, *names).select_from(joined)
 
 
-def _told(connection: sa.Connection, row: sa.RowMapping) -> dict[str, Any]:
-    counted = (
-        sa.select(trials.c.state, sa.func.count().label("count"))
-        .where(trials.c.study == row["id"])
-        .group_by(trials.c.state)
-    )
+def _study_values(connection: sa.Connection, row: sa.RowMapping) -> dict[str, Any]:
+    states = sa.select(trials.c.state, sa.func.count().label("count")).where(trials.c.study == row["id"])
     return {
         **{name: row[name] for name in ("id", "name", "objectives", "job", "created", "updated")},
-        "owner": row["person"],
-        "group": row["team"],
-        "elsewhere": bool(row["facts"].get("elsewhere")),
+        "owner": row["owner_name"],
+        "group": row["group_name"],
+        "external": bool(row["facts"].get(EXTERNAL_FACT)),
         "trials": row["spec"]["tune"]["trials"],
-        "counts": {each[0]: each[1] for each in connection.execute(counted)},
+        "counts": {each[0]: each[1] for each in connection.execute(states.group_by(trials.c.state))},
         "best": row["best"] or [],
     }
 
 
-def outcomes(
+def list_trials(
     connection: sa.Connection, caller: Caller, number: int, *, limit: int, after: int | None = None
 ) -> list[Trial]:
-    """The trials of a study, in order of number."""
-    look(connection, caller, number)
+    """Return the trials of a study in order of number; only those with a number above `after`."""
+    visible_study(connection, caller, number)
     query = sa.select(trials).where(trials.c.study == number).order_by(trials.c.number).limit(limit)
     if after is not None:
         query = query.where(trials.c.number > after)
-    return [
-        Trial(
-            number=row["number"],
-            state=row["state"],
-            settings=row["params"],
-            values=tuple(value for value in row["values"] or () if value is not None),
-            reports=row["reports"] or {},
-            **(row["facts"] or {}),
-        )
-        for row in connection.execute(query).mappings()
-    ]
+    return [_trial(row) for row in connection.execute(query).mappings()]
+
+
+def _trial(row: sa.RowMapping) -> Trial:
+    facts = dict(row["facts"] or {})
+    return Trial(
+        number=row["number"],
+        state=row["state"],
+        settings=row["params"],
+        values=tuple(value for value in row["values"] or () if value is not None),
+        reports=row["reports"] or {},
+        started=facts.pop("begun", 0.0),
+        **facts,
+    )

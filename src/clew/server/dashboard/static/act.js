@@ -1,10 +1,10 @@
-// Buttons and small forms that change something: JSON over the API, with the header that no other site can send.
+// Buttons and small forms that change something. They send JSON to the API, with a header that other sites cannot send.
 export const HEADERS = { "X-Clew": "dashboard", Accept: "application/json" };
 
-export function tell(text, bad = false) {
-  document.querySelector(".told")?.remove();
+export function showMessage(text, bad = false) {
+  document.querySelector(".message")?.remove();
   const box = document.createElement("div");
-  box.className = bad ? "told bad" : "told";
+  box.className = bad ? "message bad" : "message";
   box.setAttribute("role", bad ? "alert" : "status");
   box.textContent = text;
   document.body.append(box);
@@ -15,9 +15,9 @@ export async function send(url, { method = "POST", body } = {}) {
   const headers = body === undefined ? HEADERS : { ...HEADERS, "Content-Type": "application/json" };
   const answer = await fetch(url, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
   if (answer.status === 401) location.href = "/login?next=" + encodeURIComponent(location.pathname + location.search);
-  const told = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error([told.error, told.do].filter(Boolean).join(" — ") || `the server answered ${answer.status}`);
-  return told;
+  const data = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error([data.error, data.hint].filter(Boolean).join(" — ") || `the server answered ${answer.status}`);
+  return data;
 }
 
 async function act(work, done) {
@@ -25,7 +25,7 @@ async function act(work, done) {
     const answer = await work();
     done?.(answer);
   } catch (error) {
-    tell(error.message, true);
+    showMessage(error.message, true);
   }
 }
 
@@ -36,11 +36,11 @@ document.addEventListener("click", event => {
   if (!button) return;
   if (button.dataset.copy !== undefined || button.dataset.copyFrom) {
     const text = button.dataset.copy ?? document.querySelector(button.dataset.copyFrom).textContent;
-    navigator.clipboard?.writeText(text).then(() => tell("Copied."), () => tell("This browser does not let a page copy.", true));
+    navigator.clipboard?.writeText(text).then(() => showMessage("Copied."), () => showMessage("This browser does not allow copying.", true));
   } else if (button.dataset.post) {
     if (button.dataset.sure && !confirm(button.dataset.sure)) return;
     button.disabled = true;
-    act(() => send(button.dataset.post, { method: button.dataset.method }), () => tell("Done.")).finally(() => {
+    act(() => send(button.dataset.post, { method: button.dataset.method }), () => showMessage("Done.")).finally(() => {
       button.disabled = false;
       button.dataset.method ? location.reload() : refresh();
     });
@@ -56,12 +56,12 @@ document.addEventListener("submit", event => {
   }
   if (!form.dataset.json) return;
   event.preventDefault();
-  const given = new FormData(form), body = {};
-  for (const name of new Set(given.keys())) {
+  const values = new FormData(form), body = {};
+  for (const name of new Set(values.keys())) {
     const box = form.elements[name];
-    const many = box instanceof RadioNodeList || box.type === "checkbox";
-    if (!many && given.get(name) === "") continue; // not said
-    body[name] = many ? given.getAll(name) : box.type === "number" ? Number(given.get(name)) : given.get(name);
+    const multiple = box instanceof RadioNodeList || box.type === "checkbox";
+    if (!multiple && values.get(name) === "") continue; // left empty
+    body[name] = multiple ? values.getAll(name) : box.type === "number" ? Number(values.get(name)) : values.get(name);
   }
   act(() => send(form.dataset.json, { body }), answer => {
     if (!form.dataset.show) return location.reload();
@@ -81,7 +81,7 @@ document.addEventListener("keydown", event => {
   const box = event.target;
   if (event.key !== "Enter" || !box.matches?.("[data-add-tag]") || !box.value.trim()) return;
   const place = box.closest("[data-tags]"), word = box.value.trim();
-  const known = [...place.querySelectorAll("a.tag")].map(each => each.textContent);
-  const tags = known.includes(word) ? known.filter(each => each !== word) : [...known, word];
+  const current = [...place.querySelectorAll("a.tag")].map(each => each.textContent);
+  const tags = current.includes(word) ? current.filter(each => each !== word) : [...current, word];
   act(() => send(`/api/v1/runs/${encodeURIComponent(place.dataset.tags)}/tags`, { method: "PUT", body: { tags } }), () => location.reload());
 });

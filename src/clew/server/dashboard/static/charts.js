@@ -1,5 +1,5 @@
-// Plots: figures that came with the page, and curves that are fetched as far as they are looked at.
-// Plotly's script is large: data is fetched while it is being read
+// Plots: figures that are part of the page, and curves that are requested when they become visible.
+// Plotly's script is large: data is requested while it loads
 const ready = window.Plotly ? Promise.resolve() : new Promise(done => document.getElementById("plotly").addEventListener("load", done));
 const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#b8a900"];
 const BRIGHT = { "#0072b2": "#4fb0ea", "#d55e00": "#ff8b3d", "#009e73": "#2fc79a", "#cc79a7": "#e59ac6", "#e69f00": "#f3b93e", "#56b4e9": "#9ad6f8", "#7f7f7f": "#a3abb6", "#b8a900": "#e2d34f", "#003f66": "#bfe3fa", "#c9dff0": "#23465f" };
@@ -10,9 +10,9 @@ const POINTS = 800;
 function colours() {
   const probe = document.body.appendChild(document.createElement("i"));
   const read = name => ((probe.style.color = `var(--${name})`), getComputedStyle(probe).color);
-  const found = { ink: read("ink"), soft: read("soft"), line: read("line"), sheet: read("sheet") };
+  const values = { ink: read("ink"), soft: read("soft"), line: read("line"), sheet: read("sheet") };
   probe.remove();
-  return found;
+  return values;
 }
 
 function themed(layout = {}) {
@@ -35,8 +35,8 @@ function themed(layout = {}) {
 const OPTIONS = { displayModeBar: false, responsive: true, doubleClick: "reset" };
 
 function drawFigure(place) {
-  const given = place.parentElement.querySelector("script[type='application/json']");
-  const { data, layout } = JSON.parse(dark() ? given.textContent.replace(/#[0-9a-f]{6}/gi, each => BRIGHT[each.toLowerCase()] ?? each) : given.textContent);
+  const source = place.parentElement.querySelector("script[type='application/json']");
+  const { data, layout } = JSON.parse(dark() ? source.textContent.replace(/#[0-9a-f]{6}/gi, each => BRIGHT[each.toLowerCase()] ?? each) : source.textContent);
   Plotly.react(place, data, themed(layout), OPTIONS);
 }
 
@@ -45,7 +45,7 @@ function drawFigure(place) {
 class Curves {
   constructor(place) {
     this.place = place;
-    this.asked = JSON.parse(place.dataset.curves);
+    this.spec = JSON.parse(place.dataset.curves);
     this.range = null;
     this.number = 0;
   }
@@ -56,9 +56,9 @@ class Curves {
 
   async load() {
     const number = ++this.number;
-    const answers = await Promise.all(this.asked.runs.map((run, r) => this.fetch(run, r)));
-    if (number !== this.number) return; // a newer one is under way
-    this.found = answers.flat();
+    const answers = await Promise.all(this.spec.runs.map((run, r) => this.fetch(run, r)));
+    if (number !== this.number) return; // a newer request was sent
+    this.curves = answers.flat();
     if (!window.Plotly) this.sketch();
     await ready;
     if (number === this.number) this.draw();
@@ -66,43 +66,43 @@ class Curves {
 
   async fetch(run, r) {
     const query = new URLSearchParams({ points: POINTS });
-    for (const name of this.asked.names) query.append("name", name);
+    for (const name of this.spec.names) query.append("name", name);
     if (this.axis === "time") query.set("axis", "time");
     if (this.range) {
-      const begun = this.axis === "time" ? run.begun ?? 0 : 0;
-      query.set("from", Math.floor(begun + this.range[0]));
-      query.set("to", Math.ceil(begun + this.range[1]));
+      const start = this.axis === "time" ? run.started ?? 0 : 0;
+      query.set("from", Math.floor(start + this.range[0]));
+      query.set("to", Math.ceil(start + this.range[1]));
     }
     const answer = await fetch(`/api/v1/runs/${encodeURIComponent(run.id)}/curves?${query}`);
     const items = answer.ok ? (await answer.json()).items : [];
-    return items.map(each => ({ ...each, run, r, n: this.asked.names.indexOf(each.name) })).sort((a, b) => a.n - b.n);
+    return items.map(each => ({ ...each, run, r, n: this.spec.names.indexOf(each.name) })).sort((a, b) => a.n - b.n);
   }
 
   traces() {
-    const several = this.asked.runs.length > 1, traces = [];
-    for (const each of this.found) {
+    const several = this.spec.runs.length > 1, traces = [];
+    for (const each of this.curves) {
       const place = several ? each.r : each.n, plain = PALETTE[place % PALETTE.length], colour = dark() ? BRIGHT[plain] : plain;
-      // what has the colour of another has other dashes; so have several metrics of several runs
+      // curves with the same colour have different dashes, and so have several metrics of several runs
       const dash = DASHES[(Math.floor(place / PALETTE.length) + (several ? each.n : 0)) % DASHES.length];
-      const begun = each.run.begun ?? each.time[0] ?? 0;
-      const x = this.axis === "time" ? each.time.map(moment => moment - begun) : each.step, label = several ? (this.asked.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
-      const group = `${each.r}-${each.n}`, few = x.length <= 40;
+      const start = each.run.started ?? each.time[0] ?? 0;
+      const x = this.axis === "time" ? each.time.map(moment => moment - start) : each.step, label = several ? (this.spec.names.length > 1 ? `${each.run.name} ${each.name}` : each.run.name) : each.name;
+      const group = `${each.r}-${each.n}`, markers = x.length <= 40;
       if (each.bins) {
         const edge = { type: "scatter", mode: "lines", x, line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: group };
         traces.push({ ...edge, y: each.min }, { ...edge, y: each.max, fill: "tonexty", fillcolor: colour + "33" });
       }
-      traces.push({ type: "scatter", mode: few ? "lines+markers" : "lines", x, y: each.last, name: safe(label), legendgroup: group,
+      traces.push({ type: "scatter", mode: markers ? "lines+markers" : "lines", x, y: each.last, name: safe(label), legendgroup: group,
                     line: { color: colour, width: 1.7, dash }, marker: { size: 5 }, hovertemplate: `%{y:.5g}<extra>${safe(label)}</extra>` });
     }
     return traces;
   }
 
   get log() {
-    const low = Math.min(...this.found.flatMap(each => each.min)), high = Math.max(...this.found.flatMap(each => each.max));
-    return this.asked.log && low > 0 && high / low > 3 ? high / low : 0;
+    const low = Math.min(...this.curves.flatMap(each => each.min)), high = Math.max(...this.curves.flatMap(each => each.max));
+    return this.spec.log && low > 0 && high / low > 3 ? high / low : 0;
   }
 
-  // The curves alone, until plotly has been read: a slow machine takes seconds for that
+  // Draws the curves without axes until Plotly has loaded, which takes seconds on a slow machine
   sketch() {
     const value = this.log ? y => Math.log(y) : y => y;
     const lines = this.traces().filter(each => each.name).map(each => ({ ...each, pairs: each.x.map((x, i) => [x, each.y[i]]).filter(([, y]) => y !== null).map(([x, y]) => [x, value(y)]) }));
@@ -128,15 +128,15 @@ class Curves {
     note.hidden = traces.length > 0;
     note.textContent = "no points";
     const log = this.log;
-    const values = this.found.flatMap(each => [...each.min, ...each.max]).filter(each => each !== null);
-    const only = values.length && values.every(each => each === values[0]) ? values[0] : 0; // plotly would show one from -1 to 1
+    const values = this.curves.flatMap(each => [...each.min, ...each.max]).filter(each => each !== null);
+    const only = values.length && values.every(each => each === values[0]) ? values[0] : 0; // Plotly would show a single value from -1 to 1
     const layout = themed({
       xaxis: { title: { text: this.axis === "time" ? "seconds" : "step" }, ...(this.range ? { range: this.range } : { autorange: true }) },
-      yaxis: { type: log ? "log" : "linear", rangemode: this.asked.zero ? "tozero" : "normal", ...(only && !this.asked.zero ? { range: [Math.min(0, 2 * only), Math.max(0, 2 * only)] } : { autorange: true }), ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
+      yaxis: { type: log ? "log" : "linear", rangemode: this.spec.zero ? "tozero" : "normal", ...(only && !this.spec.zero ? { range: [Math.min(0, 2 * only), Math.max(0, 2 * only)] } : { autorange: true }), ...(log ? { dtick: log > 300 ? 1 : "D2", tickformat: "~g" } : {}) },
       showlegend: traces.filter(each => each.name).length > 1, hovermode: "x unified", uirevision: String(this.range),
     });
     Plotly.react(this.place, traces, layout, OPTIONS);
-    const count = this.found.reduce((sum, each) => sum + each.count, 0), drawn = this.found.reduce((sum, each) => sum + each.last.length, 0);
+    const count = this.curves.reduce((sum, each) => sum + each.count, 0), drawn = this.curves.reduce((sum, each) => sum + each.last.length, 0);
     holder.querySelector(".more").textContent = drawn < count ? `${count.toLocaleString("en")} points · drag to zoom in` : "";
     if (!this.bound) this.bind();
   }
@@ -153,14 +153,14 @@ class Curves {
   }
 }
 
-// plotly reads a few HTML tags in names: a name is text
+// Plotly interprets HTML tags in names: escape them
 function safe(text) {
   return String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
 const curves = new Map();
-const watch = new IntersectionObserver(seen => {
-  for (const { target, isIntersecting } of seen) {
+const watch = new IntersectionObserver(entries => {
+  for (const { target, isIntersecting } of entries) {
     const each = curves.get(target);
     if (!each) continue;
     each.shown = isIntersecting;
@@ -191,7 +191,7 @@ addEventListener("clew:points", () => {
 });
 addEventListener("clew:fresh", () => ready.then(() => document.querySelectorAll("[data-figure]").forEach(drawFigure)));
 function redraw() {
-  for (const each of curves.values()) if (each.found) each.draw();
+  for (const each of curves.values()) if (each.curves) each.draw();
   document.querySelectorAll("[data-figure]").forEach(drawFigure);
 }
 addEventListener("clew:theme", redraw);

@@ -1,4 +1,4 @@
-// The submit form: after every change the server reads it as it would on sending, and tells what it makes of it.
+// The submit form: after every change the server checks it as it would on submission, and returns the errors and the YAML.
 import { HEADERS } from "./act.js";
 
 const form = document.getElementById("submit"), yaml = document.getElementById("yaml");
@@ -11,11 +11,11 @@ for (const box of form.querySelectorAll("[data-reload]"))
 
 function mark(fields) {
   for (const place of form.querySelectorAll("[data-field]")) {
-    const told = fields[place.dataset.field] ?? "", note = place.querySelector(".wrong");
-    place.classList.toggle("wrong", Boolean(told));
-    note.hidden = !told;
-    note.textContent = told;
-    if (told) for (let up = place.closest("details"); up; up = up.parentElement.closest("details")) up.open = true;
+    const error = fields[place.dataset.field] ?? "", note = place.querySelector(".wrong");
+    place.classList.toggle("wrong", Boolean(error));
+    note.hidden = !error;
+    note.textContent = error;
+    if (error) for (let up = place.closest("details"); up; up = up.parentElement.closest("details")) up.open = true;
     const box = place.querySelector("[data-default]");
     const value = box.type === "checkbox" ? String(box.checked) : box.value;
     place.classList.toggle("changed", value !== box.dataset.default);
@@ -27,19 +27,19 @@ function mark(fields) {
   }
 }
 
-async function look() {
-  const mine = ++number;
-  const answer = await fetch("/submit/look", { method: "POST", headers: HEADERS, body: new URLSearchParams(new FormData(form)) });
-  if (!answer.ok || mine !== number) return;
-  const { text, fields, wrong } = await answer.json();
+async function check() {
+  const current = ++number;
+  const answer = await fetch("/submit/check", { method: "POST", headers: HEADERS, body: new URLSearchParams(new FormData(form)) });
+  if (!answer.ok || current !== number) return;
+  const { text, fields, error } = await answer.json();
   yaml.value = text;
   yaml.rows = Math.min(32, Math.max(10, text.split("\n").length + 1));
   mark(fields);
-  document.querySelector("[data-told]").textContent = wrong || (Object.keys(fields).length ? "not right yet" : "only what differs from the defaults");
+  document.querySelector("[data-status]").textContent = error || (Object.keys(fields).length ? "not valid yet" : "only what differs from the defaults");
 }
 
 form.addEventListener("input", () => {
   clearTimeout(later);
-  later = setTimeout(look, 250);
+  later = setTimeout(check, 250);
 });
-look();
+check();

@@ -1,9 +1,9 @@
-// Keys: where to go, rows up and down, search, help.
-const places = { o: "/", r: "/runs", s: "/studies", j: "/jobs", d: "/datasets", b: "/benchmarks", p: "/people" };
-let going = 0;
+// Keyboard shortcuts: go to a page, move between rows, search, help.
+const places = { o: "/", r: "/runs", s: "/studies", j: "/jobs", d: "/datasets", b: "/benchmarks", a: "/accounts" };
+let goPressed = 0;
 
 const rows = () => [...document.querySelectorAll("table[data-rows] tbody tr")].filter(row => row.offsetParent);
-const here = () => document.querySelector("tr.here");
+const currentRow = () => document.querySelector("tr.here");
 
 export function flipTheme() {
   const root = document.documentElement;
@@ -16,7 +16,7 @@ export function flipTheme() {
 function move(by) {
   const all = rows();
   if (!all.length) return;
-  const old = here(), at = all.indexOf(old);
+  const old = currentRow(), at = all.indexOf(old);
   const next = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))];
   old?.classList.remove("here");
   next.classList.add("here");
@@ -30,8 +30,8 @@ const acts = {
   k: () => move(-1),
   n: () => (location.href = "/submit"),
   t: flipTheme,
-  x: () => here()?.querySelector("input[type=checkbox]")?.click(),
-  Enter: () => here()?.querySelector("a[href]")?.click(),
+  x: () => currentRow()?.querySelector("input[type=checkbox]")?.click(),
+  Enter: () => currentRow()?.querySelector("a[href]")?.click(),
 };
 
 export function help() {
@@ -47,11 +47,11 @@ addEventListener("keydown", event => {
     return;
   }
   if (event.key === "Enter" && event.target.closest("a, button, summary")) return;
-  if (Date.now() - going < 1200 && places[event.key]) {
+  if (Date.now() - goPressed < 1200 && places[event.key]) {
     location.href = places[event.key];
     return;
   }
-  going = event.key === "g" ? Date.now() : 0;
+  goPressed = event.key === "g" ? Date.now() : 0;
   if (event.key === "/") {
     event.preventDefault();
     const box = acts["/"]();

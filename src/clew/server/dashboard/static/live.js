@@ -1,9 +1,9 @@
-// Parts of a page that follow the server: the page is asked for again, and what changed is put in its place.
-const seen = new Map();
+// Live parts of a page: the page is requested again, and the parts that changed are replaced.
+const contents = new Map();
 let busy = false;
 
-function keep(old, fresh) {
-  // what a reader has done stays: boxes ticked, sections opened, the row chosen, plots drawn
+function keepState(old, fresh) {
+  // what the reader did stays: ticked boxes, the selected row, drawn plots
   for (const box of old.querySelectorAll("input[type=checkbox]:checked"))
     fresh.querySelector(`input[name="${CSS.escape(box.name)}"][value="${CSS.escape(box.value)}"]`)?.setAttribute("checked", "");
   const row = old.querySelector("tr.here a[href]")?.getAttribute("href");
@@ -26,14 +26,14 @@ export async function refresh() {
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const place of places) {
       const fresh = page.getElementById(place.id);
-      if (!fresh || seen.get(place.id) === fresh.innerHTML) continue;
-      seen.set(place.id, fresh.innerHTML);
+      if (!fresh || contents.get(place.id) === fresh.innerHTML) continue;
+      contents.set(place.id, fresh.innerHTML);
       place.dataset.every = fresh.dataset.every ?? "";
-      keep(place, fresh);
+      keepState(place, fresh);
       place.replaceChildren(...fresh.childNodes);
     }
     dispatchEvent(new Event("clew:fresh"));
-  } catch { /* the server is away: the next time will do */
+  } catch { /* the server does not answer: try again at the next refresh */
   } finally {
     busy = false;
   }
@@ -51,9 +51,9 @@ function loop() {
   }, 1000 * (Number.isFinite(seconds) ? seconds : 15));
 }
 
-let wanted = 0;
+let scheduled = 0;
 export function soon(milliseconds = 1000) {
-  if (!wanted) wanted = setTimeout(() => { wanted = 0; refresh(); }, milliseconds);
+  if (!scheduled) scheduled = setTimeout(() => { scheduled = 0; refresh(); }, milliseconds);
 }
 
 addEventListener("clew:refresh", () => refresh());

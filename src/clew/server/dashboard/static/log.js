@@ -1,4 +1,4 @@
-// A log as it is written: new text at the end, scrolled to unless the reader looks elsewhere.
+// A log that grows: new text is appended, and the page follows it unless the reader switched that off.
 const place = document.querySelector("[data-log]");
 if (place) {
   const follow = document.querySelector("[data-follow]");
@@ -6,12 +6,12 @@ if (place) {
   down();
   const source = new EventSource(place.dataset.log);
   source.addEventListener("log", event => {
-    const piece = JSON.parse(event.data);
-    if (place.dataset.attempt && place.dataset.attempt !== String(piece.attempt)) place.replaceChildren();
-    else if (piece.begin < Number(place.dataset.have ?? 0)) return; // sent again after a break
-    place.dataset.attempt = piece.attempt;
-    place.dataset.have = piece.next;
-    place.append(piece.text);
+    const part = JSON.parse(event.data);
+    if (place.dataset.attempt && place.dataset.attempt !== String(part.attempt)) place.replaceChildren();
+    else if (part.begin < Number(place.dataset.have ?? 0)) return; // sent again after a break
+    place.dataset.attempt = part.attempt;
+    place.dataset.have = part.next;
+    place.append(part.text);
     down();
   });
   source.addEventListener("state", () => dispatchEvent(new Event("clew:refresh")));

@@ -1,5 +1,5 @@
-// In the head, before anything is drawn: a page never flashes in the wrong colours.
+// Runs in the head, before anything is drawn, so that a page does not flash in the wrong colours.
 (() => {
-  const kept = localStorage.getItem("clew-theme");
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  const saved = localStorage.getItem("clew-theme");
+  if (saved === "light" || saved === "dark") document.documentElement.dataset.theme = saved;
 })();

@@ -25,7 +25,7 @@ def test_nothing_without_a_token(shared_server: Live) -> None:
     for headers in ({}, {"Authorization": "Bearer clew_wrong"}, {"Authorization": "Basic YTpi"}):
         told = httpx.get(f"{shared_server.url}/api/v1/runs", headers=headers)
         assert told.status_code == 401
-        assert told.json()["do"]
+        assert told.json()["hint"]
 
 
 def test_one_sees_ones_own_and_ones_groups(person: Any) -> None:
