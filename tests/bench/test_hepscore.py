@@ -132,4 +132,4 @@ def test_a_comparison_names_what_else_is_not_the_same(tmp_path: Path) -> None:
     other["run_info"] |= {"precision": "bf16"}
     other["app"] |= {"devices": ["a GPU"]}
     paths[1].write_text(json.dumps(other))
-    assert compare.compare(*paths).notes == ["devices: not told and a GPU", "precision: not told and bf16"]
+    assert compare.compare(*paths).notes == ["devices: unknown and a GPU", "precision: unknown and bf16"]

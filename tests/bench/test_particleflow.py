@@ -102,4 +102,4 @@ def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypa
     assert sorted(prepared.lengths("train", "elements").tolist()) == sorted([*first, second[0]])
     outcome = shell("bench", "particleflow", *words, "--events", "12", "--output", tmp_path / "more")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert "--data holds 14 events, and 12 to learn from and 4 to validate on are needed" in outcome.err
+    assert "--data holds 14 events, but 12 training and 4 validation events are needed" in outcome.err

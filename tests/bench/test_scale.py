@@ -134,7 +134,7 @@ def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--workers", "1,two"), "whole numbers with commas"),
+        (("--workers", "1,two"), "whole numbers separated by commas"),
         (("--workers", "0"), "workers"),
         (("--strategy", "allredcue"), "strategies"),
         (("--limit", "soon"), "--limit"),

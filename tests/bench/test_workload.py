@@ -115,7 +115,7 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
     outcome = clew("bench", "particleflow", *words, *more)
     assert outcome.code == 0, outcome.err
     assert (
-        "first epoch left out" in outcome.out
+        "first epoch not counted" in outcome.out
         and "not comparable with the published one (events are synthetic" in " ".join(outcome.out.split())
     )
     found = hepscore.read_summary(output / "small_summary.json")
@@ -148,7 +148,7 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
         (5, 6, "the largest that fits is 5"),
         (320, 322, "320 fits, 322 does not"),
         (None, 1, "not even 1 fits"),
-        (None, 4, "nor does 4 fit"),
+        (None, 4, "4 does not fit either"),
     ],
 )
 def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, least: int, told: str) -> None:

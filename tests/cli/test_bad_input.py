@@ -217,7 +217,7 @@ def damaged_record(run: Run) -> None:
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
+        (half_written, "not a complete run folder (config.yaml or environment.json is missing)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
         (
@@ -235,7 +235,7 @@ def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], sai
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
-        (half_written, "not a complete run folder (no config.yaml or environment.json in it)"),
+        (half_written, "not a complete run folder (config.yaml or environment.json is missing)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
         (no_checkpoint, "best.safetensors: no such checkpoint; did the run finish its first epoch?"),
         (

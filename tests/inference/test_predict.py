@@ -137,7 +137,7 @@ def test_metrics_and_rows_are_exact_for_every_batch_size_on_any_number_of_ranks(
         tables = on_threads(parallel_inference.InferenceTask(whole, work, "best", split, batch, rows), ranks, folder)
     for each, table in zip(judged, tables, strict=True):
         assert each.events == len(expected[1])
-        assert numbers(each.total) == expected[0]
+        assert numbers(each.metrics) == expected[0]
         assert_equal(table, expected[1])
 
 
@@ -293,7 +293,7 @@ def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
         clew.predict(run_copy, batch_size=0)
     with pytest.raises(DataError, match="no raw output has one row per event: output"):
         clew.predict(run_copy, raw=True)
-    with pytest.raises(ConfigError, match="column 'found' is reconstructed"):
+    with pytest.raises(ConfigError, match="column 'found_track' is reconstructed"):
         clew.predict(run_copy, columns=["found_track"])
 
 

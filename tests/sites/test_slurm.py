@@ -183,10 +183,10 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
 
 def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None:
     for words, told in {
-        ("--wall-time", "2h"): "7200 s of wall time are asked for, here allows 3600",
+        ("--wall-time", "2h"): "7200 s of wall time were requested, here allows 3600",
         ("--gpus", "7"): "Requested node configuration is not available",
         ("--memory", "9000G"): "Slurm rejected the job: Memory specification can not be satisfied",
-        ("--after", "runs/none"): "no job was handed in for it",
+        ("--after", "runs/none"): "no job was submitted for it",
     }.items():
         outcome = clew(*train(flat, "--on", "here", *words))
         assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1, outcome
@@ -195,7 +195,7 @@ def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None
 
 def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
-    until(lambda: "the partition cannot give it so many nodes" in done("site", "jobs"))
+    until(lambda: "the partition does not have as many nodes" in done("site", "jobs"))
     assert "stopped" in done("stop", "runs/many")
 
 

@@ -15,6 +15,7 @@ from clew.jobs import supervisor
 from clew.jobs.launchers.launcher import LaunchedJob
 from clew.jobs.launchers.scheduler import id_file
 from clew.jobs.launchers.slurm import SlurmLauncher
+from clew.jobs.sites import Site
 from clew.jobs.supervisor import JobEnd
 from tests.cli import clew
 from tests.jobs.agent.conftest import python
@@ -88,6 +89,7 @@ def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pyt
     supervisor.supervisor_file(tmp_path).write_text("7")
     supervisor.end_file(tmp_path).write_text(json.dumps({"code": -9, "reason": "killed by signal 9 (Killed)"}))
     supervisor.process_file(tmp_path).touch()
-    launcher, job = SlurmLauncher(), LaunchedJob("slurm", "7", str(tmp_path))
+    launcher = SlurmLauncher(Site(name="here", scheduler="slurm", poll_seconds=0.1))
+    job = LaunchedJob("slurm", "7", str(tmp_path))
     assert launcher.state(job) == "lost"
     assert launcher.end(job) == JobEnd(-9, "killed because it used more memory than it requested")

@@ -254,7 +254,7 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
     assert [len(Run(each).streams()) for each in sorted(study.folder.trials.glob("trial-*"))] == [2, 2]
     few = [mpiexec, "-n", "2", CLEW, "tune", "run", str(yaml), "--output", str(tmp_path / "few")]
     refused = subprocess.run(few, capture_output=True, text=True, timeout=60)
-    assert "one that coordinates and 2 a trial" in refused.stderr
+    assert "one to coordinate and 2 per trial" in refused.stderr
 
 
 def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +278,7 @@ def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path:
 
 
 def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
-    told = "tune.objective 'val/nera' is no metric of these trainings; did you mean 'val/near'?"
+    told = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
         run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
     assert str(caught.value) == told

@@ -215,7 +215,7 @@ def test_what_is_no_expression_is_one_line(text: str, complaint: str) -> None:
         ("hit_pt > other", "'hit_pt' and 'other' do not describe the same items"),
         ("sum(pt)", "sum needs a ragged column, 'pt' has one value per event"),
         ("len(pt)", "len needs a ragged column"),
-        ("edge + 1", "column 'edge' holds arrays of (2,) an item, not single numbers"),
+        ("edge + 1", "column 'edge' holds arrays of (2,) per item, not single numbers"),
         ("pt | 1", "& and | take conditions or integers"),
         ("~flag", "~ takes a condition"),
     ],

@@ -175,8 +175,8 @@ def test_a_claim_dies_with_its_holder(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 from pathlib import Path
-from clew.data.prepare.stage_cache import Cache
-with Cache(Path({str(tmp_path)!r})).claim("abcd"):
+from clew.data.prepare.stage_cache import StageCache
+with StageCache(Path({str(tmp_path)!r})).claim("abcd"):
     print("held", flush=True)
     time.sleep(60)
 """

@@ -90,14 +90,14 @@ def test_compute_makes_event_weights_and_replaces_columns() -> None:
 
 
 def test_a_cut_on_items_does_not_select_events() -> None:
-    with pytest.raises(ConfigError, match=r"select 'hit_pt > 1' has a value for every item.*any\(\), all\(\) or sum"):
+    with pytest.raises(ConfigError, match=r"select 'hit_pt > 1' has one value per item.*any\(\), all\(\) or sum"):
         Select(where="hit_pt > 1")(SAMPLE)
     with pytest.raises(ConfigError, match=r"select_items 'pt > 1' has one value per event.*use select"):
         SelectItems(where="pt > 1")(SAMPLE)
 
 
 def test_weights_of_items_are_refused() -> None:
-    with pytest.raises(ConfigError, match="compute weight = 'hit_pt': event weights are one value an event"):
+    with pytest.raises(ConfigError, match="compute weight = 'hit_pt': event weights need one value per event"):
         Compute(column="weight", expression="hit_pt")(SAMPLE)
 
 

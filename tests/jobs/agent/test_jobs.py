@@ -186,9 +186,9 @@ def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
         ([], {"dataset": "/data", "name": "a b"}, "name: string should match"),
         ([], {"dataset": "/data", "resources": {"cpus": -1}}, "resources.cpus"),
         ([], {"kind": "evaluate"}, "name the number of the job"),
-        (["a=1"], {"kind": "bench"}, "the words after `clew bench`"),
-        ([], {"plain": {"model": "none.py:build", "train": ["/a"]}}, "none.py:build: no such file"),
-        ([], {"plain": {"model": "net.keras"}}, "name the files to learn from"),
+        (["a=1"], {"kind": "bench"}, "the arguments of `clew bench`"),
+        ([], {"model": {"model": "none.py:build", "train": ["/a"]}}, "none.py:build: no such file"),
+        ([], {"model": {"model": "net.keras"}}, "name the files to train on"),
     ],
     ids=["key", "tune", "prepare", "dataset", "name", "cpus", "evaluate", "bench", "file", "files"],
 )
@@ -197,9 +197,11 @@ def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options
         submission("tracking", settings, **options)  # type: ignore[arg-type]
 
 
-def test_a_job_asks_for_as_many_cpus_as_it_has_processes(tmp_path: Path) -> None:
+def test_a_job_has_as_many_workers_as_processes(tmp_path: Path) -> None:
     given = submission("tracking", ["train.workers=3"], dataset="/data", resources={"memory": 10})
-    assert (given.resources.cpus, given.resources.memory, given.dataset) == (3, 10, "/data")
+    needs = given.resources
+    assert (needs.workers, needs.cpus, needs.memory, given.dataset) == (3, 1, 10, "/data")
+    assert (needs.total_cpus, needs.total_memory) == (3, 30)
     own = tmp_path / "own.py"
     own.write_text(Path(RECIPE).read_text())
     travelling = submission(str(own), dataset="0123456789abcdef0123")

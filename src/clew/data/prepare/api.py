@@ -79,19 +79,16 @@ def prepare(
         WorkerError: one piece of data repeatedly ends the process that works on it. Under MPI: rank 0 failed.
 
     Example:
-        >>> import pathlib, tempfile
-        >>> from clew import Table
+        >>> import pathlib, tempfile; from clew import Table
         >>> class Plain(Recipe):
         ...     def prepare(self, events):
         ...         return events
-        ...
         ...     def model(self):
         ...         raise NotImplementedError
         >>> folder = pathlib.Path(tempfile.mkdtemp())
         >>> Table({"pt": [20.0, 30.0, 40.0]}).save(folder / "jets.h5")
-        >>> settings = {"split": {"train": 1.0}, "workers": 1}
-        >>> dataset = prepare(Plain, input=[str(folder / "jets.h5")], output=str(folder / "dataset"), **settings)
-        >>> dataset.splits
+        >>> options = {"output": str(folder / "dataset"), "split": {"train": 1.0}, "workers": 1}
+        >>> prepare(Plain, input=[str(folder / "jets.h5")], **options).splits
         {'train': 3}
     """
     check_not_in_worker("clew.prepare")

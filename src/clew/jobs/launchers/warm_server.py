@@ -195,7 +195,7 @@ def _work(supervisor: Connection, recipe_code: list[Path]) -> NoReturn:
             _redirect_output(Path(request["folder"]))
             if check is None:
                 _set_up_worker(request)
-                importlib.import_module(_DATASETS).hold(_CACHED_SPLITS if request["again"] else 0)
+                importlib.import_module(_DATASETS).cache_splits(_CACHED_SPLITS if request["again"] else 0)
                 check = LeakCheck(recipe_code)
             check.reset_random_numbers()
             worker_process.start_job()
