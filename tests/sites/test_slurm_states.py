@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,5 +92,6 @@ def test_a_part_that_the_kernel_killed_is_named(tmp_path: Path, monkeypatch: pyt
     supervisor.process_file(tmp_path).touch()
     launcher = SlurmLauncher(Site(name="here", scheduler="slurm", poll_seconds=0.1))
     job = LaunchedJob("slurm", "7", str(tmp_path))
+    time.sleep(0.2)  # longer than poll_seconds: what an earlier test read from squeue is too old now
     assert launcher.state(job) == "lost"
     assert launcher.end(job) == JobEnd(-9, "killed because it used more memory than it requested")
