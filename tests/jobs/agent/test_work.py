@@ -244,7 +244,7 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
 
 def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
     doing = JobList(root, JobTarget(), SLOTS)
-    wants = order("").model_copy(update={"kind": "evaluate", "of": "0-x"})
+    wants = order("").model_copy(update={"kind": "evaluate", "target_key": "0-x"})
     doing.take(wants)
     assert (end(doing).code, end(doing).reason) == (2, "the run of job 0-x is not on this agent")
 
