@@ -20,7 +20,7 @@ run()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "response"),
     [
         (["serve"], "uvicorn is not installed; pip install 'clew[serve]'"),
         (["token", "create", "x", "--folder", "/nowhere/x"], "is not installed; pip install 'clew[serve]'"),

@@ -106,7 +106,7 @@ def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tune", "told"),
+    ("tune", "response"),
     [
         ({"space": {}}, "name a space"),
         ({"space": SPACE, "storage": "postgresql://db/x"}, "no storage and no folds"),
