@@ -222,7 +222,7 @@ def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "found"),
+    ("range_header", "status", "result"),
     [
         ("", 200, "0123456789"),
         ("bytes=2-4", 206, "234"),
@@ -234,7 +234,7 @@ def test_a_store_may_lie_elsewhere(tmp_path: Path) -> None:
         ("bytes=-", 200, "0123456789"),
     ],
 )
-def test_ranges_of_what_lies_elsewhere(request: str, status: int, result: str) -> None:
+def test_ranges_of_what_lies_elsewhere(range_header: str, status: int, result: str) -> None:
     data = b"0123456789"
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -245,7 +245,7 @@ def test_ranges_of_what_lies_elsewhere(request: str, status: int, result: str) -
 
     async def get() -> httpx.Response:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as client:
-            return await client.get("/", headers={"Range": request} if request else {})
+            return await client.get("/", headers={"Range": range_header} if range_header else {})
 
     response = _done(get())
     assert (response.status_code, response.text) == (status, result)
