@@ -101,7 +101,7 @@ def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
 
 def test_a_killed_run_is_shown_with_what_is_known(runs: Path) -> None:
     text = " ".join(done("runs", "show", runs / "c").split())
-    assert "c interrupted it ended without a word" in text
+    assert "c interrupted it ended without a message" in text
     assert "last step recorded step 2, epoch 1" in text
 
 

@@ -278,7 +278,7 @@ def _from_model(
     def make() -> str:
         dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=progress)
         if progress is not None:
-            progress.tell(dataset)
+            progress.print_result(dataset)
         return str(dataset.path)
 
     return recipe, Dataset(context.from_rank_zero("dataset", make)), settings

@@ -284,7 +284,7 @@ def test_what_has_no_way_home_is_told(run: Run, scaled: Run, tmp_path: Path) -> 
 def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
     file, table = tmp_path / "model.onnx", tmp_path / "scores.parquet"
     told = done("export", scaled.path, "--to", "onnx", "-o", file)
-    assert "does itself: standard of pt, eta, mass" in told and "does not do: select 'mass < 9'" in told
+    assert "includes: standard of pt, eta, mass" in told and "does not include: select 'mass < 9'" in told
     assert "300" not in done("predict", file, dataset_of(scaled), "-o", table, "--split", "val")
     done("predict", file, folder / "events.h5", "-o", tmp_path / "raw.h5", "--workers", "2")
     wanted = clew.predict(scaled, input=[str(folder / "events.h5")])
