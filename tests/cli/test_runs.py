@@ -48,7 +48,7 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--state", "fialed"), "--state fialed: there is no such state; did you mean 'failed'?"),
+        (("--state", "fialed"), "--state fialed: no such state; did you mean 'failed'?"),
         (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
     ],
 )
