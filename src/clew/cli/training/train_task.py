@@ -76,7 +76,7 @@ def _columns(task: TrainTask) -> dict[str, str | None]:
 
 def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None]) -> Run:
     from clew.settings import load_settings
-    from clew.training.api import train
+    from clew.training.api import TrainingRequest
 
     options: dict[str, Any] = {
         "dataset": task.dataset,
@@ -92,7 +92,7 @@ def _train(task: TrainTask, minutes: float | None, started: Callable[[Run], None
         return _train_model(task, settings, started)
     loaded = load_settings(str(task.recipe), settings)
     lease = None if task.lease is None else Lease(Path(task.lease))
-    return train(loaded.recipe, None, config=loaded.train, output=task.output, on_start=started, lease=lease)
+    return TrainingRequest(loaded.recipe, config=loaded.train, output=task.output).run(started, lease)
 
 
 def _train_model(task: TrainTask, settings: list[str], started: Callable[[Run], None]) -> Run:
