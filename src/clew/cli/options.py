@@ -11,11 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from clew.core.config import parse_bytes as parse_bytes
 from clew.core.config import parse_seconds as parse_seconds
+from clew.runs.live_view import progress_bar
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -29,17 +30,7 @@ console = Console(highlight=False, soft_wrap=True)
 
 def progress() -> Progress:
     """A bar with a count, an estimate and a free note; silent where nobody watches."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return progress_bar(console)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:

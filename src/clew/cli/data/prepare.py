@@ -116,15 +116,17 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with fetching(), preparing() as show:
+    with fetching(), preparing() as view:
         try:
-            dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
+            dataset = api.prepare(
+                loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=view.preparing
+            )
         except WorkerError as error:
             if mpi_rank():  # rank 0 tells for all
                 raise typer.Exit(1) from error
             raise
         if not mpi_rank():  # under mpiexec one tells for all
-            show.tell(dataset)
+            view.prepared(dataset)
 
 
 def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:

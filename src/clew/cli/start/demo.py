@@ -30,7 +30,7 @@ def demo(
     from clew.cli.data import data
     from clew.cli.inference import evaluate
     from clew.cli.options import overrides
-    from clew.cli.runs.follow import following, preparing
+    from clew.cli.runs.follow import preparing
     from clew.data.prepare.api import prepare
     from clew.runs.folder import next_run_path
     from clew.runs.report import write_report
@@ -44,8 +44,8 @@ def demo(
     _say(2, "prepare segment graphs", f"clew prepare tracking --input {raw} --output {dataset} --workers {workers}")
     ready = overrides((), prepare__input=[str(raw)], prepare__output=str(dataset), prepare__workers=workers)
     loaded = load_settings("tracking", ready)
-    with preparing() as show:
-        show.tell(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
+    with preparing() as view:
+        view.prepared(prepare(loaded.recipe, loaded.prepare, replace=True, progress=view.preparing))
     run_path = next_run_path(output / "runs", "tracking")
     more = f" --epochs {epochs}" if epochs else ""
     command = f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}{more}"
@@ -55,8 +55,8 @@ def demo(
 
     settings = overrides((), train__workers=workers, train__epochs=epochs)
     loaded = load_settings("tracking", settings)
-    with following() as watch:
-        run = train(loaded.recipe, dataset, config=loaded.train, output=run_path, on_start=watch)
+    with preparing() as view:
+        run = train(loaded.recipe, dataset, config=loaded.train, output=run_path, progress=view)
     _say(4, "build tracks and judge them on unseen events", f"clew evaluate {run_path} --name 'synthetic, unseen'")
     evaluate.show(judge(run, name="synthetic, unseen"))
     real = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / REAL
