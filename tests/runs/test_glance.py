@@ -21,8 +21,8 @@ def test_a_trained_run_is_what_its_summary_says(run: Run) -> None:
 
 
 def test_a_run_without_records_is_created(tmp_path: Path) -> None:
-    found = glance(fresh(tmp_path / "run"))
-    assert (found.name, found.state, found.recipe, found.begun) == ("run", "created", "tracking", 0.0)
+    summary = glance(fresh(tmp_path / "run"))
+    assert (summary.name, summary.state, summary.recipe, summary.begun) == ("run", "created", "tracking", 0.0)
 
 
 def test_a_run_being_written_is_told_as_far_as_it_got(tmp_path: Path) -> None:
@@ -30,27 +30,27 @@ def test_a_run_being_written_is_told_as_far_as_it_got(tmp_path: Path) -> None:
     stream = run.records_folder / "rank-0.jsonl"
     text = stream.read_text().replace('"time": 1', '"time": 9')  # the process must not be younger than its record
     stream.write_text(text + '{"seq": 99, "ki')
-    found = glance(run)
-    assert (found.state, found.workers, found.epochs_done, found.epochs) == ("running", 2, 2, 3)
-    assert found.metrics == {"loss": 0.5, "f1": 1 - 1 / 3}
+    summary = glance(run)
+    assert (summary.state, summary.workers, summary.epochs_done, summary.epochs) == ("running", 2, 2, 3)
+    assert summary.metrics == {"loss": 0.5, "f1": 1 - 1 / 3}
 
 
 def test_the_speed_is_that_of_the_newest_steps(tmp_path: Path) -> None:
-    found = glance(written(tmp_path / "run", start(), plan(30, 40), *training(30, 40), end()))
-    assert found.samples_per_second == pytest.approx(640)
-    assert found.epochs_done == 30
+    summary = glance(written(tmp_path / "run", start(), plan(30, 40), *training(30, 40), end()))
+    assert summary.samples_per_second == pytest.approx(640)
+    assert summary.epochs_done == 30
 
 
 def test_the_speed_of_a_first_step_counts_from_nothing(tmp_path: Path) -> None:
-    found = glance(written(tmp_path / "run", start(), plan(), *training(1, 1)))
-    assert found.samples_per_second == pytest.approx(640)
+    summary = glance(written(tmp_path / "run", start(), plan(), *training(1, 1)))
+    assert summary.samples_per_second == pytest.approx(640)
 
 
 def test_a_killed_run_is_told_by_the_rank_that_failed(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(ranks=2), plan(), *training(1))
     (run.records_folder / "rank-1.jsonl").write_text(lines([start(rank=1, ranks=2), end("failed", "boom")]))
-    found = glance(run)
-    assert (found.state, found.message) == ("failed", "boom")
+    summary = glance(run)
+    assert (summary.state, summary.message) == ("failed", "boom")
 
 
 def test_what_a_resumed_run_does_again_is_not_done_yet(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_an_old_message_is_not_that_of_a_run_that_goes_on(tmp_path: Path) -> Non
 
 def test_a_long_run_without_a_validation_is_read_to_its_beginning(tmp_path: Path) -> None:
     steps = [each for each in training(40, 20) if each["kind"] == "step"]
-    found = glance(written(tmp_path / "run", start(), *steps, end()))
-    assert (found.state, found.metrics, found.epochs, found.epochs_done) == ("finished", {}, 0, 0)
+    summary = glance(written(tmp_path / "run", start(), *steps, end()))
+    assert (summary.state, summary.metrics, summary.epochs, summary.epochs_done) == ("finished", {}, 0, 0)
 
 
 @pytest.mark.parametrize("recipe", ["", "a: b", "null", "2024", "x" * 70 + " y" * 40, "é/rec.py", "- #1"])
@@ -80,9 +80,9 @@ def test_a_damaged_run_does_not_hide_the_others(tmp_path: Path) -> None:
     for name in ("a", "b"):
         written(tmp_path / name, start(), end())
     (tmp_path / "a" / "records" / "rank-0.jsonl").write_text("}{\n")
-    found = [glance(run) for run in list_runs(tmp_path)]
-    assert [each.state for each in found] == ["damaged", "finished"]
-    assert "damaged record" in found[0].message
+    summaries = [glance(run) for run in list_runs(tmp_path)]
+    assert [each.state for each in summaries] == ["damaged", "finished"]
+    assert "damaged record" in summaries[0].message
 
 
 def test_a_thousand_runs_are_listed(tmp_path: Path) -> None:
@@ -94,6 +94,6 @@ def test_a_thousand_runs_are_listed(tmp_path: Path) -> None:
         run.config_file.write_text(config)
         run.environment_file.write_text(environment)
         (run.records_folder / "rank-0.jsonl").write_text(text)
-    found = [glance(run) for run in list_runs(tmp_path)]
-    assert len(found) == 1000
-    assert {(each.state, each.epochs_done, each.recipe) for each in found} == {("finished", 10, "tracking")}
+    summaries = [glance(run) for run in list_runs(tmp_path)]
+    assert len(summaries) == 1000
+    assert {(each.state, each.epochs_done, each.recipe) for each in summaries} == {("finished", 10, "tracking")}
