@@ -118,14 +118,14 @@ def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Return the model steps per second of a pack in its loop, with the gathering of batches."""
+    from clew.training.device import find_device
     from clew.training.packs import grouping
     from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine
     from clew.training.packs.graph_replay import make_step_runner
     from clew.training.packs.samples import PackSamples
-    from clew.training.training_data import default_device
 
     settings = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = default_device(0), settings.train.optimizer
+    device, plain = find_device(), settings.train.optimizer
     configs = [
         settings.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)

@@ -34,7 +34,7 @@ from clew.runs.html_page import HtmlPage, table
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.api import resume
-from clew.training.training_data import default_device
+from clew.training.device import find_device
 
 SEED, PART = 14, 64
 """Seed of the generator; images per training or evaluation batch."""
@@ -266,7 +266,7 @@ def main() -> int:
     arguments = parser.parse_args()
     overrides = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
     sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in overrides.items() if value})
-    device = default_device(0).type
+    device = find_device().type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -48,7 +48,7 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--state", "fialed"), "--state fialed: there is no such state; did you mean 'failed'?"),
+        (("--state", "fialed"), "--state fialed: no such state; did you mean 'failed'?"),
         (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
     ],
 )
@@ -101,7 +101,7 @@ def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
 
 def test_a_killed_run_is_shown_with_what_is_known(runs: Path) -> None:
     text = " ".join(done("runs", "show", runs / "c").split())
-    assert "c interrupted it ended without a word" in text
+    assert "c interrupted it ended without a message" in text
     assert "last step recorded step 2, epoch 1" in text
 
 

@@ -138,7 +138,7 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
         assert judged.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
     rows = clew.predict(run, workers=workers)
-    assert len(rows) == 100  # type: ignore[arg-type]
+    assert len(rows) == 100
     assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6
 
 
@@ -159,7 +159,7 @@ def test_a_run_remembers_a_recipe_that_was_typed_in(files: Path, tmp_path: Path)
     given = [str(files / "a1.h5")]
     data = clew.prepare(TypedIn(), input=given, output=str(tmp_path / "data"), executor="threads", workers=1)
     run = clew.train(TypedIn(), data, output=tmp_path / "run", **QUICK)
-    assert clew.evaluate(run).metrics["loss"].value > 0 and len(clew.predict(run, input=given)) == 150  # type: ignore[arg-type]
+    assert clew.evaluate(run).metrics["loss"].value > 0 and len(clew.predict(run, input=given)) == 150
     assert pickle.loads(pickle.dumps(run)).recipe is None and run == Run.open(run.path)
     with pytest.raises(RecipeError, match="its recipe was typed in and cannot be loaded again"):
         clew.evaluate(run.path)

@@ -134,8 +134,8 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
 def test_a_killed_run_says_that_it_ended_without_a_word(tmp_path: Path) -> None:
     page = Page(written(tmp_path / "run", start(), plan(), *training(1)))
     assert "run interrupted" in page.text
-    assert "it ended without a word: killed, out of memory" in page.text
-    assert "ended without a word" + "rank 0" in page.text
+    assert "it ended without a message: killed, out of memory" in page.text
+    assert "ended without a message" + "rank 0" in page.text
 
 
 @pytest.mark.parametrize("rank", [0, 1])

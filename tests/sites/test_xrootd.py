@@ -70,7 +70,7 @@ def test_a_folder_goes_up_and_comes_back(user: User, place: str, tmp_path: Path)
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_bytes(os.urandom(size))
     user.succeeds("data", "put", str(tmp_path / "out"), place)
-    assert "3 there already" in user.succeeds("data", "put", str(tmp_path / "out"), place)
+    assert "3 unchanged" in user.succeeds("data", "put", str(tmp_path / "out"), place)
     user.succeeds("data", "get", place, "back")
     for name in ("a.txt", "inner/b.bin", "empty"):
         assert (user.folder / "back" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
@@ -79,14 +79,14 @@ def test_a_folder_goes_up_and_comes_back(user: User, place: str, tmp_path: Path)
 def test_a_download_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     user.succeeds("data", "put", str(big), f"{place}/big.bin")
     killed_in_the_middle(xrootd, user, user.folder / "down", "data", "get", f"{place}/big.bin", "down/big.bin")
-    assert "MB from before" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
+    assert "MB resumed" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
     assert (user.folder / "down" / "big.bin").read_bytes() == big.read_bytes()
 
 
 def test_an_upload_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     notes = user.folder / "cache" / "transfers"
     killed_in_the_middle(xrootd, user, notes, "data", "put", str(big), f"{place}/big.bin")
-    assert "MB from before" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
+    assert "MB resumed" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
     assert (xrootd.disk / place.rpartition("/")[2] / "big.bin").read_bytes() == big.read_bytes()
 
 

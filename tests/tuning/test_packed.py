@@ -71,7 +71,7 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         for one, other in zip(run.records(kind="validation"), alone.records(kind="validation"), strict=True):
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
         assert clew.evaluate(run, split="val").metrics["loss"].value == pytest.approx(each.values[0], rel=1e-4)
-        assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
+        assert len(clew.predict(run, split="val")) == flat.splits["val"]
     for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
 

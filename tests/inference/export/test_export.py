@@ -143,16 +143,16 @@ def test_an_exported_model_takes_raw_columns(to: str, scaled: Run, folder: Path,
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_clew_predicts_with_it_as_with_the_run(to: str, scaled: Run, folder: Path, tmp_path: Path) -> None:
     path = clew.export(scaled, to=to, output=tmp_path / f"model{ENDINGS[to]}").path
-    same(clew.predict(scaled, split="val"), clew.predict(path, data=dataset_of(scaled), split="val"))  # type: ignore[arg-type]
+    same(clew.predict(scaled, split="val"), clew.predict(path, data=dataset_of(scaled), split="val"))
     raw = [str(folder / "events.h5")]
-    same(clew.predict(scaled, input=raw), clew.predict(path, input=raw))  # type: ignore[arg-type]
+    same(clew.predict(scaled, input=raw), clew.predict(path, input=raw))
 
 
 @pytest.mark.parametrize("to", ENDINGS)
 def test_a_keras_cnn_goes_home_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
     made = clew.export(keras_run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert made.facts.difference <= (1e-5 if to == "onnx" else 0)
-    same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))  # type: ignore[arg-type]
+    same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))
     if to == "keras":
         again = keras.load_keras().models.load_model(made.path)
         wanted = clew.predict(keras_run, split="val")
@@ -189,7 +189,7 @@ def test_sequences_have_two_free_axes(to: str, folder: Path, tmp_path: Path) -> 
         ("features", ("events", "features_longest")),
         ("features_mask", ("events", "features_longest")),
     ]
-    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))  # type: ignore[arg-type]
+    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
@@ -197,7 +197,7 @@ def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Datas
     made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert [each.axes for each in made.facts.inputs] == [("node_items",), ("edge_items",)]
     assert "Tracking.prepare, which makes edge, node" in made.facts.left_out
-    same(clew.predict(run), clew.predict(made.path, data=dataset))  # type: ignore[arg-type]
+    same(clew.predict(run), clew.predict(made.path, data=dataset))
 
 
 def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_what_has_no_way_home_is_told(run: Run, scaled: Run, tmp_path: Path) -> 
 def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
     file, table = tmp_path / "model.onnx", tmp_path / "scores.parquet"
     told = done("export", scaled.path, "--to", "onnx", "-o", file)
-    assert "does itself: standard of pt, eta, mass" in told and "does not do: select 'mass < 9'" in told
+    assert "includes: standard of pt, eta, mass" in told and "does not include: select 'mass < 9'" in told
     assert "300" not in done("predict", file, dataset_of(scaled), "-o", table, "--split", "val")
     done("predict", file, folder / "events.h5", "-o", tmp_path / "raw.h5", "--workers", "2")
     wanted = clew.predict(scaled, input=[str(folder / "events.h5")])

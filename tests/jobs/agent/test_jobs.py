@@ -168,11 +168,11 @@ def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path
 def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
     ada = somebody("ada")
     told = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
-    assert told.returncode == 0 and "no agent that may run it is there; start one with: clew agent" in told.stdout
+    assert told.returncode == 0 and "no agent that may run it is connected; start one with: clew agent" in told.stdout
     (job,) = ada.jobs.list()
     introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
     ada.connection.call("POST", "/agents", body=introduction)
-    assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
+    assert "no agent that may run it has enough resources" in command(ada, "jobs", job.id).stdout
     assert "cancelled" in command(ada, "stop", job.id).stdout
 
 

@@ -82,7 +82,7 @@ def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
 def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     run, file = trained("gru"), tmp_path / "gru.onnx"
     told = done("export", run.path, "--to", "onnx", "-o", file)
-    assert "does not do: Jets.prepare, which makes constituents" in told and "label" not in told
+    assert "does not include: Jets.prepare, which makes constituents" in told and "label" not in told
     done("predict", file, dataset_of(run).path, "-o", tmp_path / "out.parquet", "--columns", "jet_pt")
     done("predict", run.path, "-o", tmp_path / "own.parquet", "--columns", "jet_pt")
     found, wanted = (parquet.read_table(tmp_path / name) for name in ("out.parquet", "own.parquet"))

@@ -46,7 +46,7 @@ def test_what_only_weights_and_plots_need_may_be_missing_too(trained: Trained, t
     run = trained("cnn")
     assert set(run.recipe.label_columns()) == {"label", "jet_mass", "jet_pt"}
     path = blind(tmp_path / "real.root", without=("label", "jet_mass", "jet_pt"))
-    assert len(clew.predict(run, input=[str(path)])) == 30  # type: ignore[arg-type]
+    assert len(clew.predict(run, input=[str(path)])) == 30
     with pytest.raises(DataError, match="jet_pt"):
         clew.predict(run, input=[str(path)], columns=["jet_pt"])
 
