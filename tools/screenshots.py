@@ -21,10 +21,9 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.jobs.supervisor import kill_marked
-
 import clew
 from clew.data.prepare.generate import generate
+from clew.jobs.supervisor import kill_marked
 from clew.recipe import find
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import QUIET, Visitor
