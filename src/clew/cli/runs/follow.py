@@ -1,4 +1,4 @@
-"""Watching a run by reading its records as they are written: the same for every way of starting one."""
+"""Show a run live from its records. It does not matter how the run was started."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def preparing() -> Iterator[RunView]:
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Give what is told of events done, of all where that is known: shows them with their rate and the time left."""
-    begun = time.perf_counter()
+def counting(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of events done and events in total (None: unknown). It shows them with their rate."""
+    started = time.perf_counter()
     with progress() as bar:
-        task = bar.add_task(what, total=None, note="events")
+        task = bar.add_task(title, total=None, note="events")
 
         def show(done: int, total: int | None) -> None:
-            rate = done / max(time.perf_counter() - begun, 1e-9)
+            rate = done / max(time.perf_counter() - started, 1e-9)
             bar.update(task, completed=done, total=total, note=f"events, {rate:,.0f}/s")
 
         yield show
