@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from clew import storage
 from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
-from clew.data.prepare.inputs import FileHashes, RelatedFiles, find_sources
+from clew.data.prepare.inputs import FileHashes, find_sources, related_files
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
@@ -43,7 +44,7 @@ class PreparePlan:
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
         self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = FileHashes(self.cache, trust=not verify)
-        self.sources = find_sources(self.config.input, hashes, self._related_files)
+        self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
         self.identity = self._identity()
         self.key = key_of(self.identity)
@@ -133,12 +134,6 @@ class PreparePlan:
 
     def _note(self) -> str:
         return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
-
-    def _related_files(self, location: str) -> RelatedFiles:
-        pieces = self.recipe.read(location)
-        if not isinstance(pieces, FilePieces):
-            return RelatedFiles()
-        return RelatedFiles(pieces.reader.companion_files(location), pieces.reader.ignored_files(location))
 
     def _readers(self) -> list[Reader]:
         """Return the readers in use, each once."""
