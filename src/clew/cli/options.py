@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any
 
 import typer
@@ -63,6 +65,17 @@ def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
 def program() -> str:
     """How the reader can call clew again: by its name, or by the path it was called by where that is not found."""
     return "clew" if shutil.which("clew") else sys.argv[0]
+
+
+@contextlib.contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print the library's warnings as lines like all others."""
+    from clew.data.readers import DataWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
 
 
 def bold(name: object) -> str:

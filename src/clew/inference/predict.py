@@ -127,6 +127,8 @@ def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
     recipe, config = recipe_of_run(run, request.recipe)
     events = RawEvents(run, recipe, request.input, unlabelled=True) if request.input else None
+    if events is not None and not current_rank().rank:
+        events.warn()
     samples = events or DatasetSplit.of(request.data or config.dataset, request.split)
     size = inference_batch_size(request.batch_size, config, recipe)
     kind = EnsembleTask if config.replicas is not None else InferenceTask

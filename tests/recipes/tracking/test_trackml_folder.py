@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ FILES = {
 SMALL = ("--set", "detector.name=trackml", "--set", "train.epochs=1", "--workers", "1")
 
 
-def _write(folder: Path, event: int, kind: str, columns: list[NDArray[np.float64]]) -> None:
+def _write(folder: Path, event: int, kind: str, columns: list[NDArray[Any]]) -> None:
     header, line_format = FILES[kind]
     with gzip.open(folder / f"event{event:09d}-{kind}.csv.gz", "wt") as file:
         np.savetxt(file, np.stack(columns, axis=1), fmt=line_format, header=header, comments="")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from clew.cli.options import bold, console
+from clew.cli.options import bold, console, printed_warnings
 from clew.cli.runs.follow import counting
 from clew.errors import ConfigError
 from clew.jobs.rank_info import current_rank as launched
@@ -58,7 +58,7 @@ def predict(
     from clew.inference.predict import predict as work  # loads torch: a wrong name is told before that
 
     begun, seen = time.perf_counter(), [0]
-    with counting("predict") as show:
+    with counting("predict") as show, printed_warnings():
 
         def shown(done: int, total: int | None) -> None:
             seen[0] = done

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from clew import readers, storage
 from clew.data.prepare.content_keys import key_of
 from clew.data.prepare.stage_cache import StageCache
-from clew.data.readers import FilePieces
+from clew.data.readers import DataWarning, FilePieces
 from clew.errors import ConfigError, DataError
 from clew.recipe import Recipe
 
@@ -69,6 +70,19 @@ class FileHashes:
     def save(self) -> None:
         """Store the hashes in the cache. Hashes that other processes have stored meanwhile are kept."""
         self.cache.take_note("hashes", {**(self.cache.note("hashes") or {}), **self._remembered})
+
+
+def warn_about_input(recipe: Recipe, location: str) -> None:
+    """Warn about what an input lacks, and what is used instead, as its reader reports it.
+
+    The first input of a recipe is enough: the files of one production lack the same things.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    pieces = recipe.read(location)
+    for note in pieces.reader.file_notes(location) if isinstance(pieces, FilePieces) else ():
+        warnings.warn(f"{location}: {note}", DataWarning, stacklevel=2)
 
 
 def expand_patterns(patterns: Sequence[str]) -> list[str]:

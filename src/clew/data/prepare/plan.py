@@ -12,7 +12,7 @@ from clew import storage
 from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
-from clew.data.prepare.inputs import FileHashes, find_sources, related_files
+from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
@@ -64,7 +64,7 @@ class PreparePlan:
         return stage_parts(self.recipe, transforms, self.readers)
 
     def units(self) -> list[InputPiece]:
-        """Return the pieces of all files."""
+        """Return the pieces of all files. Warns about what they lack."""
         pieces_of_all = []
         for source in self.sources:
             try:
@@ -85,6 +85,7 @@ class PreparePlan:
                     ]
             except DataError as error:
                 raise DataError(with_location(error, source.location)) from error
+        warn_about_input(self.recipe, self.sources[0].location)
         return pieces_of_all
 
     def fitted_before(self) -> list[Transform]:
