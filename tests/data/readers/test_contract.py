@@ -164,7 +164,7 @@ def test_all_pieces_have_the_same_columns_and_share_offsets_alike(case: Case, fo
     assert all(sharing(part) == sharing(parts[0]) for part in parts)
 
 
-def test_what_is_declared_is_given(case: Case, folder: Path) -> None:
+def test_the_declared_columns_are_read(case: Case, folder: Path) -> None:
     read = pieces(case, folder)
     declared = read.reader.declared_schema()
     assert declared is None or declared == read[0].schema
@@ -187,7 +187,7 @@ def test_pieces_travel_between_processes(case: Case, folder: Path) -> None:
     assert_same(back[0], read[0])
 
 
-def test_the_plan_is_made_once_and_anew_for_a_file_that_changed(case: Case, folder: Path, tmp_path: Path) -> None:
+def test_the_plan_is_made_once_and_again_for_a_file_that_changed(case: Case, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / case.name
     path.write_bytes((folder / case.name).read_bytes())
     read = readers.read(str(path), **case.options, **case.size(1000))
@@ -204,13 +204,13 @@ def test_a_url_is_read_like_a_path(case: Case, folder: Path) -> None:
     assert_same(whole(location, **case.options, **case.size(1000)), concat(list(pieces(case, folder))))
 
 
-def test_a_missing_file_is_told(case: Case, folder: Path) -> None:
+def test_a_missing_file_is_reported(case: Case, folder: Path) -> None:
     name = f"none/{case.name}"
     assert problem(folder / name, **case.options) == "cannot be read (no such file)"
     assert problem(f"memory://{name}", **case.options) == "cannot be read (no such file)"
 
 
-def test_an_empty_file_is_told(case: Case, tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(case: Case, tmp_path: Path) -> None:
     (tmp_path / case.name).write_bytes(b"")
     assert problem(tmp_path / case.name, **case.options)
 

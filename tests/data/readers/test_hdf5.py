@@ -50,7 +50,7 @@ def test_datasets_are_chosen_by_path(plain: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "held"), [("name", "strings"), ("code", "strings"), ("version", "a single value"), ("deep", "")]
 )
-def test_what_is_no_column_of_numbers_cannot_be_chosen(plain: Path, name: str, held: str) -> None:
+def test_only_columns_of_numbers_can_be_chosen(plain: Path, name: str, held: str) -> None:
     message = problem(plain, columns=[name])
     assert (
         message == f"dataset '{name}' holds {held}, not a column of numbers" if held else "no dataset 'deep'" in message
@@ -85,13 +85,13 @@ def test_a_clew_table_comes_back_with_units_and_sharing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chosen", [[], ["name"]])
-def test_a_file_without_numbers_is_told(tmp_path: Path, chosen: list[str]) -> None:
+def test_a_file_without_numbers_is_reported(tmp_path: Path, chosen: list[str]) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["name"] = ["a"]
     assert "of numbers" in problem(tmp_path / "a.h5", columns=chosen)
 
 
-def test_a_table_without_events_is_told(tmp_path: Path) -> None:
+def test_a_table_without_events_is_reported(tmp_path: Path) -> None:
     table().slice(0, 0).save(tmp_path / "t.h5")
     assert problem(tmp_path / "t.h5") == "no events in it"
 
