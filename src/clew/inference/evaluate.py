@@ -94,6 +94,8 @@ def evaluate(
             f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
         )
     samples = RawEvents(run, loaded, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
+    if isinstance(samples, RawEvents) and not current_rank().rank:
+        samples.warn()
     size = inference_batch_size(batch_size, config, loaded)
     task = InferenceTask(run, loaded, weights, samples, size, EvaluationWork(), config.device)
     return _evaluate(task, _evaluation_name(name, samples), workers, progress)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
+from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
@@ -41,6 +43,7 @@ def train(
     *,
     config: TrainConfig | Mapping[str, Any] | None = None,
     output: str | Path | None = None,
+    progress: bool | RunView | None = None,
     on_start: Callable[[Run], None] | None = None,
     **settings: Unpack[TrainSettings],
 ) -> Run:
@@ -59,6 +62,8 @@ def train(
         config: Settings of the training. Default: the defaults of the recipe.
         output: Folder of the run (default: the next free one under `runs/`), or a location in a store (`s3://...`) to
             which the run is copied when it has finished.
+        progress: Whether to show the training while it runs: as lines and a bar in a terminal, as HTML in a notebook.
+            Default: if this is a terminal or a notebook. True also prints lines to a file or pipe.
         on_start: Called with the run when its folder exists, before the training starts.
         **settings: Settings that replace values in `config`: `epochs`, `batch_size`, `lr`, `workers`, `strategy`,
             `device`, `precision`, `seed`, `replicas` (an ensemble) and all others of `TrainConfig`. With a model also
@@ -81,8 +86,7 @@ def train(
         >>> run.state
         'finished'
     """
-    request = TrainingRequest(recipe, dataset, val, config, output, {**settings})
-    return request.run(on_start)
+    return TrainingRequest(recipe, dataset, val, config, output, {**settings}).run(progress, on_start)
 
 
 @dataclass(frozen=True)
@@ -96,38 +100,51 @@ class TrainingRequest:
     output: str | Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def run(self, on_start: Callable[[Run], None] | None = None, lease: Lease | None = None) -> Run:
+    def run(
+        self,
+        progress: bool | RunView | None = None,
+        on_start: Callable[[Run], None] | None = None,
+        lease: Lease | None = None,
+    ) -> Run:
         """Train, and return the run.
 
         Args:
-            on_start: Called with the run when its folder exists.
+            progress: See `train`.
+            on_start: See `train`.
             lease: The lease under which this run was assigned to the process. The run renews it, and stops if asked to.
         """
         check_not_in_worker("clew.train")
-        settings, output = with_optimizer(self.settings), self.output
+        output = self.output
         context = LaunchContext.join(RUNS if output is None or storage.is_url(str(output)) else Path(output).parent)
-        recipe, dataset = self.recipe, self.dataset
+        with contextlib.closing(_view(progress, context, lease)) as view:
+            folder, start = self._start(context, view, lease)
+            data = Dataset(start.config.dataset)
+            _check_splits(data)
+
+            def make() -> Run:
+                path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
+                run = Run.create(path, config=run_settings(start.recipe, start.config), environment=capture())
+                write_text(run.dataset_file, (data.path / "manifest.json").read_text())
+                _announce(run, view, on_start)
+                return run
+
+            return _store(run_training(make, start, context), start.config, context)
+
+    def _start(
+        self, context: LaunchContext, view: RunView, lease: Lease | None
+    ) -> tuple[str | Path | None, TrainingStart]:
+        """Return the folder of the run (None for the next free one), the recipe and the checked settings."""
+        recipe, dataset, settings = self.recipe, self.dataset, with_optimizer(self.settings)
         if is_model(recipe):
-            recipe, dataset, settings = _from_model(recipe, (dataset, self.val), settings, context)
+            recipe, dataset, settings = _from_model(recipe, (dataset, self.val), settings, context, view)
         elif self.val is not None:
             raise ConfigError("validation data can be given only with a model; a recipe's dataset holds its own split")
         recipe = resolve(recipe)
-        folder, config = _settings(recipe, dataset, self.config, output, settings)
+        folder, config = _settings(recipe, dataset, self.config, self.output, settings)
         config = context.with_workers(config)
         _check_device(config.device, context.place.local_rank)
         _check_loadable(recipe, config.workers)
-        data = Dataset(config.dataset)
-        _check_splits(data)
-
-        def make() -> Run:
-            path = Path(folder) if folder else next_run_path(RUNS, _default_name(recipe))
-            run = Run.create(path, config=run_settings(recipe, config), environment=capture())
-            write_text(run.dataset_file, (data.path / "manifest.json").read_text())
-            if on_start is not None:
-                on_start(run)
-            return run
-
-        return _store(run_training(make, TrainingStart(recipe, config, lease=lease), context), config, context)
+        return folder, TrainingStart(recipe, config, lease=lease)
 
 
 def resume(
@@ -136,6 +153,7 @@ def resume(
     recipe: Recipe | type[Recipe] | str | Callable[..., Any] | None = None,
     on_start: Callable[[Run], None] | None = None,
     lease: Lease | None = None,
+    progress: bool | RunView | None = None,
     again: bool = False,
     **settings: Any,
 ) -> Run:
@@ -149,6 +167,7 @@ def resume(
         recipe: The recipe or the model, if it was typed into a notebook and cannot be loaded again.
         on_start: Called with the run before the training continues.
         lease: See `clew.train`.
+        progress: See `clew.train`.
         again: Accept a run that has already finished: it was asked to stop just after its last step, and may still
             have to be copied to a store.
         **settings: Settings of `TrainConfig` to change, for example `time_limit_minutes=60` or `workers=4`.
@@ -182,16 +201,31 @@ def resume(
         # under a lease, a process on another host that seems to run it has lost it
         if run.state in (("finished",) if lease is not None else ("running", "finished")):
             raise RunError(f"{run.path} is {run.state}; there is nothing to resume")
-        if on_start is not None:
-            on_start(run)
+        _announce(run, view, on_start)
         return run
 
-    return _store(run_training(reopen, TrainingStart(work, chosen, resume=True, lease=lease), context), chosen, context)
+    with contextlib.closing(_view(progress, context, lease)) as view:
+        start = TrainingStart(work, chosen, resume=True, lease=lease)
+        return _store(run_training(reopen, start, context), chosen, context)
 
 
 def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
     """The settings that are saved with a run, in the form that `clew train --config` reads."""
     return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
+
+
+def _view(progress: bool | RunView | None, context: LaunchContext, lease: Lease | None) -> RunView:
+    """Return what shows the training. Other ranks, and runs that a study watches, show nothing by default."""
+    if isinstance(progress, RunView):
+        return progress
+    is_shown = context.place.rank == 0 and not (progress is None and lease is not None)
+    return view_for_python(progress if is_shown else False)
+
+
+def _announce(run: Run, view: RunView, on_start: Callable[[Run], None] | None) -> None:
+    view.started(run)
+    if on_start is not None:
+        on_start(run)
 
 
 def _as_data(section: Any) -> dict[str, Any]:
@@ -245,22 +279,20 @@ def _store(run: Run, config: TrainConfig, context: LaunchContext) -> Run:
 
 
 def _from_model(
-    model: Any, data: Sequence[Any], settings: dict[str, Any], context: LaunchContext
+    model: Any, data: Sequence[Any], settings: dict[str, Any], context: LaunchContext, view: RunView
 ) -> tuple[Recipe, Dataset, dict[str, Any]]:
     """Make a recipe and a dataset from a model and plain data. Also return the settings that are left for training."""
     train_data, val_data = data
     columns = {name: settings.pop(name, None) for name in ("features", "labels", "weight", "select", "scale")}
     loss, arguments = settings.pop("loss", "auto"), settings.pop("arguments", {})
     options = {name: settings.pop(name) for name in ("outputs", "penalties") if name in settings}
-    progress = settings.pop("prepared", None)
     if train_data is None:
         raise ConfigError("give the data to train on: clew.train(model, train, val), or --train FILES")
     recipe = recipe_for(model, train_data, columns=columns, loss=loss, arguments=arguments, **options)
 
     def make() -> str:
-        dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=progress)
-        if progress is not None:
-            progress.print_result(dataset)
+        dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=view.preparing)
+        view.prepared(dataset)
         return str(dataset.path)
 
     return recipe, Dataset(context.from_rank_zero("dataset", make)), settings

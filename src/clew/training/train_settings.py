@@ -24,8 +24,6 @@ class ModelSettings(TypedDict, total=False):
     """Arguments of the function that makes the model."""
     outputs: Any
     penalties: Any
-    prepared: Any
-    """Called with the progress of the preparation."""
 
 
 class TrainSettings(ModelSettings, total=False):
