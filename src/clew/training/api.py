@@ -19,18 +19,19 @@ from clew import storage
 from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
+from clew.errors import ConfigError, LeaseError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.local_workers import run_local
 from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
-from clew.recipe import TYPED_IN, Recipe, resolve
+from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.runs.folder import next_run_path
 from clew.runs.push_process import pushed
 from clew.storage import models
+from clew.training.checks import check_has_loss, check_loadable, check_splits
 from clew.training.config import TrainConfig
 from clew.training.launch_context import LaunchContext, first_failure
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
@@ -123,9 +124,10 @@ def train(
     work = resolve(recipe)  # type: ignore[arg-type]
     folder, chosen = _settings(work, dataset, config, output, settings)
     chosen = context.with_workers(chosen)
-    _check_loadable(work, chosen.workers)
+    check_loadable(work, chosen.workers)
+    check_has_loss(work)
     data = Dataset(chosen.dataset)
-    _check_splits(data)
+    check_splits(data)
 
     def make() -> Run:
         path = Path(folder) if folder else next_run_path(RUNS, _default_name(work))
@@ -184,7 +186,7 @@ def resume(
     chosen = context.with_workers(validate(TrainConfig, document))
     if again and run.state == "finished":
         return _store(run, chosen, context)
-    _check_splits(Dataset(chosen.dataset))
+    check_splits(Dataset(chosen.dataset))
 
     def reopen() -> Run:
         # under a lease, a process on another host that seems to run it has lost it
@@ -288,17 +290,6 @@ def _default_name(recipe: Recipe) -> str:
     if isinstance(recipe, Columns):
         return run_name(recipe)
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
-
-
-def _check_loadable(recipe: Recipe, workers: int) -> None:
-    if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
-        raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
-
-
-def _check_splits(data: Dataset) -> None:
-    for split in ("train", "val"):
-        if not data.splits.get(split):
-            raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")
 
 
 def _run_training(make: Callable[[], Run], start: _Start, context: LaunchContext) -> Run:

@@ -37,6 +37,7 @@ from clew.training.engine import Engine
 from clew.training.rank_session import RankSession, open_session, system_monitor
 from clew.training.rank_state import capture_rank_state, restore_rank_state
 from clew.training.schedule import Schedule
+from clew.training.step_errors import train_step
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
@@ -127,7 +128,7 @@ class _Loop:
         """Seconds until the samples of this rank were loaded."""
         self.held_out = open_validation_samples(config, dataset)
         torch.manual_seed(config.seed)
-        model = recipe.model().to(device)
+        model = validation.build_model(recipe).to(device)
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.model = strategy.distribute(model)
         if config.compile:
@@ -230,7 +231,7 @@ class _Loop:
                 self.stop.renew_lease()
                 self.strategy.command, self.strategy.stop_requested = self._command(), self.stop.requested
                 self.strategy.batch_samples = portion.size
-                statistics.add(self.engine.step(portion.parts), portion)
+                statistics.add(train_step(self.engine, portion, self.config.dataset), portion)
                 self.step, self.epoch_step = self.step + 1, self.epoch_step + 1
                 self.samples += portion.size
                 last_step = self.step == self.config.steps

@@ -13,6 +13,7 @@ from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
 from clew.data.prepare.inputs import FileHashes, RelatedFiles, find_sources
 from clew.data.prepare.stage_cache import StageCache
+from clew.data.prepare.stages import piece_names
 from clew.data.prepare.worker import InputPiece, with_location
 from clew.data.readers import FilePieces, Reader
 from clew.data.transforms import FittedTransform, Transform, fit
@@ -68,20 +69,12 @@ class PreparePlan:
         for source in self.sources:
             try:
                 pieces = self.recipe.read(source.location)
-                if isinstance(pieces, FilePieces):
-                    names = [f"{piece.start}-{piece.stop}" for piece in pieces.plan]
-                elif isinstance(pieces, Sequence):
-                    names = [f"piece {number}" for number in range(len(pieces))]
-                else:
+                if not isinstance(pieces, Sequence):
                     pieces_of_all.append(InputPiece(source, None, source.location, source.bytes))
                     continue
+                names = piece_names(pieces, source.location)
                 share = source.bytes // max(len(names), 1)
-                if len(names) == 1:
-                    pieces_of_all.append(InputPiece(source, 0, source.location, share))
-                else:
-                    pieces_of_all += [
-                        InputPiece(source, i, f"{source.location} ({name})", share) for i, name in enumerate(names)
-                    ]
+                pieces_of_all += [InputPiece(source, place, name, share) for place, name in enumerate(names)]
             except DataError as error:
                 raise DataError(with_location(error, source.location)) from error
         return pieces_of_all

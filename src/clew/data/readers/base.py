@@ -50,6 +50,9 @@ class Reader(Section):
     endings: ClassVar[tuple[str, ...]] = ()
     """Endings of the file names that the reader accepts, in lower case."""
 
+    piece_unit: ClassVar[str] = "events"
+    """What the numbers of a `FilePiece` count, for messages: `events` or `bytes`."""
+
     @classmethod
     def kind_name(cls) -> str:
         """Return the name of the reader for messages, such as `text`."""
