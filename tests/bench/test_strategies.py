@@ -74,15 +74,15 @@ def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"bandwidths": ["10GB"]}, "expected a number and a unit"),
         ({"strategies": ["downpuor"]}, "strategies"),
         ({"workers": 1}, "workers"),
     ],
 )
-def test_settings_are_checked_before_anything_begins(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises((ValueError, ConfigError), match=told):
+def test_settings_are_checked_before_anything_begins(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, ConfigError), match=message):
         StrategyStudyConfig(recipe=LINE, **wrong)
 
 
@@ -132,10 +132,10 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     outcome = clew("bench", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
     assert outcome.code == 0, outcome.err
     assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out
-    found = json.loads((output / "study.json").read_text())
-    assert [trial["message"] for trial in found["trials"]] == ["", ""]
-    assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in found["trials"])
-    assert found["lines"]["200Mbit"] < 250e6 and found["conditions"]["samples"] == data.splits["train"]
+    result = json.loads((output / "study.json").read_text())
+    assert [trial["message"] for trial in result["trials"]] == ["", ""]
+    assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in result["trials"])
+    assert result["lines"]["200Mbit"] < 250e6 and result["conditions"]["samples"] == data.splits["train"]
     last = Run.open(output / "runs/downpour-200Mbit-0").last("workers")
     assert last is not None and {worker["host"] for worker in last["workers"].values()} == {"host-1", "host-2"}
     assert (output / "study.html").stat().st_size > 1e6
@@ -143,12 +143,12 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
 
 
 def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Dataset, tmp_path: Path) -> None:
-    few = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
-    config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **few)
-    found = strategies.compare_strategies(config, tmp_path / "study")
-    assert [trial.seconds is None for trial in found.trials] == [False, True]
-    assert "ema cannot be used with gem" in found.trials[1].message
-    assert found.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()
+    options = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
+    config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **options)
+    study = strategies.compare_strategies(config, tmp_path / "study")
+    assert [trial.seconds is None for trial in study.trials] == [False, True]
+    assert "ema cannot be used with gem" in study.trials[1].message
+    assert study.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()
 
 
 def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: P
             time.sleep(0.05)
         assert namespaces(process.pid)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=60)[1]
-    assert (process.returncode, told.strip()) == (130, "clew: interrupted")
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors.strip()) == (130, "clew: interrupted")
     assert not namespaces(process.pid)
 
 

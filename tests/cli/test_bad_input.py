@@ -171,7 +171,7 @@ def test_what_is_not_yaml_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         ("train.epoch=3", "unknown key 'train.epoch'; did you mean 'epochs'?"),
         ("modle.hidden=3", "unknown key 'modle'; did you mean 'model'?"),
@@ -183,10 +183,10 @@ def test_what_is_not_yaml_is_named_with_its_line(tmp_path: Path) -> None:
         ("train.epochs.x=1", "train.epochs is a single value, it has no key 'x'"),
     ],
 )
-def test_a_wrong_setting_is_quoted(setting: str, said: str) -> None:
+def test_a_wrong_setting_is_quoted(setting: str, message: str) -> None:
     line = complaint("config", "show", "tracking", "--set", setting)
     assert line.startswith(f"clew: --set {setting}: ")
-    assert said in line
+    assert message in line
 
 
 def test_shares_that_do_not_add_up_are_told() -> None:
@@ -215,7 +215,7 @@ def damaged_record(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (half_written, "not a complete run folder (config.yaml or environment.json is missing)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
@@ -227,13 +227,13 @@ def damaged_record(run: Run) -> None:
         (damaged_record, "evaluate.jsonl:1: damaged record"),
     ],
 )
-def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], said: str) -> None:
+def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], message: str) -> None:
     damage(run_copy)
-    assert said in complaint("evaluate", run_copy.path)
+    assert message in complaint("evaluate", run_copy.path)
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (half_written, "not a complete run folder (config.yaml or environment.json is missing)"),
         (damaged_checkpoint, "best.safetensors: damaged checkpoint"),
@@ -246,10 +246,10 @@ def test_a_damaged_run_is_told(run_copy: Run, damage: Callable[[Run], None], sai
 )
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_damaged_run_predicts_nothing(
-    run_copy: Run, tmp_path: Path, damage: Callable[[Run], None], said: str, workers: str
+    run_copy: Run, tmp_path: Path, damage: Callable[[Run], None], message: str, workers: str
 ) -> None:
     damage(run_copy)
-    assert said in complaint("predict", run_copy.path, "--output", tmp_path / "out.h5", "--workers", workers)
+    assert message in complaint("predict", run_copy.path, "--output", tmp_path / "out.h5", "--workers", workers)
     assert not list(tmp_path.glob("*out.h5*"))
 
 

@@ -71,9 +71,9 @@ def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers: str) -> None:
     output = tmp_path / "tracks.parquet"
-    told = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
+    text = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
     events = Dataset("data").splits["test"]
-    assert told.startswith(f"{output}: {events} events (")
+    assert text.startswith(f"{output}: {events} events (")
     assert parquet.read_schema(output).names == ["event", "track", "found_track", "score"]
     assert "--replace" in clew("predict", "runs/a", "--output", output).err
 
@@ -222,10 +222,10 @@ def test_the_schema_is_json_and_knows_every_section() -> None:
 
 
 def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -> None:
-    few = ("--epochs", "1", "--workers", "2", "--set", "model.hidden=4")
+    options = ("--epochs", "1", "--workers", "2", "--set", "model.hidden=4")
     for words in (
         ("prepare", "tracking", "--input", events, "--workers", "2"),
-        ("train", "tracking", *few),
+        ("train", "tracking", *options),
         ("evaluate", "runs/tracking-001"),
     ):
         outcome = script(*words, folder=tmp_path)
@@ -236,11 +236,11 @@ def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -
 def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> None:
     words = ["train", "tracking", "--dataset", str(dataset.path), "--epochs", "100000", "--output", "run"]
     # a test run started in the background ignores Ctrl-C, and so would what it starts
-    heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
     try:
         while not any(Run(tmp_path / "run").records(kind="step")):
             assert process.poll() is None
@@ -303,9 +303,9 @@ def test_preparing_loads_no_torch_in_any_process(tmp_path: Path, events: Path, w
         import os, sys, clew
         recipe, events, output, workers = sys.argv[1:]
         made = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
-        told = [made.read(split, columns=["process", "torch"]) for split in made.splits]
-        print(any(table["torch"].any() for table in told), "torch" in sys.modules)
-        print(any((table["process"] == os.getpid()).any() for table in told))
+        tables = [made.read(split, columns=["process", "torch"]) for split in made.splits]
+        print(any(table["torch"].any() for table in tables), "torch" in sys.modules)
+        print(any((table["process"] == os.getpid()).any() for table in tables))
     """
-    told = lines(code, tmp_path / "telling.py", events, tmp_path / "data", str(workers))
-    assert told == ["False False", str(workers == 1)]
+    printed = lines(code, tmp_path / "telling.py", events, tmp_path / "data", str(workers))
+    assert printed == ["False False", str(workers == 1)]

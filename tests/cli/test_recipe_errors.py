@@ -156,9 +156,7 @@ def test_raw_events_that_break_the_recipe_are_named(edited: Edited) -> None:
 
 
 def test_debug_shows_the_recipes_part_of_the_traceback(edited: Edited) -> None:
-    folder = edited(
-        FORWARD, "return self.apply(model)\n\n    def apply(self, model):\n        oops()"
-    )
+    folder = edited(FORWARD, "return self.apply(model)\n\n    def apply(self, model):\n        oops()")
     words = ("--debug", "train", "top_tagger.py", "--dataset", "dataset", "--workers", "2")
     outcome = script(*words, folder=folder)
     assert outcome.code == 2
@@ -185,4 +183,4 @@ def test_a_fault_of_clew_is_not_blamed_on_the_recipe(tagger: Path) -> None:
     (tagger / "top_tagger.py").write_text(broken + (tagger / "top_tagger.py").read_text())
     outcome = script("prepare", "top_tagger.py", "--input", "events.h5", "--output", "other", folder=tagger)
     assert outcome.code == 1
-    assert "assembly.py:" in outcome.err and "fault of clew" in outcome.err and "--debug" in outcome.err
+    assert "assembly.py:" in outcome.err and "error in clew" in outcome.err and "--debug" in outcome.err

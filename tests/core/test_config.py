@@ -212,11 +212,11 @@ def test_any_data_under_any_key_is_told_in_one_line(value: Any) -> None:
     ],
 )
 def test_a_setting_is_typed_by_the_schema(folder: Path, setting: str, path: tuple[str, ...], expected: Any) -> None:
-    found: Any = load(folder, "name: a\ntrain:\n  optimizer: {lr: 5, decay: 1}", setting)
+    value: Any = load(folder, "name: a\ntrain:\n  optimizer: {lr: 5, decay: 1}", setting)
     for part in path:
-        found = getattr(found, part)
-    assert found == expected
-    assert type(found) is type(expected)
+        value = getattr(value, part)
+    assert value == expected
+    assert type(value) is type(expected)
 
 
 def test_settings_reach_into_lists_and_mappings(folder: Path) -> None:
@@ -224,10 +224,10 @@ def test_settings_reach_into_lists_and_mappings(folder: Path) -> None:
         "name: a\nstages:\n- lr: 1\n- lr: 2\nheads: {b: {lr: 1, decay: 5}}\n"
         "transforms:\n- kind: station_limits\n  limits: {0: {r: [0, 1], z: [0, 1]}}\n"
     )
-    found = load(folder, text, "stages.1.lr=7", "heads.b.lr=8", "heads.c.lr=9", "transforms.0.limits.0.z=[2, 3]")
-    assert found.stages == [Optimizer(lr=1), Optimizer(lr=7)]
-    assert found.heads == {"b": Optimizer(lr=8, decay=5), "c": Optimizer(lr=9)}
-    assert found.transforms == (StationLimits(limits={0: {"r": (0, 1), "z": (2, 3)}}),)
+    settings = load(folder, text, "stages.1.lr=7", "heads.b.lr=8", "heads.c.lr=9", "transforms.0.limits.0.z=[2, 3]")
+    assert settings.stages == [Optimizer(lr=1), Optimizer(lr=7)]
+    assert settings.heads == {"b": Optimizer(lr=8, decay=5), "c": Optimizer(lr=9)}
+    assert settings.transforms == (StationLimits(limits={0: {"r": (0, 1), "z": (2, 3)}}),)
 
 
 def test_the_last_setting_wins(folder: Path) -> None:
@@ -266,10 +266,10 @@ def test_override_leaves_the_document_it_started_from(folder: Path) -> None:
 def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None:
     defaults = {"name": "below", "train": {"epochs": 5, "widths": [1, 2]}, "heads": {"a": {"lr": 1}}}
     above = Document({"train": {"widths": [3]}, "heads": {"b": {"lr": 2}}, "transforms": [{"kind": "cylindrical"}]})
-    found = validate(Settings, with_defaults(above, defaults))
-    assert (found.name, found.train.epochs, found.train.widths) == ("below", 5, [3])
-    assert found.heads == {"a": Optimizer(lr=1), "b": Optimizer(lr=2)}
-    assert found.transforms == (Cylindrical(),)
+    settings = validate(Settings, with_defaults(above, defaults))
+    assert (settings.name, settings.train.epochs, settings.train.widths) == ("below", 5, [3])
+    assert settings.heads == {"a": Optimizer(lr=1), "b": Optimizer(lr=2)}
+    assert settings.transforms == (Cylindrical(),)
     assert defaults["train"] == {"epochs": 5, "widths": [1, 2]}
 
 

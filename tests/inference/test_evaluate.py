@@ -75,10 +75,10 @@ def test_figures_are_json_in_the_order_of_the_metrics(run_copy: Run) -> None:
 
 
 def test_progress_counts_every_event(run_copy: Run, dataset: Dataset) -> None:
-    seen: list[tuple[int, int | None]] = []
-    clew.evaluate(run_copy, batch_size=1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == sorted(set(seen)) and len(seen) > 1
-    assert seen[-1] == (dataset.splits["test"], dataset.splits["test"])
+    updates: list[tuple[int, int | None]] = []
+    clew.evaluate(run_copy, batch_size=1, progress=lambda done, total: updates.append((done, total)))
+    assert updates == sorted(set(updates)) and len(updates) > 1
+    assert updates[-1] == (dataset.splits["test"], dataset.splits["test"])
 
 
 def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_path: Path) -> None:

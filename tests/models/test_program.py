@@ -34,15 +34,15 @@ def data() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("train", [False, True], ids=["exported in eval", "exported in train"])
 def test_it_follows_train_and_eval(train: bool, tmp_path: Path) -> None:
-    program, own = TrainableProgram(exported(tmp_path / "net.pt2", train=train)), network()
+    program, reference = TrainableProgram(exported(tmp_path / "net.pt2", train=train)), network()
     x = torch.randn(50, 3)
     torch.manual_seed(0)
-    said = program.train()(x)
+    output = program.train()(x)
     torch.manual_seed(0)
-    torch.testing.assert_close(said, own.train()(x))
+    torch.testing.assert_close(output, reference.train()(x))
     running = dict(program.named_buffers())["graph.1.running_mean"]
-    torch.testing.assert_close(running, own[1].running_mean)  # type: ignore[index]
-    torch.testing.assert_close(program.eval()(x), own.eval()(x))
+    torch.testing.assert_close(running, reference[1].running_mean)  # type: ignore[index]
+    torch.testing.assert_close(program.eval()(x), reference.eval()(x))
 
 
 @pytest.mark.parametrize("settings", [{}, {"workers": 2}, {"workers": 2, "strategy": "sharded"}])

@@ -117,8 +117,8 @@ def test_reading_back_a_stream_without_a_whole_line_gives_nothing(stream: Path) 
 
 
 def test_reading_back_stops_at_damage_and_not_before(stream: Path) -> None:
-    told = stream.read_text().splitlines()
-    stream.write_text("\n".join([told[0], "}{", told[2]]) + "\n")
+    lines = stream.read_text().splitlines()
+    stream.write_text("\n".join([lines[0], "}{", lines[2]]) + "\n")
     back = read_reversed(stream)
     assert next(back)["seq"] == 2
     with pytest.raises(RunError, match=r"rank-0\.jsonl: damaged record .* in b'}{'"):

@@ -118,13 +118,13 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
     run.state_file(32).touch()
     page = Page(run)
     assert "What happened" in page.text
-    for told in (
+    for text in (
         "lost rank 1",
         "failed first" + "rank 1",
         "step 36, epoch 9: loss 0.02778",
         "bad-batch-step-36-rank-1.h5",
     ):
-        assert told in page.text
+        assert text in page.text
     assert "step-000000032.pt, with: clew train --resume" in page.text
     assert "The last 20 records of all ranks" in page.text
     assert "failed: the loss is nan" in page.text
@@ -134,8 +134,8 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
 def test_a_killed_run_says_that_it_ended_without_a_word(tmp_path: Path) -> None:
     page = Page(written(tmp_path / "run", start(), plan(), *training(1)))
     assert "run interrupted" in page.text
-    assert "it ended without a word: killed, out of memory" in page.text
-    assert "ended without a word" + "rank 0" in page.text
+    assert "it ended without a message: killed, out of memory" in page.text
+    assert "ended without a message" + "rank 0" in page.text
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -184,8 +184,8 @@ def test_figures_of_an_evaluation_stand_by_task(run_copy: Run) -> None:
 
 def test_a_run_cut_between_two_records_has_a_report(run_copy: Run) -> None:
     stream = run_copy.records_folder / "rank-0.jsonl"
-    kept = [line for line in stream.read_text().splitlines() if '"kind": "validation"' not in line]
-    stream.write_text("\n".join(kept[:4]) + '\n{"seq": 4, "ki')
+    lines = [line for line in stream.read_text().splitlines() if '"kind": "validation"' not in line]
+    stream.write_text("\n".join(lines[:4]) + '\n{"seq": 4, "ki')
     page = Page(run_copy)
     assert [drawn["layout"]["title"]["text"] for drawn in page.figures][:1] == ["Loss"]
 

@@ -95,21 +95,21 @@ _jobs = st.builds(
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.integers(0, 4))
-def test_no_more_is_given_than_there_is(given: list[WaitingJob], taken: int) -> None:
+def test_no_more_is_given_than_there_is(waiting: list[WaitingJob], taken: int) -> None:
     free = remaining_slots(SLOTS, [Resources()] * taken)
-    result = choose_jobs(given, SLOTS, free, Usage(), now=NOW)
+    result = choose_jobs(waiting, SLOTS, free, Usage(), now=NOW)
     assert len({each.id for each in result}) == len(result)
     assert sum(each.resources.cpus for each in result) <= free.cpus
     assert sum(each.resources.gpus for each in result) <= free.gpus
     assert sum(each.resources.memory or 0 for each in result) <= free.memory
     rest = remaining_slots(free, [each.resources for each in result])
-    assert all(each in result or not each.resources.fits(rest) for each in given), "what fits is not left waiting"
+    assert all(each in result or not each.resources.fits(rest) for each in waiting), "what fits is not left waiting"
 
 
 @given(st.lists(_jobs, unique_by=lambda each: each.id), st.dictionaries(st.integers(1, 3), st.integers(0, 9)))
-def test_whose_turn_it_is_is_judged_after_every_pick(given: list[WaitingJob], share: dict[int, int]) -> None:
-    result = choose_jobs(given, SLOTS, SLOTS, Usage(share), now=NOW)
-    rest, used, free = [each for each in given if each.resources.fits(SLOTS)], Counter(share), SLOTS
+def test_whose_turn_it_is_is_judged_after_every_pick(waiting: list[WaitingJob], share: dict[int, int]) -> None:
+    result = choose_jobs(waiting, SLOTS, SLOTS, Usage(share), now=NOW)
+    rest, used, free = [each for each in waiting if each.resources.fits(SLOTS)], Counter(share), SLOTS
     for each in result:
         able = [other for other in rest if other.resources.fits(free)]
         assert each == min(able, key=lambda other: (-other.priority, used[other.owner], other.created, other.id))
@@ -149,19 +149,19 @@ def execute(service: Service, *statements: Any) -> None:
 
 
 def submit(service: Service, caller: Caller, **options: Any) -> int:
-    given = Submission(name="job", spec={"recipe": "none"}, **options)
-    return service.write(lambda transaction: actions.submit(transaction, caller, given))
+    submission = Submission(name="job", spec={"recipe": "none"}, **options)
+    return service.write(lambda transaction: actions.submit(transaction, caller, submission))
 
 
 def agent(service: Service, caller: Caller, name: str = "a", uid: str = "00000000", **options: Any) -> int:
-    given = AgentRegistration(name=name, uid=uid, slots=Slots(cpus=2), **options)
-    return service.write(lambda transaction: agents.register_agent(transaction, caller, given))
+    registration = AgentRegistration(name=name, uid=uid, slots=Slots(cpus=2), **options)
+    return service.write(lambda transaction: agents.register_agent(transaction, caller, registration))
 
 
 def poll(service: Service, caller: Caller, number: int, *held: tuple[int, int], first: bool = True) -> PollAnswer:
-    given = Poll(held=tuple(HeldJob(job=job, attempt=attempt) for job, attempt in held))
+    request = Poll(held=tuple(HeldJob(job=job, attempt=attempt) for job, attempt in held))
     return service.write(
-        lambda transaction: agents.answer_poll(transaction, service, caller, number, given, first=first)
+        lambda transaction: agents.answer_poll(transaction, service, caller, number, request, first=first)
     )
 
 
@@ -182,9 +182,9 @@ def job_state(service: Service, caller: Caller, job: int) -> Job:
         return job_detail(connection, caller, job)
 
 
-def good(service: Service, given: JobOrder) -> bool:
+def good(service: Service, order: JobOrder) -> bool:
     service.tokens.clear()
-    return service.tokens.look_up(given.token) is not None
+    return service.tokens.look_up(order.token) is not None
 
 
 def test_an_answer_that_got_lost_is_given_again(service: Service, ada: Caller) -> None:
@@ -198,23 +198,23 @@ def test_an_answer_that_got_lost_is_given_again(service: Service, ada: Caller) -
 
 def test_a_silent_agents_job_is_lost_and_found_again(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada), agent(service, ada)
-    (given,) = poll(service, ada, number).orders
+    (order,) = poll(service, ada, number).orders
     assert report(service, number, job, "running")
     assert later(service, queue.AGENT_TIMEOUT - 10) == []
     assert later(service, queue.AGENT_TIMEOUT + 10) == [job]
     assert job_state(service, ada, job).state == "lost" and "agent a fell silent" in job_state(service, ada, job).reason
-    assert good(service, given)
+    assert good(service, order)
     assert poll(service, ada, number, (job, 1)).empty
     assert job_state(service, ada, job).state == "running"
     assert report(service, number, job, "ended", code=0)
-    assert job_state(service, ada, job).state == "done" and not good(service, given)
+    assert job_state(service, ada, job).state == "done" and not good(service, order)
 
 
 def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_it(
     service: Service, ada: Caller
 ) -> None:
     job, first = submit(service, ada, requeue=1), agent(service, ada)
-    (given,) = poll(service, ada, first).orders
+    (order,) = poll(service, ada, first).orders
     report(service, first, job, "running")
     later(service, queue.AGENT_TIMEOUT + 10)
     assert job_state(service, ada, job).state == "waiting"
@@ -224,7 +224,7 @@ def test_a_job_that_asked_for_it_goes_to_another_agent_and_the_first_must_drop_i
         lambda transaction: queue.record_contact(transaction, first, now=time.time() - 2 * queue.AGENT_TIMEOUT)
     )
     assert [each.attempt for each in poll(service, ada, second).orders] == [2]
-    assert not good(service, given)
+    assert not good(service, order)
     assert poll(service, ada, first, (job, 1)).drop == (job,)
     assert not report(service, first, job, "ended", code=0)
     assert job_state(service, ada, job).state == "claimed"
@@ -240,12 +240,12 @@ def test_a_job_that_waits_again_is_found_where_it_runs(service: Service, ada: Ca
 
 def test_a_job_cancelled_while_its_agent_was_silent_is_dropped(service: Service, ada: Caller) -> None:
     job, number = submit(service, ada, requeue=1), agent(service, ada)
-    (given,) = poll(service, ada, number).orders
+    (order,) = poll(service, ada, number).orders
     report(service, number, job, "running")
     later(service, queue.AGENT_TIMEOUT + 10)
-    assert job_state(service, ada, job).state == "waiting" and good(service, given)
+    assert job_state(service, ada, job).state == "waiting" and good(service, order)
     service.write(lambda transaction: actions.cancel(transaction, ada, job))
-    assert job_state(service, ada, job).state == "cancelled" and not good(service, given)
+    assert job_state(service, ada, job).state == "cancelled" and not good(service, order)
     assert poll(service, ada, number, (job, 1)).drop == (job,)
     assert job_state(service, ada, job).state == "cancelled"
 
@@ -328,7 +328,7 @@ def test_an_agent_without_a_free_core_is_not_searched_for(service: Service, ada:
     request: set[str] = set()
 
     def claim(transaction: Transaction) -> list[int]:
-        sa.event.listen(transaction.connection, "before_cursor_execute", lambda *given: request.add(given[2]))
+        sa.event.listen(transaction.connection, "before_cursor_execute", lambda *arguments: request.add(arguments[2]))
         return claim_jobs(transaction, number)
 
     assert len(service.write(claim)) == 1

@@ -96,13 +96,13 @@ def test_several_objectives_give_a_front(somebody: Somebody) -> None:
 
 def test_studies_are_their_owners_and_groups(somebody: Somebody) -> None:
     ada, bob, eve = somebody("ada", group="tuners"), somebody("bob", group="tuners"), somebody("eve")
-    own = ada.studies.make("own", {"space": SPACE}).id
+    private = ada.studies.make("own", {"space": SPACE}).id
     shared = ada.studies.make("shared", {"space": SPACE}, group="tuners").id
     assert bob.studies.ask(shared)
-    for stranger, study in ((bob, own), (eve, own), (eve, shared)):
+    for stranger, study in ((bob, private), (eve, private), (eve, shared)):
         with pytest.raises(ServerError, match="no such study"):
             stranger.studies.ask(study)
-    assert not [each for each in eve.studies.list() if each.id in (own, shared)]
+    assert not [each for each in eve.studies.list() if each.id in (private, shared)]
 
 
 @pytest.mark.parametrize(

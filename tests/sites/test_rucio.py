@@ -93,11 +93,11 @@ def test_what_clew_uploads_others_can_download(did: str, folder: Path, tmp_path:
     from rucio.client.downloadclient import DownloadClient
 
     storage.copy(folder, did)
-    asked = {"did": did.removeprefix("rucio:"), "base_dir": str(tmp_path / "got")}
-    got = DownloadClient(Client()).download_dids([asked])
+    request = {"did": did.removeprefix("rucio:"), "base_dir": str(tmp_path / "got")}
+    got = DownloadClient(Client()).download_dids([request])
     assert {each["clientState"] for each in got} == {"DONE"}
-    found = sorted(contents(tmp_path / "got").values())
-    assert found == sorted(contents(folder).values())
+    downloaded = sorted(contents(tmp_path / "got").values())
+    assert downloaded == sorted(contents(folder).values())
 
 
 def test_a_replica_that_went_bad_is_refused(rucio: Rucio, did: str, tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_a_transfer_cut_by_the_server_goes_on(
 
 def test_a_model_is_found_by_its_metadata(did: str, run: Run, tmp_path: Path) -> None:
     place = models.store_model(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
-    (found,) = models.find_models(did, "val_loss < 100 and test_loss < 100")
-    assert found.location == place and found.facts["recipe"] == "tracking"
-    assert found.facts["dids"] == [] and len(found.facts["config_hash"]) == 64
+    (match,) = models.find_models(did, "val_loss < 100 and test_loss < 100")
+    assert match.location == place and match.facts["recipe"] == "tracking"
+    assert match.facts["dids"] == [] and len(match.facts["config_hash"]) == 64
     assert models.find_models(did, "val_loss > 100") == []
     brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
@@ -177,12 +177,12 @@ def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path
     from rucio.client import Client
 
     user, big = User(tmp_path / "user", rucio.home()), folder / "inner" / "b.bin"
-    with small_disk(tmp_path / "theirs") as theirs:
-        element = add_element(Client(), "SMALL", theirs / "disk")
+    with small_disk(tmp_path / "theirs") as server_disk:
+        element = add_element(Client(), "SMALL", server_disk / "disk")
         try:
             line = user.fails("data", "put", str(big), f"{did}?rse={element}")
             assert f"{did}" in line and "cannot be written (no space left there; make room" in line
-            assert not [path for path in theirs.rglob("*") if path.is_file()]
+            assert not [path for path in server_disk.rglob("*") if path.is_file()]
             assert "no such DID" in user.fails("data", "get", did, "x")
         finally:
             Client().delete_rse(element)

@@ -114,8 +114,8 @@ def test_an_upload_that_the_server_has_forgotten_begins_anew(bucket: str, big: P
     with pytest.raises(KeyboardInterrupt):
         storage.copy(big, f"{bucket}/big.bin", watch=_interrupt, workers=1)
     (note,) = (own_cache / "transfers").glob("*.json")
-    said = json.loads(note.read_text())
-    note.write_text(json.dumps({**said, "memory": {"upload": "gone"}}))
+    progress = json.loads(note.read_text())
+    note.write_text(json.dumps({**progress, "memory": {"upload": "gone"}}))
     done = storage.copy(big, f"{bucket}/big.bin")
     assert done.resumed == 0 and done.done == done.total
 

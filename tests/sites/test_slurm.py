@@ -62,8 +62,8 @@ def launcher(site: Cluster) -> Launcher:
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:
-    told = done(*train(flat, "--workers", "2", "--output", "runs/two", "--on", "here", "--nodes", "2", "--no-follow"))
-    assert "watch it: " in told
+    output = done(*train(flat, "--workers", "2", "--output", "runs/two", "--on", "here", "--nodes", "2", "--no-follow"))
+    assert "watch it: " in output
     last = done("evaluate", "runs/two", "--split", "val", "--on", "here", "--after", "runs/two", "--follow")
     assert "waiting for another job" in last and "finished: runs/two" in last
     two = Run.open("runs/two")
@@ -81,15 +81,15 @@ def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_othe
     site: Cluster, flat: Dataset
 ) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--output", "runs/async", "--on", "here", "--nodes", "3")
-    told = done(*train(flat, *words, "--follow"))
-    assert "running on n[1-3]" in told and "epoch   2/2" in told
+    output = done(*train(flat, *words, "--follow"))
+    assert "running on n[1-3]" in output and "epoch   2/2" in output
     assert hosts(Run.open("runs/async")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
 
 
 def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
-    told = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
-    assert "running on n[1-3]" in told and "finished: runs/mpi" in told
+    output = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert "running on n[1-3]" in output and "finished: runs/mpi" in output
     assert hosts(Run.open("runs/mpi")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
 
 
@@ -102,11 +102,12 @@ def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Da
 
 @long
 def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> None:
-    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
-    found = [each for host in told["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
-    assert {each["verdict"] for each in found} == {"good"}
+    report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    mpi_findings = [each for host in report["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
+    assert {each["verdict"] for each in mpi_findings} == {"good"}
     assert all(
-        "the site's: Open MPI" in each["message"] and "2 of 2 ranks met by PMIx" in each["message"] for each in found
+        "the site's: Open MPI" in each["message"] and "2 of 2 ranks met by PMIx" in each["message"]
+        for each in mpi_findings
     )
 
 
@@ -118,13 +119,13 @@ def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, f
     job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
     site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
     assert "finished" in done("follow", "runs/parts")
-    assert begun(parts) == 1
+    assert start_count(parts) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
     whole = weights(Run.open("runs/whole"))
     assert all((tensor == whole[name]).all() for name, tensor in weights(parts).items())
 
 
-def begun(run: Run) -> int:
+def start_count(run: Run) -> int:
     """How often it was gone on with."""
     return sum(1 for _ in run.records(kind="resume"))
 
@@ -157,8 +158,8 @@ def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
 
 def test_a_cancelled_job_is_named_and_can_be_resumed(site: Cluster, endless: Run) -> None:
     site.call("scancel", "--user=root")
-    told = clew("follow", "runs/on")
-    assert told.code == 1 and "is gone: cancelled at the scheduler" in told.err
+    outcome = clew("follow", "runs/on")
+    assert outcome.code == 1 and "is gone: cancelled at the scheduler" in outcome.err
     assert endless.state == "stopped" and endless.states()
 
 
@@ -176,20 +177,20 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
     assert watching.stdout is not None
     until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
     watching.send_signal(signal.SIGINT)
-    told = watching.communicate(timeout=30)[0]
-    assert watching.returncode == 0 and "goes on without you" in told and "follow" in told
+    output = watching.communicate(timeout=30)[0]
+    assert watching.returncode == 0 and "goes on without you" in output and "follow" in output
     assert endless.state == "running"
 
 
 def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None:
-    for words, told in {
+    for words, message in {
         ("--wall-time", "2h"): "7200 s of wall time were requested, here allows 3600",
         ("--gpus", "7"): "Requested node configuration is not available",
         ("--memory", "9000G"): "Slurm rejected the job: Memory specification can not be satisfied",
         ("--after", "runs/none"): "no job was submitted for it",
     }.items():
         outcome = clew(*train(flat, "--on", "here", *words))
-        assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1, outcome
+        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome
     assert not list(Path("runs").glob("*/*"))
 
 
@@ -210,11 +211,11 @@ def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp
 def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--output", "runs/gone", "--on", "here", "--no-follow"))
     file = Path("runs/jobs/gone/job.json")
-    told = json.loads(file.read_text())
+    submission = json.loads(file.read_text())
     until(lambda: (file.parent / "end.json").exists())
     (file.parent / "end.json").unlink()
-    told["job"]["id"] = "99999"
-    file.write_text(json.dumps(told))
+    submission["job"]["id"] = "99999"
+    file.write_text(json.dumps(submission))
     outcome = clew("follow", "runs/gone")
     assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
 
@@ -239,9 +240,9 @@ def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
 
 @long
 def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
-    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
-    assert len(told["hosts"]) == 3
-    names = {each["name"]: each["verdict"] for each in told["hosts"][1]["findings"]}
+    report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    assert len(report["hosts"]) == 3
+    names = {each["name"]: each["verdict"] for each in report["hosts"][1]["findings"]}
     assert names["locks"] == names["torch"] == names["ports"] == "good"
 
 
@@ -286,14 +287,14 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     if spread == "mpi":
         request.getfixturevalue("mpi_site")
-    told = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
-    assert "finished: away" in told
+    output = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
+    assert "finished: away" in output
     assert Dataset("away").manifest == Dataset("home").manifest
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     {
         "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a message \(exit code 137: signal 9\)",
         "os._exit(3)": r"rank 1 on n\d ended without a message \(exit code 3\)",
@@ -303,14 +304,14 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
 )
 @long
 def test_a_rank_that_fails_ends_the_mpi_job_and_is_named(
-    fault: str, told: str, mpi_site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, message: str, mpi_site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     faulty = f"        if os.environ['SLURM_PROCID'] == '1':\n            {fault}\n        return events\n"
     (tmp_path / "odd.py").write_text(Path(LINE).read_text().replace("        return events\n", faulty))
     words = ("prepare", "odd.py", "--input", tables(tmp_path), "--output", "away", "--workers", "3")
     outcome = clew(*words, "--on", "here", "--as", "mpi", "--follow")
-    assert outcome.code not in (0, None) and re.search(told, outcome.err), outcome
+    assert outcome.code not in (0, None) and re.search(message, outcome.err), outcome
     assert outcome.err.count("\n") == 1 and "away: " not in Path("jobs/away/log.txt").read_text()
     until(lambda: not mpi_site.call("squeue", "-h").strip())
     assert not Path("away").exists()

@@ -105,8 +105,8 @@ def test_many_processes_fetch_it_once(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", code, str(tmp_path / "cache"), location]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    told = {each.communicate()[0].strip() for each in started}
-    assert len(told) == 1 and told.pop().endswith(" 3000000")
+    outputs = {each.communicate()[0].strip() for each in started}
+    assert len(outputs) == 1 and outputs.pop().endswith(" 3000000")
 
 
 def test_a_copy_that_was_altered_is_fetched_again(inputs: InputCache, tmp_path: Path) -> None:

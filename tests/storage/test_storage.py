@@ -41,8 +41,8 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["disk", "store"])
 def root(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
-    return found
+    location: str = request.getfixturevalue(request.param)
+    return location
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def root(request: pytest.FixtureRequest) -> str:
     ],
 )
 def test_names_folders_and_globs_stand_for_files(root: str, pattern: str, expected: str) -> None:
-    found = storage.expand(f"{root}{pattern}")
+    locations = storage.expand(f"{root}{pattern}")
     if pattern == "/**/*.txt":
-        found = [name for name in found if ".secret" not in name]  # fsspec goes into hidden folders
-    assert found == [f"{root}/{name}" for name in expected.split()]
+        locations = [name for name in locations if ".secret" not in name]  # fsspec goes into hidden folders
+    assert locations == [f"{root}/{name}" for name in expected.split()]
 
 
 @pytest.mark.parametrize("name", ["a[1].txt", "what?.txt", "star*.txt", "two words.txt", "ä.txt", "x:y.txt"])
@@ -94,9 +94,9 @@ def test_a_chain_of_stores_stays_whole(disk: str) -> None:
     with zipfile.ZipFile(f"{disk}/all.zip", "w") as archive:
         archive.writestr("one.txt", "1")
         archive.writestr("two.txt", "22")
-    found = storage.expand(f"zip://*.txt::{disk}/all.zip")
-    assert found == [f"zip://one.txt::{disk}/all.zip", f"zip://two.txt::{disk}/all.zip"]
-    assert content(found[1]) == b"22"
+    locations = storage.expand(f"zip://*.txt::{disk}/all.zip")
+    assert locations == [f"zip://one.txt::{disk}/all.zip", f"zip://two.txt::{disk}/all.zip"]
+    assert content(locations[1]) == b"22"
 
 
 @pytest.mark.parametrize(

@@ -72,16 +72,16 @@ def check(run: Run, one: Run, name: str, ranks: int) -> None:
     for stream in run.streams():
         end = run.last("end", stream)
         assert end is not None and end["status"] == "finished"
-    seen = Counter(
+    sample_counts = Counter(
         line for file in (run.path.parent / f"{name}-samples").iterdir() for line in file.read_text().split()
     )
     samples = {str(number) for number in Dataset(run.config().data["train"]["dataset"]).read("train").fixed("number")}
-    assert seen == Counter(dict.fromkeys(samples, 2)), "every sample once in each of two epochs"
+    assert sample_counts == Counter(dict.fromkeys(samples, 2)), "every sample once in each of two epochs"
     loose = 30 if name == "compressed" else 1
     for key, tensor in weights(one).items():
         torch.testing.assert_close(weights(run)[key], tensor, rtol=1e-4 * loose, atol=2e-5 * loose)
-    for mine, theirs in zip(losses(run), losses(one), strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4 * loose)
+    for loss, reference in zip(losses(run), losses(one), strict=True):
+        assert loss["loss"] == pytest.approx(reference["loss"], rel=1e-4 * loose)
     assert validations(run)[-1]["loss"] == pytest.approx(validations(one)[-1]["loss"], rel=1e-4 * loose)
 
 

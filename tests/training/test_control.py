@@ -65,8 +65,8 @@ def test_a_target_ends_a_training(flat: Dataset, tmp_path: Path, workers: int) -
         optimizer={"lr": 0.02},
         target={"metric": "near", "value": 0.9},
     )
-    found = [each["near"] for each in validations(run)]
-    assert found[-1] >= 0.9 > max(found[:-1])
+    values = [each["near"] for each in validations(run)]
+    assert values[-1] >= 0.9 > max(values[:-1])
     assert ending(run).endswith(", the target was 0.9")
 
 
@@ -143,8 +143,8 @@ def test_precision_and_compilation_change_little(settings: dict[str, Any], flat:
     plain = train(flat, tmp_path / "plain", epochs=1)
     run = train(flat, tmp_path / "run", epochs=1, **settings)
     assert run.state == "finished"
-    for mine, theirs in zip(losses(run), losses(plain), strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], rel=0.05)
+    for loss, plain_loss in zip(losses(run), losses(plain), strict=True):
+        assert loss["loss"] == pytest.approx(plain_loss["loss"], rel=0.05)
     exact = losses(run) == losses(plain)
     assert exact == (settings == {"compile": True} and exact)
 

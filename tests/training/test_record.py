@@ -44,9 +44,9 @@ def ragged_batch(lengths: list[int]) -> Batch:
 
 @given(some.integers(0, 1 << 40), some.integers(2, 8))
 def test_room_is_little_more_than_needed(items: int, bits: int) -> None:
-    found = Batch.capacity_for(items, bits=bits)
-    assert items <= found <= items * (1 + 2.0 ** (1 - bits))
-    assert Batch.capacity_for(found, bits=bits) == found
+    capacity = Batch.capacity_for(items, bits=bits)
+    assert items <= capacity <= items * (1 + 2.0 ** (1 - bits))
+    assert Batch.capacity_for(capacity, bits=bits) == capacity
 
 
 def test_a_batch_in_room_is_itself_and_zeros() -> None:
@@ -64,8 +64,8 @@ def test_a_batch_in_room_is_itself_and_zeros() -> None:
 
 @given(some.lists(some.integers(0, 5), min_size=1, max_size=9), some.integers(0, 7))
 def test_items_behind_the_last_offset_belong_to_no_event(lengths: list[int], more: int) -> None:
-    found = event_of_items(torch.tensor([0, *np.cumsum(lengths)]), sum(lengths) + more)
-    assert found.tolist() == [*np.repeat(np.arange(len(lengths)), lengths), *[len(lengths)] * more]
+    event_numbers = event_of_items(torch.tensor([0, *np.cumsum(lengths)]), sum(lengths) + more)
+    assert event_numbers.tolist() == [*np.repeat(np.arange(len(lengths)), lengths), *[len(lengths)] * more]
 
 
 def test_a_ragged_column_without_room_is_told() -> None:
@@ -87,11 +87,11 @@ def test_what_cannot_be_recorded_stays_plain_and_that_is_said_once(flat: Dataset
             engine._recorder = StepRecorder(engine._forward_backward, list(engine.model.parameters()))
         losses, batch = [], to_batch(flat.read("train"))
         batch.capacity = {}
-        with warnings.catch_warnings(record=True) as heard:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(4):
                 losses.append(float(engine.step([batch])["loss"].total))
-        return losses, heard
+        return losses, caught
 
     plain, recorded = trained(recorded=False), trained(recorded=True)
     assert recorded[0] == plain[0] and plain[0][3] < plain[0][0]

@@ -94,9 +94,9 @@ def test_a_signal_stops_it_with_75_and_it_goes_on(
     while steps_done(output) < 2:
         time.sleep(0.005)
     os.kill(process.pid, number)
-    _, told = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 75
-    assert b"clew train --resume" in told
+    assert b"clew train --resume" in errors
     assert Run.open(output).state == "stopped"
     resume(output)
     assert weights(Run(output)) == weights(whole[workers])
@@ -124,8 +124,8 @@ def test_another_number_of_workers_goes_on_with_the_same_batches(
     with pytest.raises(StoppedError):
         train(dataset, tmp_path / "run", time_limit_minutes=1e-6)
     run = resume(tmp_path / "run", workers=2, time_limit_minutes=None)
-    mine, other = load_file(run.checkpoint("last")), load_file(whole[1].checkpoint("last"))
-    assert all((mine[name] - other[name]).abs().max() < 1e-5 for name in other)
+    resumed, other = load_file(run.checkpoint("last")), load_file(whole[1].checkpoint("last"))
+    assert all((resumed[name] - other[name]).abs().max() < 1e-5 for name in other)
 
 
 def test_a_damaged_newest_state_falls_back_to_the_one_before(dataset: Dataset, tmp_path: Path) -> None:

@@ -34,12 +34,12 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def template(
-    flat: Dataset, *, train: dict[str, Any] | None = None, tuned: dict[str, Any] | None = None, **own: Any
+    flat: Dataset, *, train: dict[str, Any] | None = None, tuned: dict[str, Any] | None = None, **recipe_settings: Any
 ) -> Any:
     plain = {"space": SPACE, "trials": 6, "parallel": 2, "packed": 4, "sampler": {"name": "random", "seed": 1}}
     data = {
         "recipe": BEND,
-        **own,
+        **recipe_settings,
         "train": {**SMALL, "dataset": str(flat.path), **(train or {})},
         "tune": {**plain, **(tuned or {})},
     }
@@ -71,7 +71,7 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         for one, other in zip(run.records(kind="validation"), alone.records(kind="validation"), strict=True):
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
         assert clew.evaluate(run, split="val").metrics["loss"].value == pytest.approx(each.values[0], rel=1e-4)
-        assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
+        assert len(clew.predict(run, split="val")) == flat.splits["val"]
     for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
 
@@ -132,8 +132,8 @@ def test_a_pack_that_is_killed_is_begun_again(flat: Dataset, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp_path: Path, kill: int) -> None:
-    given = template(flat, train={"epochs": 12}, tuned={"trials": 8}, pause=0.05)
-    (tmp_path / "my.yaml").write_text(to_yaml(given.data))
+    settings = template(flat, train={"epochs": 12}, tuned={"trials": 8}, pause=0.05)
+    (tmp_path / "my.yaml").write_text(to_yaml(settings.data))
     path = tmp_path / "s"
     words = [CLEW, "tune", "run", str(tmp_path / "my.yaml"), "--output", str(path), "--oversubscribe"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -141,9 +141,9 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
     until(lambda: any(Run(each).last("validation") for each in path.glob("trials/*")))
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, kill)
-    told = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=60)[0]
     if kill == signal.SIGTERM:
-        assert process.returncode == 75, told
+        assert process.returncode == 75, output
         assert {Run(each).state for each in path.glob("trials/*")} == {"stopped"}
     else:
         for member in psutil.process_iter():
@@ -157,8 +157,8 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
     assert study.count()["complete"] == 8 and len(study.trials()) == 8
     for each in study.trials():
         run = Run(study.folder.trials / each.name)
-        kept = [r["epoch"] for r in run.history() if r["kind"] == "validation"]
-        assert kept == list(range(12))
+        validated_epochs = [r["epoch"] for r in run.history() if r["kind"] == "validation"]
+        assert validated_epochs == list(range(12))
         assert bool(list(run.records(kind="resume"))) == (kill == signal.SIGTERM)
 
 
@@ -172,8 +172,10 @@ def test_folds_are_packed_and_give_what_separate_ones_give(flat: Dataset, tmp_pa
     tuned = {"space": names, "trials": 3, "sampler": "grid", "folds": 3, "parallel": 1}
     study = tune_here(template(flat, tuned=tuned), tmp_path / "s")
     assert study.count()["complete"] == 3 and not notes(study)
-    found = sizes(study)
-    assert len(found) == 9 and max(found) == 3 and min(found) > 0, "the first fold of all trials together"
+    pack_sizes = sizes(study)
+    assert len(pack_sizes) == 9 and max(pack_sizes) == 3 and min(pack_sizes) > 0, (
+        "the first fold of all trials together"
+    )
     for each in study.trials():
         for fold in range(3):
             run = Run.open(study.folder.trials / f"{each.name}-fold-{fold}")

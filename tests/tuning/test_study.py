@@ -40,9 +40,9 @@ def made(request: pytest.FixtureRequest, tmp_path: Path) -> Study:
 
 def test_what_was_told_is_there_after_opening_again(made: Study) -> None:
     for number in range(3):
-        asked = made.ask("me")
-        assert asked is not None and asked.number == number
-        assert made.tell(number, asked.values["x"], seconds=2.0)
+        trial = made.ask("me")
+        assert trial is not None and trial.number == number
+        assert made.tell(number, trial.values["x"], seconds=2.0)
     again = Study.open(made.folder.path)
     assert [each.values for each in again.trials()] == [each.values for each in made.trials()]
     assert again.trials()[2].seconds == 2.0
@@ -81,8 +81,8 @@ def test_reports_are_kept_once(made: Study) -> None:
     for value in (3.0, 4.0):
         assert not made.report(0, 1, value)
     made.tell(0, state="pruned", reason="hopeless")
-    (found,) = made.trials()
-    assert (found.state, found.reports, found.reason) == ("pruned", {1: 3.0}, "hopeless")
+    (trial,) = made.trials()
+    assert (trial.state, trial.reports, trial.reason) == ("pruned", {1: 3.0}, "hopeless")
     with pytest.raises(RunError, match="has ended"):
         made.report(0, 2, 1.0)
 
@@ -96,10 +96,10 @@ def test_trials_of_a_dead_owner_change_hands_once(made: Study) -> None:
 
 def test_one_whose_asker_was_killed_half_way_is_asked_for_again(made: Study) -> None:
     made._optuna.ask()  # killed here: no value, no owner
-    (found,) = made.take_over("heir", lambda owner: True)
-    assert set(found.values) == {"x", "n"}
-    assert made.tell(0, found.values["x"])
-    assert made.trials()[0].settings == found.values
+    (trial,) = made.take_over("heir", lambda owner: True)
+    assert set(trial.values) == {"x", "n"}
+    assert made.tell(0, trial.values["x"])
+    assert made.trials()[0].settings == trial.values
 
 
 def test_from_outside_a_late_trial_goes_to_the_next_who_asks(made: Study) -> None:
@@ -251,19 +251,19 @@ def test_a_full_disk_ends_the_study_and_loses_nothing(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
             while True:
-                asked = made.ask("me")
-                made.tell(asked.number, 0.5)
-                print(asked.number, flush=True)
+                trial = made.ask("me")
+                made.tell(trial.number, 0.5)
+                print(trial.number, flush=True)
         except OSError as error:
             print("full:", error.strerror)
         """
     )
-    *told, last = start(made.folder.path).communicate(timeout=60)[0].splitlines()
+    *numbers, last = start(made.folder.path).communicate(timeout=60)[0].splitlines()
     assert last in ("full: File too large", "full: No space left on device")
     again = Study.open(made.folder.path)
-    assert again.count()["complete"] == len(told) >= 1
-    for asked in again.take_over("heir", lambda owner: False):
-        again.tell(asked.number, 0.5)
+    assert again.count()["complete"] == len(numbers) >= 1
+    for trial in again.take_over("heir", lambda owner: False):
+        again.tell(trial.number, 0.5)
     while (more := again.ask("me")) is not None:
         again.tell(more.number, 0.5)
     assert Study.open(made.folder.path).count()["complete"] == 12

@@ -98,7 +98,8 @@ def evaluate(
     if title.startswith(".") or "/" in title:
         raise ConfigError(f"an evaluation cannot be named '{title}': its plots get a folder of that name")
     start = time.perf_counter()
-    task = InferenceTask(run, work, weights, samples, inference_batch_size(batch_size, config, work), EvaluationWork())
+    size = inference_batch_size(batch_size, config, work)
+    task = InferenceTask(run, work, weights, samples, size, EvaluationWork(), config.device)
     total: _Total = run_task(task, workers=workers, progress=progress)
     if not total.events:
         assert isinstance(samples, RawEvents)  # a split always has samples

@@ -175,7 +175,7 @@ class ExportedModelEvents(RawEvents):
 
     saved: tuple[dict[str, Any], ...] = ()
 
-    def _transforms(self) -> list[Transform]:
+    def fitted_transforms(self) -> list[Transform]:
         return [
             type(transform).model_validate(facts)
             for transform, facts in zip(self.recipe.transforms(), self.saved, strict=True)

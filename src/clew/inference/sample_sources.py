@@ -125,14 +125,36 @@ class RawEvents:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
-        fitted = self._transforms()
+        fitted = self.fitted_transforms()
         for location in expand_patterns(self.inputs):
             yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
 
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""
-        return stages.no_events_error(self._transforms())
+        return stages.no_events_error(self.fitted_transforms())
 
-    def _transforms(self) -> list[Transform]:
+    def fitted_transforms(self) -> list[Transform]:
+        """Return the transforms with the numbers that were fitted when the dataset was prepared."""
         saved = Manifest.load(self.run.dataset_file).transforms
         return [type(each).model_validate(facts) for each, facts in zip(self.recipe.transforms(), saved, strict=True)]
+
+
+@dataclass(frozen=True)
+class EventsInMemory:
+    """Events of a table in memory. They pass through the recipe and the fitted transforms of `source`."""
+
+    source: RawEvents
+    table: Table
+    title: ClassVar[str] = "events in memory"
+    ahead: ClassVar[int] = 1
+
+    @property
+    def total(self) -> int | None:
+        return len(self.table)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Do nothing: the recipe that prepares the events reports missing columns."""
+
+    def units(self, size: int, ranks: int) -> Iterator[Unit]:
+        batches = min(_MAX_BATCHES, max(len(self.table) // (size * ranks * _MIN_UNITS), 1))
+        yield from stages.table_pieces(self.source.recipe, self.source.fitted_transforms(), self.table, size * batches)

@@ -8,6 +8,22 @@ from clew.recipe import TYPED_IN, Recipe
 from clew.recipe_errors import class_place
 
 
+def check_device(name: str, number: int) -> None:
+    """Check that a device exists. torch is imported only if the device can be missing.
+
+    Args:
+        name: The setting `train.device`.
+        number: Number of this process on its machine.
+
+    Raises:
+        ConfigError: There is no such device.
+    """
+    if name not in ("auto", "cpu"):
+        from clew.training.device import find_device
+
+        find_device(number, name)
+
+
 def check_loadable(recipe: Recipe, workers: int) -> None:
     """Check that worker processes can load a recipe.
 

@@ -28,10 +28,11 @@ from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.metrics import metric_values
 from clew.recipe import Recipe
-from clew.runs import RecordWriter, Run
+from clew.runs import Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
+from clew.training.device import select_device
 from clew.training.early_stopping import ValidationTracker
 from clew.training.engine import Engine
 from clew.training.rank_session import RankSession, open_session, system_monitor
@@ -41,7 +42,7 @@ from clew.training.step_errors import train_step
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
-from clew.training.training_data import default_device, make_loader, open_validation_samples
+from clew.training.training_data import make_loader, open_validation_samples
 
 T = TypeVar("T")
 
@@ -76,9 +77,9 @@ def run_rank(
         Whatever ends the training early, after it was recorded.
     """
     with open_session(run, config, place, lease) as session:
-        device = default_device(place.local_rank)
+        device = select_device(place.local_rank, config.device)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
-        config = _with_batch_size(run, recipe, config, strategy, session.writer, device)
+        config = batch_size_search.with_batch_size(run, recipe, config, strategy, session.writer, device)
         with (
             contextlib.closing(_Loop(run, recipe, config, strategy, session, device)) as loop,
             system_monitor(run, config, place, device),
@@ -89,23 +90,6 @@ def run_rank(
             loop.train()
         strategy.close()
         session.end_reason = loop.end_reason
-
-
-def _with_batch_size(
-    run: Run, recipe: Recipe, config: TrainConfig, strategy: Strategy, writer: RecordWriter, device: torch.device
-) -> TrainConfig:
-    """Return the settings with a batch size as a number. Rank 0 searches one if the settings give none."""
-    if isinstance(config.batch_size, int):
-        return config
-    result = None
-    if strategy.rank == 0:
-        result = batch_size_search.find_batch_size(recipe, config, Dataset(config.dataset), device)
-    result = strategy.gather(result)[0]
-    size = min(result["chosen"] * strategy.share[1], Dataset(config.dataset).splits["train"])
-    writer.write("batch_size", **{**result, "chosen": size})
-    if strategy.rank == 0:
-        run.save_settings(batch_size=size)
-    return config.model_copy(update={"batch_size": size})
 
 
 class _Loop:

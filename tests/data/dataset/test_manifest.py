@@ -114,15 +114,15 @@ def test_a_shard_of_another_dataset_is_named_by_read(dataset_copy: Dataset) -> N
 
 def test_a_damaged_file_is_read_or_named(dataset_copy: Dataset) -> None:
     path, chance = shard(dataset_copy), random.Random(1)
-    good, said = path.read_bytes(), []
+    good, messages = path.read_bytes(), []
     for place in chance.sample(range(2048), 60):
         path.write_bytes(good[:place] + bytes([good[place] ^ 155]) + good[place + 1 :])
         try:
             dataset_copy.read("val")
         except DataError as error:
-            said.append(str(error))
-    assert said
-    assert all(path.name in message for message in said)
+            messages.append(str(error))
+    assert messages
+    assert all(path.name in message for message in messages)
 
 
 def test_a_folder_without_manifest_is_no_dataset(tmp_path: Path) -> None:

@@ -68,7 +68,9 @@ def test_without_shuffling_samples_come_in_order() -> None:
     assert dealt.tolist() == list(range(10))
 
 
-lengths_of = st.lists(st.integers(0, 50), min_size=0, max_size=150).map(lambda found: np.array(found, dtype=np.int64))
+lengths_of = st.lists(st.integers(0, 50), min_size=0, max_size=150).map(
+    lambda lengths: np.array(lengths, dtype=np.int64)
+)
 
 
 @given(lengths_of, sizes, some_ranks, epochs, st.none() | st.integers(1, 400))

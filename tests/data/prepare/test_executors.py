@@ -90,13 +90,13 @@ def test_workers_killed_at_random_moments_change_nothing(
         shutil.rmtree(cache, ignore_errors=True)
         shutil.rmtree(tmp_path / "d", ignore_errors=True)
         process = subprocess.Popen(_command(numbers, tmp_path / "d", "--workers", "2"), stdout=subprocess.DEVNULL)
-        seen = 0
+        done_before = 0
         while process.poll() is None:
             time.sleep(rng.uniform(0.02, 0.3))
             done = len(list(cache.glob("prepare/*/*.h5")))
-            if done > seen:  # a machine too busy to finish a piece between two kills would never finish
+            if done > done_before:  # a machine too busy to finish a piece between two kills would never finish
                 kills += _kill_a_worker(process.pid, rng)
-            seen = done
+            done_before = done
         assert process.returncode == 0
         assert fingerprint(tmp_path / "d") == expected
         assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -118,9 +118,9 @@ def test_a_file_that_is_empty_before_the_cut_is_still_named(low: Path, tmp_path:
 def test_changed_cuts_are_explained(low: Path, tmp_path: Path) -> None:
     _prepare(tmp_path / "d", low, where="pt > 2")
     place: dict[str, Any] = {"input": [str(low)], "output": str(tmp_path / "d"), "cache": str(tmp_path / "d.cache")}
-    found = explain(_recipe(Select(where="pt > 3")), **place)
-    assert found.stages == {"read": (1, 1), "transforms": (0, 1), "prepare": (0, 1)}
-    assert found.reasons["transforms"] == ['settings[0].where: "pt > 2" became "pt > 3"']
+    explanation = explain(_recipe(Select(where="pt > 3")), **place)
+    assert explanation.stages == {"read": (1, 1), "transforms": (0, 1), "prepare": (0, 1)}
+    assert explanation.reasons["transforms"] == ['settings[0].where: "pt > 2" became "pt > 3"']
 
 
 def test_the_tracking_recipe_takes_cuts(events: Path, tmp_path: Path) -> None:

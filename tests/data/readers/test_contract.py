@@ -58,8 +58,8 @@ def write_trackml(path: Path) -> None:
     hits = "".join(f"{i},{i}.5,2.5,3.5,8,2,{i}\n" for i in range(500))
     truth = "".join(f"{i},{i % 9},1,2,3,.1,.2,.3,.001\n" for i in reversed(range(500)))
     path.write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n" + hits)
-    beside = path.with_name(path.name.replace("hits", "truth"))
-    beside.write_text("hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n" + truth)
+    truth_path = path.with_name(path.name.replace("hits", "truth"))
+    truth_path.write_text("hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n" + truth)
 
 
 def table() -> Table:
@@ -137,8 +137,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
+    reader_case: Case = request.param
+    return reader_case
 
 
 def pieces(case: Case, folder: Path, events: int = EVENTS * 2, **more: Any) -> FilePieces:

@@ -53,15 +53,15 @@ def test_columns_are_chosen(write: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "told"),
+    ("offsets", "message"),
     [
         ([0, 2, 4], "offsets must run from 0 to 3, got 0 to 4"),
         ([0, 2, 1, 3], "offsets fall at event 1: 2 to 1"),
         ([0.0, 3.0], "offsets must be a 1-D integer array of events + 1, got float64 (2,)"),
     ],
 )
-def test_offsets_that_do_not_fit_are_told(write: Any, offsets: list[float], told: str) -> None:
-    assert problem(write(x=[1, 2, 3], x_offsets=offsets)) == f"array 'x' with 'x_offsets': {told}"
+def test_offsets_that_do_not_fit_are_told(write: Any, offsets: list[float], message: str) -> None:
+    assert problem(write(x=[1, 2, 3], x_offsets=offsets)) == f"array 'x' with 'x_offsets': {message}"
 
 
 def test_objects_are_never_unpickled(write: Any) -> None:

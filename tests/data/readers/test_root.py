@@ -48,9 +48,9 @@ def test_branches_that_share_a_counter_share_offsets(path: Path) -> None:
 
 def test_a_glob_with_a_tree_stands_for_that_tree_of_every_file(path: Path) -> None:
     write_root(path.with_name("b.root"), {"run": np.arange(3)})
-    found = storage.expand(f"{path.parent}/*.root:tree")
-    assert found == [f"{path}:tree", f"{path.with_name('b.root')}:tree"]
-    assert [len(whole(location)) for location in found] == [10, 3]
+    locations = storage.expand(f"{path.parent}/*.root:tree")
+    assert locations == [f"{path}:tree", f"{path.with_name('b.root')}:tree"]
+    assert [len(whole(location)) for location in locations] == [10, 3]
 
 
 def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
         for number, name in enumerate(("events", "deep/runs"), start=1):
             file.mktree(name, {"n": "int32"})
             file[name].extend({"n": np.arange(number, dtype="i4")})
-    told = "several trees in it: events, deep/runs; name one after the file, as file.root:events"
-    assert problem(path) == told
+    message = "several trees in it: events, deep/runs; name one after the file, as file.root:events"
+    assert problem(path) == message
     assert (len(whole(f"{path}:events")), len(whole(f"{path}:deep/runs")), len(whole(path, tree="deep/runs"))) == (
         1,
         2,

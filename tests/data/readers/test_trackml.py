@@ -80,12 +80,12 @@ def test_an_event_without_hits_is_an_event(hits: Path) -> None:
 def test_a_change_of_the_truth_changes_the_content_hash(hits: Path, tmp_path: Path) -> None:
     def sources() -> list[tuple[str, str]]:
         reader = TrackMLReader()
-        found = find_sources(
+        sources_of_file = find_sources(
             [str(hits.parent)],
             FileHashes(StageCache(tmp_path / "cache"), trust=False),
             lambda location: RelatedFiles(reader.companion_files(location), reader.ignored_files(location)),
         )
-        return [(source.location, source.sha256) for source in found]
+        return [(source.location, source.sha256) for source in sources_of_file]
 
     hits.with_name("event000001000-cells.csv").write_text("hit_id,ch0,ch1,value\n")
     before = sources()

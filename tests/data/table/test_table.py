@@ -227,9 +227,9 @@ def test_pointers_within_the_same_items_are_cut_and_renumbered(dtype: str) -> No
     nodes = Ragged([1.0, 2.0, 3.0, 4.0], [0, 1, 4])
     parent = nodes.share(np.array([0, 1, 2, 2], dtype=dtype))
     table = Table({"node": nodes, "parent": parent}, index_of={"parent": "node"})
-    kept = table.select("node", np.array([True, False, True, True]))
-    assert lists(kept, "parent") == [[0], [1, 1]]
-    assert kept.ragged("parent").values.dtype == np.dtype(dtype)
+    selected = table.select("node", np.array([True, False, True, True]))
+    assert lists(selected, "parent") == [[0], [1, 1]]
+    assert selected.ragged("parent").values.dtype == np.dtype(dtype)
 
 
 def test_items_that_point_at_others_are_not_the_same_items_even_where_there_are_as_many() -> None:

@@ -129,14 +129,14 @@ def test_each_transform_is_fitted_on_what_those_before_it_made() -> None:
 
 
 def test_a_pass_may_be_made_elsewhere() -> None:
-    asked: list[tuple[FittedTransform, int]] = []
+    requests: list[tuple[FittedTransform, int]] = []
 
     def elsewhere(transform: FittedTransform, before: Any) -> list[Any]:
-        asked.append((transform, len(before)))
+        requests.append((transform, len(before)))
         return [transform.measure(events())]
 
     done: list[Any] = fit([Cylindrical(), MinMax(columns=("x",))], lambda: pytest.fail("asked here"), elsewhere)
-    assert asked == [(MinMax(columns=("x",)), 1)]
+    assert requests == [(MinMax(columns=("x",)), 1)]
     assert done[1].high == {"x": 10.0}
 
 

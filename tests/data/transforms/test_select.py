@@ -133,9 +133,9 @@ def test_they_come_back_from_settings_and_take_no_events(transform: Any) -> None
 def test_columns_can_be_said_to_describe_the_same_items() -> None:
     a, b = Ragged.from_lists([[1, 2], [3]]), Ragged.from_lists([[4, 5], [6]])
     events = Table({"part_a": a, "part_b": b, "other": Ragged.from_lists([[1, 2], [3]]), "part_n": np.arange(2)})
-    found = SameItems(columns=("part_*",))(events)
-    assert found.items_with("part_a") == ["part_a", "part_b"]
-    assert lists_of(SelectItems(where="part_a > 1 && part_b > 5")(found)) == [[], [6]]
+    table = SameItems(columns=("part_*",))(events)
+    assert table.items_with("part_a") == ["part_a", "part_b"]
+    assert lists_of(SelectItems(where="part_a > 1 && part_b > 5")(table)) == [[], [6]]
 
 
 def lists_of(events: Table) -> list[list[int]]:

@@ -55,9 +55,9 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
 def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     options = ["--epochs", "2000", "--set", "model.hidden=8", "--set", "train.threads=1", "--output", str(run.path)]
-    begun = clew("train", "tracking", "--dataset", str(dataset.path), *options, "--detach")
-    assert begun.returncode == 0, begun.stderr
-    assert "runs in the background" in begun.stdout
+    started = clew("train", "tracking", "--dataset", str(dataset.path), *options, "--detach")
+    assert started.returncode == 0, started.stderr
+    assert "runs in the background" in started.stdout
     until(lambda: run.last("step") is not None)
     assert clew("runs", "list", str(tmp_path)).stdout.count("running") == 1
     stopped = clew("stop", str(run.path))

@@ -83,8 +83,8 @@ def test_a_short_job_is_told_a_quarter_before_its_end_and_a_very_short_one_not_a
 
 
 def test_a_profile_is_kept_without_what_goes_without_saying(sites: Path) -> None:
-    told = done("site", "add", "mine", "--set", "scheduler=slurm", "--set", "wall_time=12h", "--set", "gpus=4")
-    assert "clew site check mine" in told
+    output = done("site", "add", "mine", "--set", "scheduler=slurm", "--set", "wall_time=12h", "--set", "gpus=4")
+    assert "clew site check mine" in output
     assert (sites / "mine.yaml").read_text() == "scheduler: slurm\ngpus: 4\nwall_time: 43200.0\n"
     assert site.load_site("mine").gpus == 4
     assert "mine" in done("site", "list")
@@ -101,7 +101,7 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("scheduler=slrm",), "scheduler"),
         (("scheduler=slurm", "partitin=gpu"), "did you mean 'partition'?"),
@@ -111,9 +111,9 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("scheduler=slurm", "wall_time=2h", "wall_time_limit=1h"), "more than wall_time_limit"),
     ],
 )
-def test_a_wrong_profile_is_one_line(words: tuple[str, ...], told: str, sites: Path) -> None:
+def test_a_wrong_profile_is_one_line(words: tuple[str, ...], message: str, sites: Path) -> None:
     outcome = clew("site", "add", "odd", *(word for each in words for word in ("--set", each)))
-    assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1
+    assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1
     assert not sites.exists()
 
 

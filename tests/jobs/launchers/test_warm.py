@@ -123,10 +123,10 @@ def test_the_end_of_a_job_is_heard(tmp_path: Path) -> None:
     ended(["--version"], tmp_path / "1")
     warm.wait_for_job(0.0)
     job = LAUNCHER.start(command_task(["--version"]), folder=tmp_path / "2")
-    begun = time.monotonic()
+    start = time.monotonic()
     while LAUNCHER.state(job) == "running":
         warm.wait_for_job(30.0)
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
 
 
 def test_who_stops_a_job_that_has_ended_does_not_stop_the_next(tmp_path: Path) -> None:

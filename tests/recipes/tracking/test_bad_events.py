@@ -24,8 +24,8 @@ def outputs(recipe: Recipe, samples: Table) -> dict[str, Any]:
     from clew.data.dataset.batch import to_batch
 
     model = recipe.model().eval()
-    found = model(to_batch(samples, recipe.columns))
-    named = found if isinstance(found, dict) else {"output": found}
+    output = model(to_batch(samples, recipe.columns))
+    named = output if isinstance(output, dict) else {"output": output}
     return {name: value.detach().float().numpy() for name, value in named.items()}
 
 

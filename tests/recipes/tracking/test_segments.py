@@ -148,8 +148,8 @@ def test_the_public_sample_has_the_published_graphs_and_those_they_lose_at_the_s
     extra = 0
     for event, hits in enumerate(to_lists(public)):
         nodes, edges = published(hits)
-        mine, mine_edges = built_pairs(graphs, event), dict(built_triples(graphs, event))
-        assert {pair for pair in mine if not crosses_their_seam(hits, pair)} == nodes
-        assert {c: y for c, y in mine_edges.items() if not crosses_their_seam(hits, c)} == edges
-        extra += len(mine) - len(nodes)
+        built_nodes, built_edges = built_pairs(graphs, event), dict(built_triples(graphs, event))
+        assert {pair for pair in built_nodes if not crosses_their_seam(hits, pair)} == nodes
+        assert {c: y for c, y in built_edges.items() if not crosses_their_seam(hits, c)} == edges
+        extra += len(built_nodes) - len(nodes)
     assert extra > 0

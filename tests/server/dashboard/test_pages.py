@@ -163,13 +163,13 @@ def test_every_word_of_a_run_is_escaped(pages: httpx.Client, client: httpx.Clien
         f"/jobs?q={EVIL}",
     ]
     paths += [f"/runs/{evil}{part}" for part in PARTS] + [f"/compare?run={evil}&run={other}", f"/login?next={EVIL}"]
-    seen = ""
+    shown = ""
     for path in paths:
         text = pages.get(path).text
-        seen += text
+        shown += text
         assert "<script>alert" not in text, path
         assert active(text) == [], path
-    assert "&lt;script&gt;alert" in seen
+    assert "&lt;script&gt;alert" in shown
 
 
 def test_files_of_pages_are_kept_for_ever_and_no_others_are_given(pages: httpx.Client) -> None:

@@ -166,7 +166,7 @@ def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
     names = ("kind", "epoch", "step", "samples", "loss", "lr", "metrics", "status", "error")
     kinds = ("step", "validation", "end")
     rows = [[[r.get(n) for n in names] for r in member.run.records() if r["kind"] in kinds] for member in members]
-    return [[*own, member.message.replace(str(folder), "")] for own, member in zip(rows, members, strict=True)]
+    return [[*row, member.message.replace(str(folder), "")] for row, member in zip(rows, members, strict=True)]
 
 
 @pytest.mark.parametrize(
