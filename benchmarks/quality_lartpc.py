@@ -116,14 +116,14 @@ def settings(trial: Trial, sizes: Sizes, device: str) -> list[str]:
 
 def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
     """Files of events; those of the test split have another seed."""
-    for name, many, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
+    for name, count, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
         if not done.exists():
-            clock.ask(60 if many > 1000 else 0)
+            clock.ask(60 if count > 1000 else 0)
             start = time.monotonic()
-            generate(load_settings("lartpc", shape(sizes, 1)).recipe, many, seed, place)
+            generate(load_settings("lartpc", shape(sizes, 1)).recipe, count, seed, place)
             done.touch()
-            print(f"{many:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
+            print(f"{count:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
     return [str(folder / "events-train"), str(folder / "events-test")]
 
 

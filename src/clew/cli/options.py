@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -104,6 +106,17 @@ def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
 def program() -> str:
     """The command that calls clew again: its name if it is on the path, else the path it was called by."""
     return "clew" if shutil.which("clew") else sys.argv[0]
+
+
+@contextlib.contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print the library's warnings as lines like all others."""
+    from clew.data.readers import DataWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
 
 
 def bold(name: object) -> str:

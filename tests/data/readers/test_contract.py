@@ -71,7 +71,7 @@ class TestTableFile(ReaderContract):
     def write(self, path: Path) -> None:
         x = Ragged.from_lengths(np.arange(LENGTHS.sum(), dtype="f4"), LENGTHS)
         other = Ragged.from_lengths(np.arange(EVENTS), np.ones(EVENTS, dtype=int))
-        columns = {"run": np.arange(EVENTS), "x": x, "y": x.share(x.values * 2), "other": other}
+        columns: dict[str, Any] = {"run": np.arange(EVENTS), "x": x, "y": x.share(x.values * 2), "other": other}
         Table(columns, units={"x": "mm"}, index_of={"other": "x"}).save(path)
 
 
