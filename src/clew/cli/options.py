@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 from rich.table import Table
 
 from clew.core.config import parse_bytes as parse_bytes
 from clew.core.config import parse_seconds as parse_seconds
+from clew.runs.live_view import progress_bar
 
 What = Annotated[
     str, typer.Argument(metavar="RECIPE", help="A recipe's name or file, a YAML with settings, or a run's folder.")
@@ -70,17 +73,7 @@ def set_parameters(wrapped: Any, parameters: list[inspect.Parameter]) -> None:
 
 def progress() -> Progress:
     """A progress bar with a count, the time left and a note. It prints nothing outside a terminal."""
-    return Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    return progress_bar(console)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:
@@ -104,6 +97,17 @@ def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
 def program() -> str:
     """The command that calls clew again: its name if it is on the path, else the path it was called by."""
     return "clew" if shutil.which("clew") else sys.argv[0]
+
+
+@contextlib.contextmanager
+def printed_warnings() -> Iterator[None]:
+    """Print the library's warnings as lines like all others."""
+    from clew.data.readers import DataWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
+        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
+        yield
 
 
 def bold(name: object) -> str:

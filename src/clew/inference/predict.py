@@ -157,6 +157,8 @@ def _task_of_run(run: Any, request: _Request) -> Make:
     recipe, config = recipe_of_run(run, request.recipe)
     is_raw = bool(request.input) or request.events is not None
     events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
+    if events is not None and request.input and not current_rank().rank:
+        events.warn()
     samples = request.samples(events, config.dataset)
     size = inference_batch_size(request.batch_size, config, recipe)
     kind = EnsembleTask if config.replicas is not None else InferenceTask

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
-from clew.data.prepare.inputs import expand_patterns
+from clew.data.prepare.inputs import input_files, warn_about_input
 from clew.data.table import Table
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
@@ -126,8 +126,12 @@ class RawEvents:
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
         fitted = self.fitted_transforms()
-        for location in expand_patterns(self.inputs):
+        for location in input_files(self.recipe, self.inputs):
             yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
+
+    def warn(self) -> None:
+        """Warn about what the files lack. Called once, before processes start."""
+        warn_about_input(self.recipe, input_files(self.recipe, self.inputs)[0])
 
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""

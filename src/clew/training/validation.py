@@ -102,7 +102,8 @@ def check_batch(recipe: Recipe, model: nn.Module, samples: Table, device: torch.
 
 def mismatch_error(error: Exception, batch: Batch) -> Exception:
     """Return the error to raise if a model does not accept a batch."""
-    translated = recipe_error(error, f"the batch has {batch.describe()}")
+    hint = "model and data do not fit: " if isinstance(error, RuntimeError) else ""
+    translated = recipe_error(error, f"{hint}the batch has {batch.describe()}")
     if isinstance(translated, ClewError):
         return translated
     frame = traceback.extract_tb(error.__traceback__)[-1]
