@@ -13,6 +13,7 @@ from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
 from clew.data.prepare.inputs import expand_patterns
 from clew.data.table import Table
+from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
 from clew.recipe import Recipe
@@ -125,13 +126,16 @@ class RawEvents:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
-        fitted = self._transforms()
+        fitted, items = self._transforms(), self._input_items()
         for location in expand_patterns(self.inputs):
-            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled)
+            yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled, items=items)
 
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""
         return stages.no_events_error(self._transforms())
+
+    def _input_items(self) -> ItemGroups | None:
+        return Manifest.load(self.run.dataset_file).input_items
 
     def _transforms(self) -> list[Transform]:
         saved = Manifest.load(self.run.dataset_file).transforms

@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import Settings, What, console, overrides
+from clew.cli.options import Settings, What, console, overrides, printed_warnings
 from clew.cli.transfer_progress import fetching
 from clew.errors import ConfigError, WorkerError, nearest
 from clew.jobs.task import FillCacheTask, command_task
@@ -116,7 +116,7 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with fetching(), preparing() as show:
+    with printed_warnings(), fetching(), preparing() as show:
         try:
             dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         except WorkerError as error:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.markup import escape
-
-from clew.cli.options import bold, console, overrides, parse_seconds, program
+from clew.cli.options import bold, console, overrides, parse_seconds, printed_warnings, program
 from clew.cli.transfer_progress import fetching
 from clew.core.config import to_data
 from clew.errors import ConfigError
@@ -54,7 +51,7 @@ def run(task: TrainTask, index: int | None = None) -> None:
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
     shown = following() if task.lease is None else contextlib.nullcontext(_print_run)
-    with shown as started, _printed_warnings(), fetching():
+    with shown as started, printed_warnings(), fetching():
         trained = _resume(task, minutes, started) if task.resume is not None else _train(task, minutes, started)
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)
@@ -157,11 +154,3 @@ def _print_ensemble(run: Run) -> None:
     end = (run.end() or {}).get("message")
     console.print(f"{bold(run.path)} finished: {members} models{f'; {end}' if end else ''}")
     console.print(f"Next: {program()} predict {bold(run.path)} --output FILE.h5   (mean and spread of every event)")
-
-
-@contextlib.contextmanager
-def _printed_warnings() -> Iterator[None]:
-    """Print the library's warnings as lines like all others."""
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
-        yield
