@@ -21,19 +21,19 @@ def data(samples: int) -> tuple[Any, Any]:
 
 
 if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     clew.train(
         f"{Path(__file__).parent / '_pictures.py'}:wide",
-        data(given["samples"]),
+        data(options["samples"]),
         data(BATCH),
         loss="cross_entropy",
         strategy="downpour",
-        asynchronous=given["asynchronous"],
+        asynchronous=options["asynchronous"],
         workers=int(sys.argv[2]) if len(sys.argv) > 2 else 1,
         threads=1,
-        epochs=given["epochs"],
+        epochs=options["epochs"],
         batch_size=BATCH,
-        output=given["output"],
+        output=options["output"],
         trace=False,
         monitor_seconds=None,
     )

@@ -48,10 +48,10 @@ def apply(sheet: Sheet, rounds: int) -> None:
         weights.grad = update
         return lambda: seconds(lambda: [optimizer.step() for _ in range(10)])
 
-    def mine() -> float:
+    def clew_update() -> float:
         return seconds(lambda: [master.apply(update, {"version": master.version, "finite": True}) for _ in range(10)])
 
-    times = alternate({"clew": mine, "torch": fused(), "control": fused()}, rounds)
+    times = alternate({"clew": clew_update, "torch": fused(), "control": fused()}, rounds)
     seconds_per_update = {name: quartile(each) / 10 for name, each in times.items()}
     sheet.state("torch's fused Adam, 1.24 million parameters", 1e3 * seconds_per_update["torch"], "ms")
     sheet.state("master's apply", 1e3 * seconds_per_update["clew"], "ms")
@@ -112,14 +112,14 @@ def over_tcp(sheet: Sheet, rounds: int) -> None:
         line.recv(1)
         return time.perf_counter() - start
 
-    def mine() -> float:
+    def clew_exchange() -> float:
         start = time.perf_counter()
         for number, tensor in enumerate(tensors):
             client.send(0, "push", {"last": number == 9}, tensor, stable=True)
         assert client.receive(10) is not None
         return time.perf_counter() - start
 
-    times = alternate({"raw": raw, "clew": mine, "again": raw}, rounds)
+    times = alternate({"raw": raw, "clew": clew_exchange, "again": raw}, rounds)
     speeds = {name: 10 * 4 * SIZE / quartile(each) / 1e9 for name, each in times.items()}
     sink.process.kill()
     sink.process.wait()

@@ -35,12 +35,12 @@ _DRAWN = """() => {
   return inside.length > 0 && inside.every(p => p.querySelector(WHAT));
 }"""
 _ZOOM = """([from, to]) => new Promise(done => {
-  const place = document.querySelector('.js-plotly-plot'), begun = performance.now();
+  const place = document.querySelector('.js-plotly-plot'), start = performance.now();
   const coarse = Math.max(...place.data.map(t => t.x.length ? t.x[t.x.length - 1] : 0));
   const look = () => {
     const ends = place.data.filter(t => t.x.length).map(t => t.x[t.x.length - 1]);
     const finer = Math.max(...ends) < coarse;
-    requestAnimationFrame(finer ? () => done(performance.now() - begun) : look);
+    requestAnimationFrame(finer ? () => done(performance.now() - start) : look);
   };
   Plotly.relayout(place, {'xaxis.range[0]': from, 'xaxis.range[1]': to});
   requestAnimationFrame(look);

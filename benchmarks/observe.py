@@ -69,15 +69,15 @@ def fitting(folder: Path, source: Path) -> tuple[Dataset, float]:
     return data, share
 
 
-def beside(sheet: Sheet, folder: Path, *, quick: bool) -> None:
+def background_validation(sheet: Sheet, folder: Path, *, quick: bool) -> None:
     """Validation in a spare process against the same inline."""
     source = events(folder, 1600)
     data, share = fitting(folder, source)
     sheet.state("validation: share of an inline run", 100 * share, "%")
     walls: dict[str, list[float]] = {"shared": [], "background": []}
     for number in range(1 if quick else 4):
-        for how, found in walls.items():
-            found.append(seconds(train(data, folder / f"{how}-{number}", 10, how))[0])
+        for how, wall_times in walls.items():
+            wall_times.append(seconds(train(data, folder / f"{how}-{number}", 10, how))[0])
     inline, background = (statistics.median(walls[how]) for how in ("shared", "background"))
     sheet.state("validation inline: wall time", inline, "s")
     sheet.state("validation beside: wall time", background, "s")
@@ -103,7 +103,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     torch.set_num_threads(1)
     rounds = 100 if arguments.quick else 400
     watched(sheet, FlatTask(flat_data(folder)), folder / "watched", rounds)
-    beside(sheet, folder, quick=arguments.quick)
+    background_validation(sheet, folder, quick=arguments.quick)
     return {"threads": 1, "blocks": rounds}
 
 

@@ -118,14 +118,14 @@ def packed_rate(
     dataset: Dataset, models: int, *, dropout: float = 0.0, compiled: bool = False, seconds: float = 3.0
 ) -> float:
     """Return the model steps per second of a pack in its loop, with the gathering of batches."""
+    from clew.training.device import find_device
     from clew.training.packs import grouping
     from clew.training.packs.engine import MAX_PLANNED_STEPS, PackEngine
     from clew.training.packs.graph_replay import make_step_runner
     from clew.training.packs.samples import PackSamples
-    from clew.training.training_data import default_device
 
     settings = template(dataset, 1, 1, None).changed({"model.dropout": dropout, "train.order": 0}, "here")
-    device, plain = default_device(0), settings.train.optimizer
+    device, plain = find_device(), settings.train.optimizer
     configs = [
         settings.train.model_copy(update={"seed": n, "optimizer": plain.model_copy(update={"lr": 1e-3 + 1e-6 * n})})
         for n in range(models)
@@ -163,7 +163,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
     models, dataset = 256, data(folder, 20_000)
     rates: dict[str, float] = {}
 
-    def told(name: str, way: Callable[[], float]) -> None:
+    def report_rate(name: str, way: Callable[[], float]) -> None:
         if time.perf_counter() - BEGUN > arguments.budget:
             print(f"  no time left for: {name}", flush=True)
             return
@@ -176,7 +176,7 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         if arguments.json:
             arguments.json.write_text(json.dumps({"partial": rates}, indent=1) + "\n")
 
-    told(PACKED, lambda: packed_rate(dataset, models))
+    report_rate(PACKED, lambda: packed_rate(dataset, models))
     rivals = {
         "separate, a CUDA graph": Rival(1),
         "control: a CUDA graph again": Rival(1),
@@ -190,11 +190,11 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
             for name in names:
                 rivals[name].begin()
             for name in names:
-                told(name, rivals[name].rate)
+                report_rate(name, rivals[name].rate)
         finally:
             for name in names:
                 rivals[name].end()
-    told("control: packed again", lambda: packed_rate(dataset, models))
+    report_rate("control: packed again", lambda: packed_rate(dataset, models))
     separate = [name for name in rates if name.startswith("separate")]
     best = max(separate, key=lambda name: rates[name], default="")
     missing = [name for name in rivals if name not in rates]
@@ -202,10 +202,10 @@ def on_device(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapp
         sheet.bar("256 trials packed against the best separate way", rates[PACKED] / rates[best], DEVICE, "x")
     else:
         print(f"  no ratio: not measured are {', '.join(missing) or PACKED}", flush=True)
-    told("packed, with dropout", lambda: packed_rate(dataset, models, dropout=0.1))
-    told("packed, 1,024 models", lambda: packed_rate(dataset, 4 * models))
+    report_rate("packed, with dropout", lambda: packed_rate(dataset, models, dropout=0.1))
+    report_rate("packed, 1,024 models", lambda: packed_rate(dataset, 4 * models))
     if arguments.compile:
-        told("packed, 256 models, compiled", lambda: packed_rate(dataset, models, compiled=True))
+        report_rate("packed, 256 models, compiled", lambda: packed_rate(dataset, models, compiled=True))
     if arguments.study:
         studies(sheet, folder, dataset, rates[PACKED])
     faulthandler.cancel_dump_traceback_later()

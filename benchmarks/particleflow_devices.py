@@ -59,7 +59,7 @@ class Trained:
     device: str
     torch: str = torch.__version__
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Without what is long."""
         return {name: value for name, value in asdict(self).items() if name not in ("losses", "classes")}
 
@@ -68,12 +68,12 @@ def config(arguments: argparse.Namespace, side: str) -> WorkloadConfig:
     """Of one side."""
     first = side == SIDES[0]
     settings = {"gpus": 0, "threads": 1 if first else 2} if arguments.here else {"gpus": int(not first)}
-    return WorkloadConfig(deterministic=True, **_asked(arguments), **settings)
+    return WorkloadConfig(deterministic=True, **_request(arguments), **settings)
 
 
-def _asked(arguments: argparse.Namespace) -> dict[str, Any]:
-    given = {name: getattr(arguments, name) for name in ("events", "epochs", "batch_size")}
-    return {**given, "settings": tuple(arguments.set or ())}
+def _request(arguments: argparse.Namespace) -> dict[str, Any]:
+    values = {name: getattr(arguments, name) for name in ("events", "epochs", "batch_size")}
+    return {**values, "settings": tuple(arguments.set or ())}
 
 
 def train(bench: WorkloadRunner, seed: int) -> Trained:
@@ -111,9 +111,9 @@ def _start(config: WorkloadConfig, seed: int) -> str:
 
 def made(arguments: argparse.Namespace, folder: Path) -> EventData:
     """The events, by the seed."""
-    own = config(arguments, SIDES[0])
-    recipe = settings.load_settings(own.recipe, own.recipe_settings).recipe
-    return make_event_data(recipe, EventRequest(own.events, own.seed), folder)
+    workload = config(arguments, SIDES[0])
+    recipe = settings.load_settings(workload.recipe, workload.recipe_settings).recipe
+    return make_event_data(recipe, EventRequest(workload.events, workload.seed), folder)
 
 
 def benches(arguments: argparse.Namespace, folder: Path, event_data: EventData) -> dict[str, WorkloadRunner]:
@@ -133,17 +133,19 @@ def save(arguments: argparse.Namespace, folder: Path) -> None:
     if not (saved / "facts.json").exists():
         event_data = made(arguments, folder)
         shutil.copytree(event_data.dataset.path, saved / "dataset")
-        (saved / "facts.json").write_text(json.dumps({"asked": _asked(arguments), "data": event_data.checksum}) + "\n")
+        (saved / "facts.json").write_text(
+            json.dumps({"asked": _request(arguments), "data": event_data.checksum}) + "\n"
+        )
     bench = benches(arguments, folder, _carried(arguments, saved))[SIDES[0]]
     for seed in (seed for seed in range(arguments.seeds) if not (saved / f"seed-{seed}.json").exists()):
         trained = train(bench, seed)
         (saved / f"seed-{seed}.json").write_text(json.dumps(asdict(trained)) + "\n")
-        print(json.dumps(trained.told()), flush=True)
+        print(json.dumps(trained.as_dict()), flush=True)
 
 
 def _carried(arguments: argparse.Namespace, saved: Path) -> EventData:
     facts, dataset = json.loads((saved / "facts.json").read_text()), Dataset(str(saved / "dataset"))
-    if facts["asked"] != json.loads(json.dumps(_asked(arguments))):
+    if facts["asked"] != json.loads(json.dumps(_request(arguments))):
         raise DataError(f"{saved} is of other settings: {facts['asked']}")
     if facts["data"] != dataset_checksum(dataset):
         raise DataError(f"{saved / 'dataset'} is not what it was")
@@ -174,9 +176,12 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     sheet.state(
         "events made here have the bits of those used", float(fresh.checksum == sides[SIDES[1]].data.checksum), ""
     )
-    told = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
-    return {"sides": {side: [each.told() for each in own] for side, own in told.items()}, "agreement": agreement} | {
-        "asked": _asked(arguments),
+    trainings_by_side = {SIDES[0]: first, SIDES[1]: second, SIDES[2]: [again]}
+    return {
+        "sides": {side: [each.as_dict() for each in trainings] for side, trainings in trainings_by_side.items()},
+        "agreement": agreement,
+    } | {
+        "asked": _request(arguments),
         "data": sides[SIDES[1]].data.checksum,
         "here": arguments.here,
     }
@@ -202,7 +207,7 @@ def compare(
     pairs = list(zip(first, second, strict=True))
     gaps = [b.accuracy - a.accuracy for a, b in pairs]
     drifts = [np.abs(np.array(b.losses) / np.array(a.losses) - 1) for a, b in pairs]
-    told = [np.mean(np.array(a.classes) != np.array(b.classes)) for a, b in pairs]
+    class_differences = [np.mean(np.array(a.classes) != np.array(b.classes)) for a, b in pairs]
     sheet.bar(
         "weights to start from, share of seeds with the same",
         float(np.mean([a.start == b.start for a, b in pairs])),
@@ -215,7 +220,9 @@ def compare(
     sheet.state("the largest of a seed", 100 * float(np.abs(gaps).max()), "%")
     sheet.state("the loss of the first step, largest gap", 100 * float(max(each[0] for each in drifts)), "%")
     sheet.state("training loss, largest drift of a step", 100 * float(max(each.max() for each in drifts)), "%")
-    sheet.state("elements told another class by the two models", 1e6 * float(np.mean(told)), "in a million")
+    sheet.state(
+        "elements told another class by the two models", 1e6 * float(np.mean(class_differences)), "in a million"
+    )
     sheet.bar("one model on both: gap of masked accuracy", 100 * agreement["accuracy_gap"], BAR, "%", lower=True)
     sheet.state("elements in another bin", 1e6 * agreement["share_of_elements_that_flip"], "in a million")
     sheet.state("elements told another class", 1e6 * agreement["share_told_another_class"], "in a million")
@@ -224,7 +231,7 @@ def compare(
 
 
 def _shown(side: str, trained: Trained) -> Trained:
-    print(f"# {side}: {json.dumps(trained.told())}", flush=True)
+    print(f"# {side}: {json.dumps(trained.as_dict())}", flush=True)
     return trained
 
 

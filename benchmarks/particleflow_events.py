@@ -63,8 +63,8 @@ def compared(table: Table, process: str, *, classes: bool) -> list[dict[str, Any
     for name, value in counts(table).items():
         if classes and name in PUBLISHED:
             off = value / PUBLISHED[name] - 1
-            told = f"{process}: {name}s ({value:,.1f}) off {PUBLISHED[name]:,.0f}"
-            bars.append(bar(told, 100 * off, 15, "%", abs(off) < 0.15))
+            label = f"{process}: {name}s ({value:,.1f}) off {PUBLISHED[name]:,.0f}"
+            bars.append(bar(label, 100 * off, 15, "%", abs(off) < 0.15))
     return bars
 
 
@@ -98,8 +98,10 @@ def draw(samples: dict[str, Table], folder: Path) -> None:
             _steps(
                 axes[2], values, np.geomspace(0.2, 2000, 50), event_count, f"{label}, {CLASSES[number]}s", colour, style
             )
-    for axis, told in zip(axes, ("pT, ET of elements, GeV", "eta of elements", "energy of targets, GeV"), strict=True):
-        axis.set_xlabel(told)
+    for axis, axis_label in zip(
+        axes, ("pT, ET of elements, GeV", "eta of elements", "energy of targets, GeV"), strict=True
+    ):
+        axis.set_xlabel(axis_label)
         axis.set_ylabel("an event and bin")
         axis.legend(fontsize=7, loc="lower center")
     axes[1].set_ylim(0)

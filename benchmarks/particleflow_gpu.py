@@ -178,10 +178,10 @@ def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.dev
         torch.backends.cuda.matmul.allow_tf32 = tf32
         _fresh(device)
         training = Training(Plain(data, half=half), settings, device, compiled=compiled and not tiny)
-        rates |= _told(sheet, f"plain {name}", training, events, steps)
+        rates |= _report_rate(sheet, f"plain {name}", training, events, steps)
         if compiled and device.type == "cuda":
             training.capture()
-            rates |= _told(sheet, f"plain {name}, CUDA graph", training, events, steps)
+            rates |= _report_rate(sheet, f"plain {name}, CUDA graph", training, events, steps)
         del training
     if device.type == "cuda":
         for compiled in (False, True):
@@ -189,7 +189,7 @@ def contest(sheet: Sheet, events: int, steps: int, tiny: bool, device: torch.dev
             training = Training(Kernels(data), settings, device, compiled=compiled)
             training.capture()
             name = f"clew{', compiled' if compiled else ''}, CUDA graph"
-            rates |= _told(sheet, name, training, events, 2 * steps)
+            rates |= _report_rate(sheet, name, training, events, 2 * steps)
             del training
     return rates
 
@@ -206,7 +206,7 @@ def _fresh(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _told(sheet: Sheet, name: str, training: Training, events: int, steps: int) -> dict[str, float]:
+def _report_rate(sheet: Sheet, name: str, training: Training, events: int, steps: int) -> dict[str, float]:
     value, memory = rate(training, events, steps)
     sheet.state(f"{name}, batch {events}", value, "events/s")
     sheet.state(f"{name}, batch {events}: peak", memory, "GiB")

@@ -42,13 +42,13 @@ def _event(x: Array, y: Array) -> tuple[Array, Array, int]:
     tower, other = x[~track], x[track]
     here = tower_index(tower[:, 2], np.arctan2(tower[:, 3], tower[:, 4]))
     there = tower_index(other[:, 6], np.arctan2(other[:, 7], other[:, 8]))
-    many, momentum, electrons = (
+    counts, momentum, electrons = (
         np.bincount(there, weight, minlength=FIRST_TOWER[-1])[here]
         for weight in (np.ones(len(other)), other[:, 5], other[:, 5] * other[:, 11])
     )
     left = (tower[:, 5] - momentum, tower[:, 6] - electrons, tower[:, 7] - momentum + electrons)
     return (
-        np.column_stack([tower[:, [1, 2, 5, 6, 7]], many, momentum, electrons, *left]),
+        np.column_stack([tower[:, [1, 2, 5, 6, 7]], counts, momentum, electrons, *left]),
         y[~track, 0],
         int(track.sum()),
     )
@@ -61,11 +61,11 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
     ]
     learned = [towers(each) for each in tables[:-1]]
     x, y = (np.concatenate([each[place] for each in learned]) for place in (0, 1))
-    asked, true, tracks = towers(tables[-1])
+    features, true, tracks = towers(tables[-1])
     results = {}
     for name, columns in (("a tower alone", slice(0, OWN)), ("with the tracks at its place", slice(None))):
         trees = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.15, random_state=1).fit(x[:, columns], y)
-        right = int((trees.predict(asked[:, columns]) == true).sum())
+        right = int((trees.predict(features[:, columns]) == true).sum())
         results[name] = (right + tracks) / (len(true) + tracks)
         sheet.state(f"{name}: accuracy over elements", 100 * results[name], "%")
         sheet.state(f"{name}: of towers", 100 * right / len(true), "%")

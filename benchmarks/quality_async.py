@@ -111,8 +111,8 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         strategies = arguments.only or STRATEGIES
         lengths = {"alone": epochs, **{each: epochs * LONGER.get(each, 1) for each in strategies}}
         with ThreadPoolExecutor(len(lengths)) as pool:
-            asked = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
-        results = {name: each.result() for name, each in asked.items()}
+            futures = {name: pool.submit(trainings.curves, task, name, seeds, long) for name, long in lengths.items()}
+        results = {name: each.result() for name, each in futures.items()}
         everything |= {f"{task}, {name}": each for name, each in results.items()}
         judge(sheet, task, results.pop("alone"), results)
     return {"workers": 4, "batch": 50, "seeds": len(seeds), "curves": everything}
@@ -123,13 +123,13 @@ def judge(sheet: Sheet, task: str, alone: list[list[float]], others: Mapping[str
     goals = [reached(each) - NEAR for each in alone]
     goal_epochs = [needed(each, goal) for each, goal in zip(alone, goals, strict=True)]
     sheet.state(f"{task}: one process, epochs needed", float(np.mean(goal_epochs)), "epochs")
-    for strategy, found in others.items():
-        pairs = np.array([reached(mine) - reached(theirs) for mine, theirs in zip(found, alone, strict=True)])
+    for strategy, trained in others.items():
+        pairs = np.array([reached(curve) - reached(reference) for curve, reference in zip(trained, alone, strict=True)])
         error = max(float(pairs.std(ddof=1) / np.sqrt(len(pairs))), 1e-9)
-        sheet.state(f"{task}: {strategy}", float(np.mean([reached(each) for each in found])), "accuracy")
+        sheet.state(f"{task}: {strategy}", float(np.mean([reached(each) for each in trained])), "accuracy")
         name = f"{task}: {strategy} against one process"
         sheet.bar(name, float(pairs.mean() / error), -2.0, "standard errors")
-        epochs_needed = [needed(each, goal) for each, goal in zip(found, goals, strict=True)]
+        epochs_needed = [needed(each, goal) for each, goal in zip(trained, goals, strict=True)]
         sheet.state(f"{task}: {strategy}, epochs needed", float(np.mean(epochs_needed)), "epochs")
 
 

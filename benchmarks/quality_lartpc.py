@@ -34,7 +34,7 @@ from clew.runs.html_page import HtmlPage, table
 from clew.runs.summary import summarize
 from clew.settings import load_settings
 from clew.training.api import resume
-from clew.training.training_data import default_device
+from clew.training.device import find_device
 
 SEED, PART = 14, 64
 """Seed of the generator; images per training or evaluation batch."""
@@ -116,14 +116,14 @@ def settings(trial: Trial, sizes: Sizes, device: str) -> list[str]:
 
 def made(folder: Path, sizes: Sizes, clock: Clock) -> list[str]:
     """Files of events; those of the test split have another seed."""
-    for name, many, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
+    for name, count, seed in (("train", sizes.train, SEED), ("test", sizes.test, SEED + 1)):
         place, done = folder / f"events-{name}", folder / f"events-{name}.done"
         if not done.exists():
-            clock.ask(60 if many > 1000 else 0)
+            clock.ask(60 if count > 1000 else 0)
             start = time.monotonic()
-            generate(load_settings("lartpc", shape(sizes, 1)).recipe, many, seed, place)
+            generate(load_settings("lartpc", shape(sizes, 1)).recipe, count, seed, place)
             done.touch()
-            print(f"{many:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
+            print(f"{count:,} synthetic events, {name}: {time.monotonic() - start:.0f} s", flush=True)
     return [str(folder / "events-train"), str(folder / "events-test")]
 
 
@@ -266,7 +266,7 @@ def main() -> int:
     arguments = parser.parse_args()
     overrides = {name: getattr(arguments, name) for name in ("train", "test", "epochs", "scan_epochs")}
     sizes = replace(QUICK if arguments.quick else FULL, **{name: value for name, value in overrides.items() if value})
-    device = default_device(0).type
+    device = find_device().type
     print(f"on {device}, {len(list(trials(sizes)))} trials, at most {arguments.seconds:.0f} s now", flush=True)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     try:

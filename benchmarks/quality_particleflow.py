@@ -59,8 +59,15 @@ class Study:
         data = clew.prepare(loaded.recipe, loaded.prepare, input=self.files, output=str(output), workers=WORKERS)
         run = clew.train(loaded.recipe, data, config=loaded.train, output=self.folder / f"{kind}-{seed}-{rate:g}")
         self.left -= 1
-        seen = [each["metrics"]["accuracy"] for each in run.records(kind="validation")]
-        summary = {"kind": kind, "seed": seed, "rate": rate, "epochs": len(seen), "of": epochs, "validation": seen}
+        accuracies = [each["metrics"]["accuracy"] for each in run.records(kind="validation")]
+        summary = {
+            "kind": kind,
+            "seed": seed,
+            "rate": rate,
+            "epochs": len(accuracies),
+            "of": epochs,
+            "validation": accuracies,
+        }
         summary["parameters"] = next(run.records(kind="plan"))["parameters"]
         steps = [record for record in run.records(kind="step") if record["epoch"] > 0]
         taken = sum(record["seconds"] for record in steps)
@@ -76,11 +83,11 @@ class Study:
             self.arguments.json.write_text(json.dumps({"bars": [], "conditions": {"trainings": self.done}}, indent=1))
 
     def _settings(self, kind: str, seed: int, rate: float, epochs: int) -> list[str]:
-        own = {**MORE, "model.kind": kind, "train.seed": seed, "prepare.seed": seed, "train.epochs": epochs}
-        own |= {"train.optimizer.lr": rate}
+        values = {**MORE, "model.kind": kind, "train.seed": seed, "prepare.seed": seed, "train.epochs": epochs}
+        values |= {"train.optimizer.lr": rate}
         if self.end:
-            own["train.minutes"] = max(0.05, (self.end - time.monotonic()) / 60 / max(1, self.left))
-        options = [f"{name}={value}" for name, value in own.items()]
+            values["train.minutes"] = max(0.05, (self.end - time.monotonic()) / 60 / max(1, self.left))
+        options = [f"{name}={value}" for name, value in values.items()]
         return [*(FULL if self.arguments.full else SMALL), *options, *(self.arguments.set or [])]
 
     def rate(self, kind: str) -> float:

@@ -179,12 +179,12 @@ def missing(part: str) -> str:
 def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Every part for every seed, then means and spreads."""
     seeds = arguments.seeds[:1] if arguments.quick else arguments.seeds
-    wanted = arguments.only or list(PARTS)
-    for name in filter(missing, wanted):
+    parts = arguments.only or list(PARTS)
+    for name in filter(missing, parts):
         print(f"{name}: skipped, {missing(name)}", flush=True)
     results: Found = {}
     for seed in seeds:
-        for name in (name for name in wanted if not missing(name)):
+        for name in (name for name in parts if not missing(name)):
             start = time.perf_counter()
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 for key, values in PARTS[name](seed, Path(place)).items():

@@ -134,12 +134,12 @@ def lost(live: Live, folder: Path, written: int) -> int:
         for path in sorted(folder.glob("run-*")):
             here = list(Run(path).records())
             number = there[path.name]
-            kept, after = [], -1
+            stored, after = [], -1
             while after is not None:
                 page = client.get(f"/api/v1/runs/{number}/records", params={"limit": 1000, "after": after}).json()
-                kept += page["items"]
+                stored += page["items"]
                 after = page["next"]
-            missing += 0 if kept == here else abs(len(here) - len(kept)) or 1
+            missing += 0 if stored == here else abs(len(here) - len(stored)) or 1
             steps = len(here) - 2
             counts = {
                 each["name"]: each["count"] for each in client.get(f"/api/v1/runs/{number}/metrics").json()["items"]
@@ -154,7 +154,7 @@ def lost(live: Live, folder: Path, written: int) -> int:
 
 def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: int) -> None:
     """The load, several times on fresh databases."""
-    inside, seen, asked, gone, busy, still = [], [], [], 0, [], 0.0
+    inside, client_times, overview_times, gone, busy, still = [], [], [], 0, [], 0.0
     for number in range(repeats):
         here = folder / f"{kind}-{number}"
         here.mkdir()
@@ -172,13 +172,13 @@ def reporting(sheet: Sheet, folder: Path, kind: str, seconds: float, repeats: in
             still = max(still, pulse.longest)
             gone += lost(live, here / "runs", results["written"])
             inside.append(float(np.percentile(results["inside"], 99)))
-            seen.append(float(np.percentile(results["seen"], 99)))
-            asked.append(float(np.percentile(asking.times, 99)))
+            client_times.append(float(np.percentile(results["seen"], 99)))
+            overview_times.append(float(np.percentile(asking.times, 99)))
             busy.append((after.user + after.system - before.user - before.system) / seconds)
     sheet.bar(f"{kind}: points lost or doubled", gone, 0, "points", lower=True)
     sheet.bar(f"{kind}: p99 inside the server", 1000 * median(inside), 50, "ms", lower=True)
-    sheet.bar(f"{kind}: p99 seen by clients", 1000 * median(seen), 500, "ms", lower=True)
-    sheet.bar(f"{kind}: overview, p99", 1000 * median(asked), 300, "ms", lower=True)
+    sheet.bar(f"{kind}: p99 seen by clients", 1000 * median(client_times), 500, "ms", lower=True)
+    sheet.bar(f"{kind}: overview, p99", 1000 * median(overview_times), 300, "ms", lower=True)
     sheet.state(f"{kind}: points a second", results["written"] / seconds, "1/s")
     sheet.state(f"{kind}: batches a second", len(results["seen"]) / seconds, "1/s")
     sheet.state(f"{kind}: longest that the machine stood still", 1000 * still, "ms")
@@ -191,12 +191,12 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
     here.mkdir()
     kills = 0
     with server(here, kind) as live:
-        over = threading.Event()
+        finished = threading.Event()
 
         def kill() -> None:
             nonlocal kills
             due = time.monotonic() + 4 + every
-            while not over.wait(max(0.0, due - time.monotonic())):
+            while not finished.wait(max(0.0, due - time.monotonic())):
                 live.stop(signal.SIGKILL)
                 kills, due = kills + 1, due + every
                 live.start()
@@ -206,7 +206,7 @@ def killing(sheet: Sheet, folder: Path, kind: str, seconds: float, every: float)
         try:
             results = load(live, here / "runs", seconds)
         finally:
-            over.set()
+            finished.set()
             killer.join()
         gone = lost(live, here / "runs", results["written"])
     sheet.bar(f"{kind}: lost or doubled after {kills} kills", gone, 0, "points", lower=True)

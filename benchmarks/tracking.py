@@ -81,8 +81,8 @@ def building(name: str, table: Table, repeat: int) -> float:
 
         def extend(chunk: Table) -> None:
             with torch.no_grad():
-                found = model(to_batch(chunk, recipe.columns))
-            recipe.reconstruct(chunk, {key: value.numpy() for key, value in found.items()})
+                output = model(to_batch(chunk, recipe.columns))
+            recipe.reconstruct(chunk, {key: value.numpy() for key, value in output.items()})
 
         return rate(extend, samples, repeat)
     label = samples.ragged("label")
@@ -144,11 +144,11 @@ def same_scores(samples: Table) -> float:
     """The largest difference between our scores and the rival's, over a few events."""
     torch.manual_seed(0)
     ours = GraphNet()
-    few = samples.slice(0, 16)
-    features, into, out_of, _, mask = padded(few)
+    first_events = samples.slice(0, 16)
+    features, into, out_of, _, mask = padded(first_events)
     with torch.no_grad():
         dense = DenseGraphNet(ours)(features, into, out_of)[mask > 0]
-        return float((dense - ours(to_batch(few, ("node", "edge", "label")))).abs().max())
+        return float((dense - ours(to_batch(first_events, ("node", "edge", "label")))).abs().max())
 
 
 def train_once(kind: str, samples: Table) -> tuple[float, float]:
@@ -176,14 +176,14 @@ def train_once(kind: str, samples: Table) -> tuple[float, float]:
         step(chosen).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
 
-    wanted = list(batches(samples, BATCH, alike=kind == "sorted"))
+    chosen_batches = list(batches(samples, BATCH, alike=kind == "sorted"))
     Path("/proc/self/clear_refs").write_text("5")  # the peak of memory is counted from here
     before = _resident("VmRSS")
-    learn(wanted[0])
+    learn(chosen_batches[0])
     start = time.perf_counter()
-    for chosen in wanted:
+    for chosen in chosen_batches:
         learn(chosen)
-    return BATCH * len(wanted) / (time.perf_counter() - start), _resident("VmHWM") - before
+    return BATCH * len(chosen_batches) / (time.perf_counter() - start), _resident("VmHWM") - before
 
 
 def _resident(field: str) -> float:
@@ -226,12 +226,12 @@ def training(sheet: Sheet, samples: Table, *, quick: bool) -> None:
         sheet.state(f"training, {kind}", speed, "events/s")
         sheet.state(f"training, {kind}: memory above what was there", memory, "MB")
 
-    def over(rival: str, what: int) -> float:
+    def ratio(rival: str, what: int) -> float:
         return statistics.median(run["ragged"][what] / run[rival][what] for run in runs)
 
-    sheet.bar("training, ragged against dense", over("dense", 0), 5, "times the events/s")
-    sheet.bar("training, memory of ragged against dense", over("dense", 1), 0.1, "of the peak", lower=True)
-    sheet.bar("training, ragged against sorted dense", over("sorted", 0), 1, "times the events/s")
+    sheet.bar("training, ragged against dense", ratio("dense", 0), 5, "times the events/s")
+    sheet.bar("training, memory of ragged against dense", ratio("dense", 1), 0.1, "of the peak", lower=True)
+    sheet.bar("training, ragged against sorted dense", ratio("sorted", 0), 1, "times the events/s")
 
 
 def _builder(name: str) -> Callable[[Table], Table]:

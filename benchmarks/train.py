@@ -88,13 +88,13 @@ def single(sheet: Sheet, task: Task, folder: Path, rounds: int) -> None:
     """One process: clew against the bare loop and lightning."""
     times = contest(task, folder, rounds)
     against(sheet, task.name, task, times, "bare loop")
-    own = quartile(times["clew"]) - quartile([*times["bare loop"], *times["bare loop again"]])
+    overhead = quartile(times["clew"]) - quartile([*times["bare loop"], *times["bare loop again"]])
     if isinstance(task, FlatTask):
-        sheet.bar("MLP: clew's own, a step", own / task.steps * 1e6, 20, "microseconds", lower=True)
+        sheet.bar("MLP: clew's own, a step", overhead / task.steps * 1e6, 20, "microseconds", lower=True)
     if "lightning" in times:
         # a step of the GraphNet takes 45 ms here and lightning's own part of it 1 ms: 1.5 times as fast is impossible
-        wanted = 1.5 if isinstance(task, FlatTask) else 0.97
-        sheet.bar(f"{task.name}: clew against lightning", ratio(task, times, "lightning", "clew"), wanted, "times")
+        threshold = 1.5 if isinstance(task, FlatTask) else 0.97
+        sheet.bar(f"{task.name}: clew against lightning", ratio(task, times, "lightning", "clew"), threshold, "times")
 
 
 def checkpoints(sheet: Sheet, data: Dataset, folder: Path, count: int) -> None:

@@ -21,7 +21,7 @@ from _tasks import Graphs, GraphTask, against, generated, with_clew
 from torch.optim import Adam
 
 from clew.data.dataset.batch import to_batch
-from clew.training.training_data import default_device
+from clew.training.device import find_device
 
 SIZES = (256, 32)
 STEPS = 20
@@ -31,7 +31,7 @@ class DeviceTask(GraphTask):
     """The GraphNet on the device that clew would take."""
 
     def bare(self, turn: Turn) -> None:
-        device = default_device(0)
+        device = find_device()
         torch.manual_seed(0)
         model = self.recipe.model().to(device)
         optimizer = Adam(model.parameters(), lr=1e-3, fused=True)
@@ -57,7 +57,7 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         loops["clew"] = partial(with_clew, task, folder / f"run-{size}")
         times = in_turns(loops, STEPS, rounds, torch.accelerator.synchronize)
         against(sheet, f"GraphNet, batches of {size}", task, times, "plain loop")
-    return {"device": str(default_device(0)), "blocks": rounds, "steps_a_block": STEPS, "threads": 1}
+    return {"device": str(find_device()), "blocks": rounds, "steps_a_block": STEPS, "threads": 1}
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ FOUR = {
 }
 IMPORTS = """
 import time
-begun = time.time()
+start = time.time()
 import torch, torch._dynamo, torch.distributed, clew.training.loop
-print(time.time() - begun)
+print(time.time() - start)
 """
 
 
@@ -117,11 +117,11 @@ def history(scratch: Path, trials: int, conditions: dict[str, Any]) -> dict[str,
     spent, used = list[float](), list[float]()
     for _ in range(12):
         start, cpu = time.perf_counter(), time.process_time()
-        asked = again.ask("me")
+        trial = again.ask("me")
         spent.append(1e3 * (time.perf_counter() - start))
         used.append(1e3 * (time.process_time() - cpu))
-        assert asked is not None
-        again.tell(asked.number, rng.random())
+        assert trial is not None
+        again.tell(trial.number, rng.random())
     conditions["ask_ms"], conditions["ask_cpu_ms"] = [round(each) for each in spent], [round(each) for each in used]
     return _bar(f"an ask of 4 parameters behind {trials:,} trials, 25th percentile", _quartile(spent), 250, "ms")
 
@@ -195,7 +195,7 @@ def _ray(folder: Path, python: Path, settings: dict[str, Any], trials: int) -> d
     first = min(report["trials"], key=lambda each: each["imported"])
     imports = first["imported"] - first["entered"]
     return _rates(
-        report["begun"], [e["imported"] for e in report["trials"]], [e["ended"] for e in report["trials"]], imports
+        report["start"], [e["imported"] for e in report["trials"]], [e["ended"] for e in report["trials"]], imports
     )
 
 

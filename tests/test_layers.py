@@ -72,7 +72,7 @@ def _part(module: str) -> str:
     return next((prefix for prefix in prefixes if prefix in HEIGHT), parts[0])
 
 
-def _own(path: Path) -> str:
+def _package_of(path: Path) -> str:
     return _part(".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"))
 
 
@@ -88,14 +88,14 @@ def _targets(module: str, name: str | None) -> str | None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_go_down(path: Path) -> None:
-    own = _own(path)
-    if own in ("__init__", "data", "recipes"):
+    package = _package_of(path)
+    if package in ("__init__", "data", "recipes"):
         return
     for module, name in _imports(ast.parse(path.read_text()).body):
         target = _targets(module, name)
-        if target is not None and target != own:
+        if target is not None and target != package:
             assert target in HEIGHT, f"{target} has no layer: add it to LAYERS and docs/architecture.md"
-            assert HEIGHT[target] < HEIGHT[own], f"{own} may not import {target}"
+            assert HEIGHT[target] < HEIGHT[package], f"{package} may not import {target}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -103,7 +103,7 @@ def test_heavy_packages_stay_where_they_belong(path: Path) -> None:
     for module, _ in _imports_at_top(path):
         package = module.split(".")[0]
         if package in HEAVY:
-            assert _own(path) in HEAVY[package], f"{package} may not be imported here"
+            assert _package_of(path) in HEAVY[package], f"{package} may not be imported here"
 
 
 def _imports_at_top(path: Path) -> Iterator[tuple[str, str | None]]:
@@ -113,14 +113,14 @@ def _imports_at_top(path: Path) -> Iterator[tuple[str, str | None]]:
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "recipes").rglob("*.py")), ids=lambda path: path.name)
 def test_recipes_use_public_names_only(path: Path) -> None:
-    own = ".".join(["clew", *path.relative_to(SOURCE).parts[:2]])
+    recipe_package = ".".join(["clew", *path.relative_to(SOURCE).parts[:2]])
     for module, name in _imports(ast.parse(path.read_text()).body):
         if module == "clew":
             assert name in clew.__all__, f"clew.{name} is not public"
         elif module.startswith("clew."):
-            assert module in PUBLIC_MODULES or module.startswith(own), f"{module} is not public"
+            assert module in PUBLIC_MODULES or module.startswith(recipe_package), f"{module} is not public"
 
 
 def test_every_file_has_a_layer() -> None:
-    parts = {_own(path) for path in FILES} - {"__init__", "data", "recipes"}
+    parts = {_package_of(path) for path in FILES} - {"__init__", "data", "recipes"}
     assert parts <= HEIGHT.keys()

@@ -44,8 +44,12 @@ def samples(draw: st.DrawFn) -> tuple[Any, Any, Any, Any]:
 def assert_close(left: Metric, right: Metric) -> None:
     assert type(left) is type(right)
     for part in dataclasses.fields(left):
-        mine, theirs = getattr(left, part.name), getattr(right, part.name)
-        assert mine == theirs if isinstance(mine, (str, tuple)) else np.allclose(mine, theirs, rtol=0, atol=1e-12)
+        left_value, right_value = getattr(left, part.name), getattr(right, part.name)
+        assert (
+            left_value == right_value
+            if isinstance(left_value, (str, tuple))
+            else np.allclose(left_value, right_value, rtol=0, atol=1e-12)
+        )
 
 
 @pytest.mark.parametrize("name", FILLS)
@@ -105,13 +109,13 @@ def test_mean_divides_the_total_by_the_weight() -> None:
 @settings(max_examples=60, deadline=None)
 @given(samples())
 def test_f1_is_the_harmonic_mean_of_precision_and_recall(sample: tuple[Any, ...]) -> None:
-    _, said, true, _ = sample
-    score = F1.of(said, true).value
-    if (said & true).any():
-        precision, recall = (said & true).sum() / said.sum(), (said & true).sum() / true.sum()
+    _, predicted, true, _ = sample
+    score = F1.of(predicted, true).value
+    if (predicted & true).any():
+        precision, recall = (predicted & true).sum() / predicted.sum(), (predicted & true).sum() / true.sum()
         assert score == pytest.approx(2 / (1 / precision + 1 / recall), rel=1e-12)
     else:
-        assert score == 0.0 if (said | true).any() else math.isnan(score)
+        assert score == 0.0 if (predicted | true).any() else math.isnan(score)
 
 
 def test_f1_value_and_error_of_known_counts() -> None:
@@ -130,11 +134,11 @@ def mann_whitney(scores: Any, truth: Any) -> float:
 def test_auc_of_scores_a_bin_apart_is_exact_ties_included(pairs: list[tuple[int, bool]]) -> None:
     logits = (np.array([pair[0] for pair in pairs]) - Roc.BINS / 2 + 0.5) * 2 * Roc.REACH / Roc.BINS
     scores, truth = 1 / (1 + np.exp(-logits)), np.array([pair[1] for pair in pairs])
-    found = Roc.of(scores, truth).value
+    area = Roc.of(scores, truth).value
     if truth.all() or not truth.any():
-        assert math.isnan(found)
+        assert math.isnan(area)
     else:
-        assert found == pytest.approx(mann_whitney(scores, truth), abs=1e-12)
+        assert area == pytest.approx(mann_whitney(scores, truth), abs=1e-12)
 
 
 @pytest.mark.parametrize("power", [0.5, 1.0, 3.0])
@@ -219,14 +223,14 @@ def test_a_name_missing_from_a_batch_counts_as_zero_there() -> None:
 
 
 def test_a_confusion_counts_what_was_taken_for_what() -> None:
-    found = Confusion.of([0, 1, 1, 2, 0], [0, 1, 2, 2, 7], ("a", "b", "c"))
-    assert found.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
-    assert found.value == 0.75
-    drawn = found.figure("flavour")
+    confusion = Confusion.of([0, 1, 1, 2, 0], [0, 1, 2, 2, 7], ("a", "b", "c"))
+    assert confusion.counts.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    assert confusion.value == 0.75
+    drawn = confusion.figure("flavour")
     assert drawn["data"][0]["z"][2] == [0.0, 0.5, 0.5]
     assert drawn["layout"]["title"]["text"] == "Flavour, shares of each true class"
     json.dumps(drawn, allow_nan=False)
-    assert metric_values({"confusion": found}) == {}
+    assert metric_values({"confusion": confusion}) == {}
 
 
 def test_a_short_logarithmic_axis_has_numbers_between_powers_of_ten() -> None:

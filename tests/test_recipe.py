@@ -44,9 +44,9 @@ def complaint(path: Path) -> str:
 
 
 def test_a_file_with_one_recipe_is_found(tmp_path: Path) -> None:
-    found = find(str(write(tmp_path, GOOD)))
-    assert issubclass(found, Recipe)
-    assert found.__name__ == "Mine"
+    recipe_class = find(str(write(tmp_path, GOOD)))
+    assert issubclass(recipe_class, Recipe)
+    assert recipe_class.__name__ == "Mine"
 
 
 def test_a_relative_file_is_looked_up_from_the_base(tmp_path: Path) -> None:

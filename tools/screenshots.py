@@ -21,10 +21,9 @@ from playwright.sync_api import Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from clew.jobs.agent.runner import Local
-
 import clew
 from clew.data.prepare.generate import generate
+from clew.jobs.supervisor import kill_marked
 from clew.recipe import find
 from tests.server.conftest import Live
 from tests.server.dashboard.conftest import QUIET, Visitor
@@ -56,7 +55,7 @@ def main() -> None:
     finally:
         live.stop()
         for attempt in (folder / "service" / "agent" / "jobs").glob("*/attempt-*"):
-            Local().kill(str(attempt))  # jobs outlive the server
+            kill_marked(str(attempt.absolute()))  # jobs outlive the server
 
 
 def _saved_token(folder: Path) -> str:
@@ -128,7 +127,7 @@ def _photograph(live: Live, output: Path) -> None:
 
 def _take(page: Page, path: Path) -> None:
     if "/submit" in page.url:
-        page.click("summary:has-text('How a run trains')")
+        page.click("details:has([name='train.epochs']) > summary")
         page.fill("[name='train.epochs']", "50")
     page.wait_for_timeout(2500)
     page.screenshot(path=str(path))

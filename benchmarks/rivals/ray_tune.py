@@ -66,7 +66,7 @@ def main() -> None:
     )
     results = tuner.fit()
     each = [dict(one.metrics or {}) for one in results]
-    Path(result).write_text(json.dumps({"begun": start, "started": started, "trials": each}, default=str))
+    Path(result).write_text(json.dumps({"start": start, "started": started, "trials": each}, default=str))
 
 
 if __name__ == "__main__":

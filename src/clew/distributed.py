@@ -42,8 +42,8 @@ from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
 from clew.runs.records import SCHEMA, RecordWriter
+from clew.training.device import find_device
 from clew.training.launch_context import LaunchContext
-from clew.training.training_data import default_device
 
 
 @dataclass
@@ -85,7 +85,7 @@ def setup(output: str | Path | None = None, *, threads: int | None = None, **set
     if _session is not None:
         raise RunError("clew.distributed.setup was called already in this process")
     place = current_rank()
-    device = default_device(place.local_rank)
+    device = find_device(place.local_rank)
     if threads is not None:
         torch.set_num_threads(threads)
     run = _create_run(place, Path(output) if output else None, device, settings)

@@ -10,5 +10,5 @@ from clew.bench.strategies.hosts import hosts_unavailable_reason
 @pytest.fixture(scope="session")
 def can_host() -> None:
     """Skip where this machine cannot have hosts in it."""
-    if told := hosts_unavailable_reason():
-        pytest.skip(told)
+    if reason := hosts_unavailable_reason():
+        pytest.skip(reason)

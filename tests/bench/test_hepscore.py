@@ -16,10 +16,10 @@ from tests.cli import clew, done
 
 
 def summary(score: float, **report: Any) -> dict[str, Any]:
-    told = {"wl-scores": {"training": score}, "wl-stats": {"training": hepscore.score_stats([score])}, "log": "ok"}
+    scores = {"wl-scores": {"training": score}, "wl-stats": {"training": hepscore.score_stats([score])}, "log": "ok"}
     app = {"version": "v", "description": "d", "bmk_checksum": "c", "bmkdata_checksum": "data", "containment": "none"}
     info = {"copies": 1, "threads_per_copy": 2, "events_per_thread": 16}
-    return {"run_info": info, "report": {**told, **report}, "app": app}
+    return {"run_info": info, "report": {**scores, **report}, "app": app}
 
 
 def save(folder: Path, name: str, **facts: Any) -> Path:
@@ -47,9 +47,9 @@ def test_the_shipped_schema_is_that_of_the_models_and_takes_what_we_write() -> N
 def test_a_score_is_the_median_of_three_over_the_reference(tmp_path: Path) -> None:
     for name, value in (("one", 6.0), ("two", 9.0), ("three", 3.0)):
         save(tmp_path, name, score=value)
-    found = hepscore.node_score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
-    assert found.value == pytest.approx(2.0) and not found.notes
-    assert found.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 3.0])
+    score = hepscore.node_score(sorted(tmp_path.rglob("*.json")), hepscore.PUBLISHED)
+    assert score.value == pytest.approx(2.0) and not score.notes
+    assert score.workloads["particleflow"]["repetitions"] == pytest.approx([2.0, 1.0, 3.0])
 
 
 def test_scores_of_a_run_and_workloads_are_averaged_geometrically(tmp_path: Path) -> None:
@@ -69,19 +69,21 @@ def test_scores_of_a_run_and_workloads_are_averaged_geometrically(tmp_path: Path
     }
     file = tmp_path / "reference.yaml"
     file.write_text(json.dumps(against))
-    found = hepscore.node_score([first, second], hepscore.load_reference(file))
-    assert found.value == pytest.approx(10 * math.exp((3 * math.log(2) + math.log(3)) / 4))
-    assert len(found.notes) == 2 and "1 of 3 repetitions" in found.notes[0]
+    score = hepscore.node_score([first, second], hepscore.load_reference(file))
+    assert score.value == pytest.approx(10 * math.exp((3 * math.log(2) + math.log(3)) / 4))
+    assert len(score.notes) == 2 and "1 of 3 repetitions" in score.notes[0]
 
 
 def test_a_summary_can_be_the_reference(tmp_path: Path) -> None:
-    reference, own = save(tmp_path, "reference", score=4.0), save(tmp_path, "own", score=6.0)
-    told = done("bench", "score", own.parent, "--reference", reference)
-    assert "score 1.5" in told and "1 of 3 repetitions" in told
-    assert json.loads(done("bench", "score", own, "--reference", reference, "--json"))["value"] == pytest.approx(1.5)
+    reference, measured = save(tmp_path, "reference", score=4.0), save(tmp_path, "own", score=6.0)
+    output = done("bench", "score", measured.parent, "--reference", reference)
+    assert "score 1.5" in output and "1 of 3 repetitions" in output
+    assert json.loads(done("bench", "score", measured, "--reference", reference, "--json"))["value"] == pytest.approx(
+        1.5
+    )
 
 
-def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_summaries_that_cannot_be_scored_are_refused_in_one_line(tmp_path: Path) -> None:
     failed = save(tmp_path, "failed", score=1.0, log="out of memory at batch 64")
     other = tmp_path / "tracking_summary.json"
     other.write_text(json.dumps(summary(1.0)))
@@ -94,9 +96,9 @@ def test_what_cannot_be_scored_is_refused_in_one_line(tmp_path: Path) -> None:
         tmp_path / "broken_summary.json": "not a summary of a workload: run_info.copies",
         tmp_path / "none_summary.json": "No such file",
     }
-    for path, told in cases.items():
+    for path, message in cases.items():
         outcome = clew("bench", "score", path)
-        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and message in outcome.err
 
 
 def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path: Path) -> None:
@@ -110,8 +112,8 @@ def test_summaries_are_compared_only_where_data_and_batch_are_the_same(tmp_path:
         path = tmp_path / name / "particleflow_summary.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(summary(seeds[0], training=measured(seeds, batch))))
-    found = compare.compare(a, tmp_path / "b" / a.name).rows[0]
-    assert (found.ratio, found.n) == (2.0, (3, 3)) and found.p is not None and found.p < 0.01
+    row = compare.compare(a, tmp_path / "b" / a.name).rows[0]
+    assert (row.ratio, row.n) == (2.0, (3, 3)) and row.p is not None and row.p < 0.01
     alone = compare.compare(a, tmp_path / "c" / a.name).rows[0]  # its epochs are no repeats
     assert (
         alone.p is None

@@ -62,15 +62,15 @@ def test_bandwidths_are_read_as_people_write_them() -> None:
             bits_per_second(text)
 
 
-def test_hosts_have_names_of_their_own_and_know_each_other(can_host: None) -> None:
+def test_every_host_has_its_own_name_and_knows_the_others(can_host: None) -> None:
     ask = "import socket; print(socket.gethostname(), socket.gethostbyname('host-0'))"
     with hosts(2) as made:
-        said = made[1].start([sys.executable, "-c", ask], output=subprocess.PIPE).communicate(timeout=30)[0]
-        assert said.split() == ["host-1", made[0].address]
+        output = made[1].start([sys.executable, "-c", ask], output=subprocess.PIPE).communicate(timeout=30)[0]
+        assert output.split() == ["host-1", made[0].address]
     assert os.uname().nodename != "host-1"
 
 
-def test_a_line_is_not_faster_than_told(can_host: None) -> None:
+def test_a_link_is_not_faster_than_its_bandwidth(can_host: None) -> None:
     with hosts(2, "20Mbit") as made:
         assert measure_bandwidth(made[0], made[1], seconds=0.5) < 25e6
 
@@ -85,7 +85,7 @@ def test_hosts_are_removed_with_what_runs_in_them(can_host: None) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_hosts_are_removed_when_told_to_end(holder: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
+def test_hosts_are_removed_on_a_signal(holder: tuple[subprocess.Popen[str], str], number: signal.Signals) -> None:
     process, namespace = holder
     assert namespace in namespaces(process.pid)
     process.send_signal(number)
@@ -95,13 +95,13 @@ def test_hosts_are_removed_when_told_to_end(holder: tuple[subprocess.Popen[str],
 
 def test_what_a_killed_process_left_is_removed_by_the_next(holder: tuple[subprocess.Popen[str], str]) -> None:
     process, namespace = holder
-    told = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=True).stdout
+    pids = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=True).stdout
     process.kill()
     process.wait(timeout=30)
     assert namespace in namespaces(process.pid)
     with hosts(1):
         assert not namespaces(process.pid)
-    assert told.split() and not any(runs(int(pid)) for pid in told.split())
+    assert pids.split() and not any(runs(int(pid)) for pid in pids.split())
 
 
 def test_without_the_tools_or_the_right_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,20 +56,20 @@ def test_the_same_bits_twice_and_nearly_so_with_other_threads(made: EventData, t
     first, second, third = ([each["loss"] for each in losses(run)] for run in (one, again, two))
     assert len(first) == 4 and first == second
     assert third == pytest.approx(first, rel=TOLERANCE)
-    found = inference_speed.agreement(two, WorkloadConfig(threads=2, gpus=0))
-    assert found is not None and found["between"] == ["1 thread", "2 threads"] and found["items"] > 100
-    bins, classes, correct = (found["outputs"][name] for name in ("bin", "class", "correct"))
+    agreement = inference_speed.agreement(two, WorkloadConfig(threads=2, gpus=0))
+    assert agreement is not None and agreement["between"] == ["1 thread", "2 threads"] and agreement["items"] > 100
+    bins, classes, correct = (agreement["outputs"][name] for name in ("bin", "class", "correct"))
     assert 0 <= bins["differ"] < 0.05 and len(bins["by_layer"]) == 3
     assert correct["mean_difference"] <= classes["differ"] < 0.05
 
 
 def test_padding_is_what_bins_have_left(made: EventData) -> None:
     recipe = load_settings("particleflow", (*FIXED["particleflow"], *SMALL)).recipe
-    found = recipe.benchmark_facts(made.dataset)
+    facts = recipe.benchmark_facts(made.dataset)
     lengths = made.dataset.lengths("train", "elements")
     places = sum(64 * -(-int(n) // 64) for n in lengths)
-    assert found["padding_share"] == pytest.approx(1 - lengths.sum() / places)
-    assert found["padding_share"] <= found["padding_share_of_rectangles"] < 1
+    assert facts["padding_share"] == pytest.approx(1 - lengths.sum() / places)
+    assert facts["padding_share"] <= facts["padding_share_of_rectangles"] < 1
 
 
 def test_delphes_files_in_the_place_of_synthetic_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,28 +55,28 @@ def study(*trainings: ScalingRun, **config: Any) -> ScalingResult:
 def test_waiting_is_what_passes_until_the_last_rank_has_come() -> None:
     fast = spans(("forward", 0, 0, 40), ("communicate", 0, 40, 60))
     slow = spans(("forward", 0, 0, 80), ("communicate", 0, 80, 20))
-    found = measurement.time_shares({0: fast, 1: slow})
-    assert found["compute"] == pytest.approx(0.6) and found["wait"] == pytest.approx(0.2)
-    assert found["communicate"] == pytest.approx(0.2) and sum(found.values()) == pytest.approx(1)
+    shares = measurement.time_shares({0: fast, 1: slow})
+    assert shares["compute"] == pytest.approx(0.6) and shares["wait"] == pytest.approx(0.2)
+    assert shares["communicate"] == pytest.approx(0.2) and sum(shares.values()) == pytest.approx(1)
 
 
 def test_validation_and_checkpoints_are_no_training() -> None:
     rank = spans(("load", 0, 0, 20), ("forward", 0, 20, 80), ("validate", 0, 100, 300), ("checkpoint", 0, 400, 100))
-    found = measurement.time_shares({0: rank})
-    assert found["io"] == pytest.approx(0.2) and found["compute"] == pytest.approx(0.8)
+    shares = measurement.time_shares({0: rank})
+    assert shares["io"] == pytest.approx(0.2) and shares["compute"] == pytest.approx(0.8)
 
 
 def test_a_prediction_finds_the_law_that_the_times_follow() -> None:
     def law(p: int) -> tuple[float, float]:
         return 1e-3 + 9e-3 / p + 1e-4 * np.log2(p), 1e-4 * np.log2(p)
 
-    found = forecast([trained(p, *law(p)) for p in (1, 2, 4, 8)], [16, 64], weak=False)
-    assert found.form == "tree" and found.fitted_on == [1, 2, 4, 8] and not found.note
-    assert found.serial[1] <= 0.1 <= found.serial[2]
+    predicted = forecast([trained(p, *law(p)) for p in (1, 2, 4, 8)], [16, 64], weak=False)
+    assert predicted.form == "tree" and predicted.fitted_on == [1, 2, 4, 8] and not predicted.note
+    assert predicted.serial[1] <= 0.1 <= predicted.serial[2]
     for place, p in enumerate((16, 64)):
         true = 1e-2 / law(p)[0]
-        assert found.speedup_low[place] < true < found.speedup_high[place]
-        assert found.speedup[place] == pytest.approx(true, rel=0.1)
+        assert predicted.speedup_low[place] < true < predicted.speedup_high[place]
+        assert predicted.speedup[place] == pytest.approx(true, rel=0.1)
 
 
 def test_one_size_above_one_leaves_the_form_open_and_the_band_wide() -> None:
@@ -88,8 +88,8 @@ def test_one_size_above_one_leaves_the_form_open_and_the_band_wide() -> None:
 
 
 def test_oversubscribed_sizes_predict_nothing() -> None:
-    found = forecast([trained(1, 1e-2), trained(2, 9e-3, oversubscribed=True)], [8], weak=False)
-    assert not found.workers and "two are needed" in found.note
+    predicted = forecast([trained(1, 1e-2), trained(2, 9e-3, oversubscribed=True)], [8], weak=False)
+    assert not predicted.workers and "two are needed" in predicted.note
 
 
 def test_the_page_marks_what_is_oversubscribed_and_what_is_only_predicted(tmp_path: Path) -> None:
@@ -126,13 +126,13 @@ def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
     study(trained(1, 1e-2)).save(tmp_path / "a.json")
     study(trained(1, 1e-2), weak=True).save(tmp_path / "b.json")
     (tmp_path / "c.json").write_text("{}")
-    for other, told in (("b.json", "weak is False"), ("c.json", "neither a scale.json"), ("d.json", "No such file")):
+    for other, message in (("b.json", "weak is False"), ("c.json", "neither a scale.json"), ("d.json", "No such file")):
         outcome = clew("bench", "compare", tmp_path / "a.json", tmp_path / other)
-        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1) and message in outcome.err
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--workers", "1,two"), "whole numbers separated by commas"),
         (("--workers", "0"), "workers"),
@@ -141,9 +141,9 @@ def test_unlike_things_are_refused_in_one_line(tmp_path: Path) -> None:
         (("--on", "nowhere"), "no site 'nowhere'"),
     ],
 )
-def test_bad_input_is_one_line(words: tuple[str, ...], told: str, data: Dataset, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(words: tuple[str, ...], message: str, data: Dataset, tmp_path: Path) -> None:
     outcome = clew("bench", "scale", LINE, "--dataset", data.path, "--output", tmp_path / "s", *words)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and message in outcome.err
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +151,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return flat_dataset(tmp_path_factory.mktemp("flat"))
 
 
-def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes(data: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "scaling"
     words = ["bench", "scale", LINE, "--dataset", data.path, "--workers", "1,2", "--epochs", "2", "--output", output]
     words += ["--set", "train.batch_size=20", "--set", "train.monitor_seconds=null"]
@@ -160,8 +160,8 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
             assert process.poll() is None
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=60)[1]
-    assert (process.returncode, told.strip()) == (130, "clew: interrupted")
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors.strip()) == (130, "clew: interrupted")
     assert not [p for p in psutil.process_iter(["cmdline"]) if str(output) in " ".join(p.info["cmdline"] or ())]
     assert not _of(output)
     first = (output / "runs/allreduce-1-0/records/rank-0.jsonl").stat().st_mtime_ns
@@ -175,23 +175,23 @@ def test_an_interrupted_study_goes_on(data: Dataset, tmp_path: Path) -> None:
 
 def _of(output: Path) -> list[psutil.Process]:
     """Processes that write below a folder: those of jobs have the command line of who forked them."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if Path(f"/proc/{process.pid}/fd/1").readlink().is_relative_to(output):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
-def _look_at(found: dict[str, Any]) -> None:
-    one, two = found["sizes"]
+def _look_at(result: dict[str, Any]) -> None:
+    one, two = result["sizes"]
     assert (one["workers"], two["workers"]) == (1, 2) and one["speedup"] == 1
     assert two["oversubscribed"] == (len(os.sched_getaffinity(0)) < 2)
     for row in (one, two):
         assert row["events_per_second"] > 0 and sum(row["shares"].values()) == pytest.approx(1, abs=0.01)
         assert row["filling_seconds"] > 0
     assert one["shares"]["communicate"] == 0 and two["shares"]["communicate"] + two["shares"]["wait"] > 0
-    losses = [each["validations"][-1][2] for each in found["trainings"]]
+    losses = [each["validations"][-1][2] for each in result["trainings"]]
     assert [one["loss"], two["loss"]] == losses
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
-    assert found["trainings"][0]["validations"][-1][1] == 2 * found["conditions"]["events"]["train"]
+    assert result["trainings"][0]["validations"][-1][1] == 2 * result["conditions"]["events"]["train"]

@@ -38,7 +38,7 @@ def note(**facts: Any) -> dict[str, Any]:
     return {"kind": "note", "message": "somebody is there", **facts}
 
 
-def test_a_target_is_reached_from_its_own_side() -> None:
+def test_a_target_is_reached_in_the_direction_of_the_metric() -> None:
     assert StrategyGoal("f1", "maximize", 0.9).reached(0.9) and not StrategyGoal("f1", "maximize", 0.9).reached(0.89)
     assert StrategyGoal("loss", "minimize", 0.9).reached(0.9) and not StrategyGoal("loss", "minimize", 0.9).reached(
         0.91
@@ -48,7 +48,7 @@ def test_a_target_is_reached_from_its_own_side() -> None:
     ).reached(None)
 
 
-def test_a_target_that_was_not_given_is_a_little_less_than_the_reference() -> None:
+def test_the_default_target_is_a_little_below_the_reference() -> None:
     reference = StrategyRun("allreduce", "unlimited", "r", curve=[(1.0, 0.9), (2.0, 0.8)])
     assert strategies._with_value(StrategyGoal("f1", "maximize"), reference).value == 0.784
     assert strategies._with_value(StrategyGoal("loss", "minimize"), reference).value == 0.816
@@ -66,7 +66,7 @@ def test_time_counts_from_when_all_workers_were_there(tmp_path: Path) -> None:
     assert trial.samples == 8 * 64 and trial.best == pytest.approx(0.75)
 
 
-def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
+def test_time_counts_from_the_plan_if_no_worker_joins(tmp_path: Path) -> None:
     written(tmp_path / "runs" / "a", start(), plan(), *training())
     trial = StrategyRun("allreduce", "1Gbit", "runs/a")
     strategies._read_run(trial, tmp_path, StrategyGoal("f1", "maximize", 0.9), 2)
@@ -74,15 +74,15 @@ def test_time_counts_from_the_plan_where_nobody_joins(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"bandwidths": ["10GB"]}, "expected a number and a unit"),
         ({"strategies": ["downpuor"]}, "strategies"),
         ({"workers": 1}, "workers"),
     ],
 )
-def test_settings_are_checked_before_anything_begins(wrong: dict[str, Any], told: str) -> None:
-    with pytest.raises((ValueError, ConfigError), match=told):
+def test_settings_are_checked_before_anything_begins(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, ConfigError), match=message):
         StrategyStudyConfig(recipe=LINE, **wrong)
 
 
@@ -96,7 +96,7 @@ def test_a_missing_dataset_and_a_folder_that_is_taken_are_found_first(data: Data
         strategies.compare_strategies(StrategyStudyConfig(recipe=LINE, dataset=str(data.path)), tmp_path)
 
 
-def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
+def test_the_median_counts_and_failures_count_as_slow() -> None:
     took: dict[str, list[float | None]] = {
         "allreduce": [3.0, 1.0, 2.0],
         "gem": [1.0, None, None],
@@ -112,7 +112,7 @@ def test_the_median_counts_and_who_fails_counts_as_slow() -> None:
     assert (drawn["y"], drawn["error_y"]["array"], drawn["error_y"]["arrayminus"]) == ([2.0], [1.0], [1.0])
 
 
-def test_the_page_shows_the_fastest_and_who_did_not_get_there(tmp_path: Path) -> None:
+def test_the_page_shows_the_fastest_and_those_that_missed_the_target(tmp_path: Path) -> None:
     first = StrategyRun("allreduce", "1Gbit", "runs/a", seconds=2.0, curve=[(1.0, 0.5), (2.0, 0.9)], best=0.9)
     others = [
         StrategyRun("gem", "1Gbit", "runs/b", curve=[(1.0, 0.5)], best=0.5),
@@ -132,10 +132,10 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
     outcome = clew("bench", "strategies", LINE, "--dataset", data.path, *words, *small, "--output", output)
     assert outcome.code == 0, outcome.err
     assert "seconds to loss <= 1" in outcome.out and "Mbit/s" in outcome.out
-    found = json.loads((output / "study.json").read_text())
-    assert [trial["message"] for trial in found["trials"]] == ["", ""]
-    assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in found["trials"])
-    assert found["lines"]["200Mbit"] < 250e6 and found["conditions"]["samples"] == data.splits["train"]
+    result = json.loads((output / "study.json").read_text())
+    assert [trial["message"] for trial in result["trials"]] == ["", ""]
+    assert all(trial["seconds"] > 0 and trial["best"] <= 1 for trial in result["trials"])
+    assert result["lines"]["200Mbit"] < 250e6 and result["conditions"]["samples"] == data.splits["train"]
     last = Run.open(output / "runs/downpour-200Mbit-0").last("workers")
     assert last is not None and {worker["host"] for worker in last["workers"].values()} == {"host-1", "host-2"}
     assert (output / "study.html").stat().st_size > 1e6
@@ -143,12 +143,12 @@ def test_a_study_on_real_hosts(can_host: None, data: Dataset, tmp_path: Path) ->
 
 
 def test_a_strategy_that_fails_does_not_end_the_study(can_host: None, data: Dataset, tmp_path: Path) -> None:
-    few = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
-    config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **few)
-    found = strategies.compare_strategies(config, tmp_path / "study")
-    assert [trial.seconds is None for trial in found.trials] == [False, True]
-    assert "ema cannot be used with gem" in found.trials[1].message
-    assert found.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()
+    options = {"strategies": ("allreduce", "gem"), "bandwidths": (UNLIMITED,), "target": 100.0, "epochs": 1}
+    config = StrategyStudyConfig(recipe=LINE, dataset=str(data.path), settings=("train.ema=0.9",), **options)
+    study = strategies.compare_strategies(config, tmp_path / "study")
+    assert [trial.seconds is None for trial in study.trials] == [False, True]
+    assert "ema cannot be used with gem" in study.trials[1].message
+    assert study.fastest(UNLIMITED) == "allreduce" and (tmp_path / "study" / "study.html").exists()
 
 
 def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: Path) -> None:
@@ -159,8 +159,8 @@ def test_ctrl_c_leaves_no_host_behind(can_host: None, data: Dataset, tmp_path: P
             time.sleep(0.05)
         assert namespaces(process.pid)
         process.send_signal(signal.SIGINT)
-        told = process.communicate(timeout=60)[1]
-    assert (process.returncode, told.strip()) == (130, "clew: interrupted")
+        errors = process.communicate(timeout=60)[1]
+    assert (process.returncode, errors.strip()) == (130, "clew: interrupted")
     assert not namespaces(process.pid)
 
 

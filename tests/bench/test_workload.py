@@ -35,9 +35,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 def result(*attempts: WorkloadRun, **config: Any) -> WorkloadResult:
-    told = {"recipe": SMALL, "name": "small", **config}
-    seen = {"cpu": "c"}
-    return WorkloadResult(told, seen, {"code": "c", "data": "d", "config": "x", "container": None}, {}, list(attempts))
+    values = {"recipe": SMALL, "name": "small", **config}
+    machine = {"cpu": "c"}
+    return WorkloadResult(
+        values, machine, {"code": "c", "data": "d", "config": "x", "container": None}, {}, list(attempts)
+    )
 
 
 def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> WorkloadRun:
@@ -51,9 +53,12 @@ def attempt(seed: int = 0, copy: int = 0, accuracy: float = 0.9) -> WorkloadRun:
 def test_the_first_epoch_is_left_out_and_copies_add_up() -> None:
     made = result(attempt(), attempt(copy=1), copies=2, epochs=3)
     assert made.speeds == [pytest.approx(10.0)]
-    told = summary(made, WorkloadConfig(**made.config))
-    assert told["report"]["wl-scores"] == {"training": 10.0} and told["report"]["wl-stats"]["training"]["count"] == 2
-    extra = told["report"]["training"]
+    document = summary(made, WorkloadConfig(**made.config))
+    assert (
+        document["report"]["wl-scores"] == {"training": 10.0}
+        and document["report"]["wl-stats"]["training"]["count"] == 2
+    )
+    extra = document["report"]["training"]
     assert (extra["mean_throughput"], extra["mean_epoch_time"], extra["num_epochs"]) == (5.0, 20.0, 3)
     assert extra["first_epoch_left_out"] and extra["throughput_per_epoch"] == [2.0, 10.0, pytest.approx(3.3333)]
 
@@ -85,11 +90,11 @@ with killed_with_parent([LaunchedJob("warm", f"{{job.pid}}:0", {str(tmp_path)!r}
 
 
 def test_seeds_show_a_spread_and_a_target_its_time() -> None:
-    found = key_figures(result(attempt(0, accuracy=0.9), attempt(1, accuracy=0.8), target=0.85, seeds=2))
-    assert found["accuracy"]["accuracy"]["mean"] == pytest.approx(0.85)
-    assert found["accuracy"]["accuracy"]["deviation"] == pytest.approx(0.0707, abs=1e-3)
-    assert found["seconds_to_target"] == 10.0 and found["joules_per_event"] == pytest.approx(0.2)
-    assert found["data_wait_share"] == pytest.approx(0.1) and found["band"] is None
+    figures = key_figures(result(attempt(0, accuracy=0.9), attempt(1, accuracy=0.8), target=0.85, seeds=2))
+    assert figures["accuracy"]["accuracy"]["mean"] == pytest.approx(0.85)
+    assert figures["accuracy"]["accuracy"]["deviation"] == pytest.approx(0.0707, abs=1e-3)
+    assert figures["seconds_to_target"] == 10.0 and figures["joules_per_event"] == pytest.approx(0.2)
+    assert figures["data_wait_share"] == pytest.approx(0.1) and figures["band"] is None
 
 
 @pytest.mark.parametrize(
@@ -103,9 +108,9 @@ def test_seeds_show_a_spread_and_a_target_its_time() -> None:
     ],
 )
 def test_the_published_accuracy_counts_for_the_published_data_alone(changed: dict[str, Any], why: str | None) -> None:
-    given = WorkloadConfig(**{**PUBLISHED, "data": ("x.pkl.bz2",), **changed})
-    assert given.band == (None if why else (PADDED, PUBLISHED_BAND))
-    assert (why is None and given.comparable is None) or (why or "") in (given.comparable or "")
+    config = WorkloadConfig(**{**PUBLISHED, "data": ("x.pkl.bz2",), **changed})
+    assert config.band == (None if why else (PADDED, PUBLISHED_BAND))
+    assert (why is None and config.comparable is None) or (why or "") in (config.comparable or "")
 
 
 def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_path: Path) -> None:
@@ -118,9 +123,9 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
         "first epoch not counted" in outcome.out
         and "not comparable with the published one (events are synthetic" in " ".join(outcome.out.split())
     )
-    found = hepscore.read_summary(output / "small_summary.json")
-    assert found.report.log == "ok" and found.report.wl_scores.keys() == {"training", "inference"}
-    assert found.run_info.copies == 2 and found.report.wl_stats["training"].count == 2
+    saved = hepscore.read_summary(output / "small_summary.json")
+    assert saved.report.log == "ok" and saved.report.wl_scores.keys() == {"training", "inference"}
+    assert saved.run_info.copies == 2 and saved.report.wl_stats["training"].count == 2
     report = json.loads((output / "report.json").read_text())
     first, second = report["runs"]
     assert len(first["losses"]) == 8 and first["losses"] == second["losses"]
@@ -132,9 +137,9 @@ def test_a_run_leaves_what_hepscore_reads_and_two_copies_have_the_same_bits(tmp_
 
 def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Path) -> None:
     config = WorkloadConfig(recipe=SMALL, name="small", events=40, batch_size=4, settings=("fits=2",), threads=1)
-    found = run_workload(config, tmp_path / "out")
-    assert found.status == "out of memory" and found.fits is not None
-    assert (found.fits["largest_that_fits"], found.fits["exact"]) == (2, True)
+    outcome = run_workload(config, tmp_path / "out")
+    assert outcome.status == "out of memory" and outcome.fits is not None
+    assert (outcome.fits["largest_that_fits"], outcome.fits["exact"]) == (2, True)
     log = hepscore.read_summary(tmp_path / "out" / "small_summary.json").report.log
     assert log == "out of memory at batch 4; the largest that fits is 2"
     assert "the largest that fits is 2" in (tmp_path / "out" / "report.html").read_text()
@@ -143,7 +148,7 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("largest", "least", "told"),
+    ("largest", "smallest", "message"),
     [
         (5, 6, "the largest that fits is 5"),
         (320, 322, "320 fits, 322 does not"),
@@ -151,9 +156,9 @@ def test_out_of_memory_is_a_result_with_the_largest_batch_that_fits(tmp_path: Pa
         (None, 4, "4 does not fit either"),
     ],
 )
-def test_a_batch_that_is_not_the_largest_is_not_called_so(largest: int | None, least: int, told: str) -> None:
-    fits = {"largest_that_fits": largest, "smallest_that_does_not": least, "exact": least - (largest or 0) <= 1}
-    assert fit_message(fits) == told
+def test_only_the_largest_batch_is_called_the_largest(largest: int | None, smallest: int, message: str) -> None:
+    fits = {"largest_that_fits": largest, "smallest_that_does_not": smallest, "exact": smallest - (largest or 0) <= 1}
+    assert fit_message(fits) == message
 
 
 def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None:
@@ -166,23 +171,23 @@ def test_another_failure_ends_the_command_and_is_on_disk(tmp_path: Path) -> None
 def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[bool] = []
+    states: list[bool] = []
     recipe = package.recipe.resolve(SMALL)
     made = make_event_data(recipe, EventRequest(40, 0), tmp_path)
     model = type(recipe).model
 
     def watched(self: Any) -> Any:
-        seen.append(torch.are_deterministic_algorithms_enabled())
+        states.append(torch.are_deterministic_algorithms_enabled())
         return model(self)
 
     monkeypatch.setattr(type(recipe), "model", watched)
-    for wanted in (True, False):
-        package.train(recipe, made.dataset, epochs=1, deterministic=wanted, output=tmp_path / str(wanted))
-    assert seen == [True, False] and not torch.are_deterministic_algorithms_enabled()
+    for deterministic in (True, False):
+        package.train(recipe, made.dataset, epochs=1, deterministic=deterministic, output=tmp_path / str(deterministic))
+    assert states == [True, False] and not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("--precision", "float8"), "precision"),
         (("--batch-scan", "1,x"), "whole numbers"),
@@ -191,9 +196,9 @@ def test_deterministic_training_uses_reproducible_algorithms_and_puts_them_back(
         (("--set", "model.wdith=3"), "wdith"),
     ],
 )
-def test_bad_input_is_one_line(words: tuple[str, ...], told: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     outcome = clew("bench", "particleflow", "--recipe", SMALL, "--output", tmp_path / "o", *words)
-    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and told in outcome.err
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1) and message in outcome.err
 
 
 def test_the_entry_of_the_container_needs_its_folder(tmp_path: Path) -> None:
@@ -206,9 +211,9 @@ def test_the_entry_of_the_container_passes_everything_on(tmp_path: Path) -> None
     words = ("--copies", "1", "--threads", "1", "--events", "16", "--extra-args", extra)
     outcome = clew("bench", "hepix", "-W", *words, "--results", tmp_path)
     assert outcome.code == 0, outcome.err
-    found = hepscore.read_summary(tmp_path / "small_summary.json")
-    extra_figures = (found.report.model_extra or {})["training"]
-    assert (found.run_info.threads_per_copy, found.run_info.events_per_thread) == (1, 16)
+    saved = hepscore.read_summary(tmp_path / "small_summary.json")
+    extra_figures = (saved.report.model_extra or {})["training"]
+    assert (saved.run_info.threads_per_copy, saved.run_info.events_per_thread) == (1, 16)
     assert (extra_figures["batch_size_per_device"], extra_figures["num_epochs"]) == (8, 1)
 
 
@@ -231,8 +236,10 @@ def test_a_node_is_scanned(tmp_path: Path) -> None:
     words = ("--events", "1", "--time", "12s", "--price-per-hour", "1", "--recipe", SMALL, "--output", tmp_path / "n")
     outcome = clew("bench", "node", *words, "--gpus", "0")
     assert outcome.code == 0, outcome.err
-    found = json.loads((tmp_path / "n" / "node.json").read_text())
-    speeds = [trial["events_per_second"] for trial in found["trials"]]
-    assert len(speeds) + len(found["untried"]) >= 2 and found["best"]["events_per_second"] == max(speeds) > 0
-    assert any("bf16" in told for told in [*found["untried"], *(trial["precision"] for trial in found["trials"])])
+    result = json.loads((tmp_path / "n" / "node.json").read_text())
+    speeds = [trial["events_per_second"] for trial in result["trials"]]
+    assert len(speeds) + len(result["untried"]) >= 2 and result["best"]["events_per_second"] == max(speeds) > 0
+    assert any(
+        "bf16" in precision for precision in [*result["untried"], *(trial["precision"] for trial in result["trials"])]
+    )
     assert "run it: clew bench particleflow" in outcome.out and "a million events cost" in outcome.out

@@ -22,7 +22,7 @@ HEAVY = ("torch", "numpy", "h5py", "awkward", "sqlalchemy", "optuna", "fastapi")
 
 
 @pytest.mark.parametrize("words", [(), *commands(), ("runs",), ("data",), ("config",)], ids=" ".join)
-def test_help_ends_well(words: tuple[str, ...]) -> None:
+def test_help_succeeds(words: tuple[str, ...]) -> None:
     outcome = clew(*words, "--help")
     assert outcome.code == 0
     assert f"clew {' '.join(words)}".rstrip() in outcome.out.partition("Usage:")[2]
@@ -42,7 +42,7 @@ def test_a_group_alone_shows_its_commands() -> None:
     assert "Traceback" not in outcome.err
 
 
-def test_the_version_is_told_by_the_installed_script() -> None:
+def test_the_installed_script_prints_the_version() -> None:
     outcome = script("--version")
     assert (outcome.code, outcome.out, outcome.err) == (0, f"clew {__version__}\n", "")
 
@@ -69,16 +69,16 @@ def journey(made: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_predictions_are_written_and_told(journey: Path, tmp_path: Path, workers: str) -> None:
+def test_predictions_are_written_and_reported(journey: Path, tmp_path: Path, workers: str) -> None:
     output = tmp_path / "tracks.parquet"
-    told = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
+    text = done("predict", "runs/a", "--output", output, "--columns", "event,track", "--workers", workers)
     events = Dataset("data").splits["test"]
-    assert told.startswith(f"{output}: {events} events (")
+    assert text.startswith(f"{output}: {events} events (")
     assert parquet.read_schema(output).names == ["event", "track", "found_track", "score"]
     assert "--replace" in clew("predict", "runs/a", "--output", output).err
 
 
-def test_workers_judge_alike(journey: Path) -> None:
+def test_any_number_of_workers_gives_the_same_evaluation(journey: Path) -> None:
     alone, shared = (done("evaluate", "runs/a", "--workers", n, "--batch-size", "16") for n in ("1", "2"))
     assert alone.splitlines()[1:] == shared.splitlines()[1:]
 
@@ -97,7 +97,7 @@ def test_runs_are_listed_with_their_state(journey: Path) -> None:
     assert line.split()[:4] == ["a", "finished", "tracking", "2/2"]
 
 
-def test_a_folder_without_runs_is_told(journey: Path) -> None:
+def test_a_folder_without_runs_is_reported(journey: Path) -> None:
     assert "no runs in nowhere" in done("runs", "list", "nowhere")
 
 
@@ -108,14 +108,14 @@ def test_a_run_is_shown_with_its_numbers(journey: Path) -> None:
     assert "2 of 2" in text
 
 
-def test_a_report_is_written_anew(journey: Path) -> None:
+def test_a_report_is_rewritten(journey: Path) -> None:
     report = journey / "runs" / "a" / "report.html"
     report.unlink()
     assert done("runs", "report", "runs/a") == "runs/a/report.html\n"
     assert report.is_file()
 
 
-def test_a_run_is_judged_on_raw_events(journey: Path, events: Path) -> None:
+def test_a_run_is_evaluated_on_raw_events(journey: Path, events: Path) -> None:
     raw = sorted(events.iterdir())[1]
     text = done("evaluate", "runs/a", "--input", raw, "--name", "[raw] <events>", "--weights", "last")
     assert "[raw] <events>: 44 events" in text
@@ -221,11 +221,11 @@ def test_the_schema_is_json_and_knows_every_section() -> None:
     assert schema["additionalProperties"] is False
 
 
-def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -> None:
-    few = ("--epochs", "1", "--workers", "2", "--set", "model.hidden=4")
+def test_the_installed_script_prepares_trains_evaluates_and_predicts(tmp_path: Path, events: Path) -> None:
+    options = ("--epochs", "1", "--workers", "2", "--set", "model.hidden=4")
     for words in (
         ("prepare", "tracking", "--input", events, "--workers", "2"),
-        ("train", "tracking", *few),
+        ("train", "tracking", *options),
         ("evaluate", "runs/tracking-001"),
     ):
         outcome = script(*words, folder=tmp_path)
@@ -236,11 +236,11 @@ def test_the_installed_script_goes_the_whole_way(tmp_path: Path, events: Path) -
 def test_an_interrupted_training_says_so(tmp_path: Path, dataset: Dataset) -> None:
     words = ["train", "tracking", "--dataset", str(dataset.path), "--epochs", "100000", "--output", "run"]
     # a test run started in the background ignores Ctrl-C, and so would what it starts
-    heard = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    handler = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         process = subprocess.Popen([SCRIPT, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     finally:
-        signal.signal(signal.SIGINT, heard)
+        signal.signal(signal.SIGINT, handler)
     try:
         while not any(Run(tmp_path / "run").records(kind="step")):
             assert process.poll() is None
@@ -303,9 +303,9 @@ def test_preparing_loads_no_torch_in_any_process(tmp_path: Path, events: Path, w
         import os, sys, clew
         recipe, events, output, workers = sys.argv[1:]
         made = clew.prepare(recipe, input=[events], output=output, workers=int(workers), cache=output + ".cache")
-        told = [made.read(split, columns=["process", "torch"]) for split in made.splits]
-        print(any(table["torch"].any() for table in told), "torch" in sys.modules)
-        print(any((table["process"] == os.getpid()).any() for table in told))
+        tables = [made.read(split, columns=["process", "torch"]) for split in made.splits]
+        print(any(table["torch"].any() for table in tables), "torch" in sys.modules)
+        print(any((table["process"] == os.getpid()).any() for table in tables))
     """
-    told = lines(code, tmp_path / "telling.py", events, tmp_path / "data", str(workers))
-    assert told == ["False False", str(workers == 1)]
+    printed = lines(code, tmp_path / "telling.py", events, tmp_path / "data", str(workers))
+    assert printed == ["False False", str(workers == 1)]

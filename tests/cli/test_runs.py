@@ -46,21 +46,21 @@ def test_runs_are_sorted_by_time_newest_first(runs: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("--state", "fialed"), "--state fialed: there is no such state; did you mean 'failed'?"),
+        (("--state", "fialed"), "--state fialed: no such state; did you mean 'failed'?"),
         (("--sort", "f2"), "--sort f2: not a metric of any run; choose from f1, loss, name, time"),
     ],
 )
-def test_a_state_or_metric_that_is_not_there_is_told(runs: Path, words: tuple[str, ...], said: str) -> None:
+def test_a_state_or_metric_that_is_not_there_is_reported(runs: Path, words: tuple[str, ...], message: str) -> None:
     outcome = clew("runs", "list", runs, *words)
-    assert (outcome.code, outcome.err) == (2, f"clew: {said}\n")
+    assert (outcome.code, outcome.err) == (2, f"clew: {message}\n")
 
 
 def test_runs_are_listed_for_other_programs(runs: Path) -> None:
-    found = json.loads(done("runs", "list", runs, "--json", "--sort", "f1"))
-    assert [each["state"] for each in found] == ["finished", "failed", "interrupted"]
-    assert found[1]["message"] == "the loss is nan"
+    listed_runs = json.loads(done("runs", "list", runs, "--json", "--sort", "f1"))
+    assert [each["state"] for each in listed_runs] == ["finished", "failed", "interrupted"]
+    assert listed_runs[1]["message"] == "the loss is nan"
     assert json.loads(done("runs", "list", runs / "none", "--json")) == []
 
 
@@ -94,14 +94,14 @@ def test_a_comparison_is_written_as_a_page(runs: Path, tmp_path: Path) -> None:
     assert "2 runs compared" in page.read_text()
 
 
-def test_comparing_one_run_or_none_that_exists_is_told(runs: Path) -> None:
+def test_comparing_one_run_or_none_that_exists_is_reported(runs: Path) -> None:
     assert "name two runs or more" in clew("compare", runs / "a").err
     assert "no such run" in clew("compare", runs / "a", runs / "d").err
 
 
 def test_a_killed_run_is_shown_with_what_is_known(runs: Path) -> None:
     text = " ".join(done("runs", "show", runs / "c").split())
-    assert "c interrupted it ended without a word" in text
+    assert "c interrupted it ended without a message" in text
     assert "last step recorded step 2, epoch 1" in text
 
 

@@ -28,25 +28,28 @@ tune:
 
 
 @pytest.fixture
-def mine(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "my.yaml").write_text(SETTINGS.replace("DATASET", str(dataset.path)))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.timeout(120)
-def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> None:
-    told = done("tune", "run", "my.yaml", "--output", "s")
-    assert "study s: 3 trials, tpe" in told and "3 complete" in told and "tune best s --apply" in told
-    assert told.count("complete  0.") >= 3
+def test_a_study_from_the_first_trial_to_the_winning_settings(folder: Path) -> None:
+    output = done("tune", "run", "my.yaml", "--output", "s")
+    assert "study s: 3 trials, tpe" in output and "3 complete" in output and "tune best s --apply" in output
+    assert output.count("complete  0.") >= 3
     assert "trial-0002  finished" in done("runs", "list", "s/trials")
     (best,) = json.loads(done("tune", "best", "s"))
     assert best["run"] == f"s/trials/trial-{best['trial']:04d}" and set(best["values"]) == {"val/efficiency"}
     assert "trial" in done("tune", "best", "s", "--apply", "best.yaml")
-    given = settings.load_settings("best.yaml")
-    assert given.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
-    assert given.recipe.config.model.hidden == best["settings"]["model.hidden"]
-    assert given.tune is None and (given.train.best.metric, given.train.best.direction) == ("efficiency", "maximize")
+    best_settings = settings.load_settings("best.yaml")
+    assert best_settings.train.optimizer.lr == best["settings"]["train.optimizer.lr"]
+    assert best_settings.recipe.config.model.hidden == best["settings"]["model.hidden"]
+    assert best_settings.tune is None and (best_settings.train.best.metric, best_settings.train.best.direction) == (
+        "efficiency",
+        "maximize",
+    )
     shown = done("tune", "show", "s").splitlines()
     assert shown[2].split()[:3] == ["trial", "state", "val/efficiency"]
     assert int(shown[3].split()[0]) == best["trial"]
@@ -56,7 +59,7 @@ def test_a_study_from_the_first_trial_to_the_winning_settings(mine: Path) -> Non
     assert Study.open("s").count()["complete"] == 4
 
 
-def test_from_outside(mine: Path) -> None:
+def test_from_outside(folder: Path) -> None:
     first, second = map(json.loads, done("tune", "ask", "s", "--recipe", "my.yaml", "--n", "2").splitlines())
     assert set(first) == {"trial", "settings", "lease"} and set(first["settings"]) == {
         "train.optimizer.lr",
@@ -75,7 +78,7 @@ def test_from_outside(mine: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("run",), "name settings with a section `tune`"),
         (("run", "tracking"), "no section `tune`"),
@@ -95,20 +98,20 @@ def test_from_outside(mine: Path) -> None:
         (("steer", "--in", "no.json", "--out", "o.json", "--n", "1", "--max", "1"), "no.json: cannot be read as JSON"),
     ],
 )
-def test_mistakes_get_one_line(mine: Path, words: tuple[str, ...], told: str) -> None:
+def test_mistakes_get_one_line(folder: Path, words: tuple[str, ...], message: str) -> None:
     outcome = clew("tune", *words)
-    assert outcome.code == 2 and told in outcome.err, outcome
+    assert outcome.code == 2 and message in outcome.err, outcome
     assert len(outcome.err.strip().splitlines()) == 1
-    assert not (mine / "studies").exists()
+    assert not (folder / "studies").exists()
 
 
-def test_run_may_be_left_out(mine: Path) -> None:
-    outcome = script("tune", "my.yaml", "--set", "tune.objective=efficiency", folder=mine)
+def test_run_may_be_left_out(folder: Path) -> None:
+    outcome = script("tune", "my.yaml", "--set", "tune.objective=efficiency", folder=folder)
     assert outcome.code == 2 and "write val/METRIC" in outcome.err
 
 
-def test_the_document_with_a_study_goes_back_in(mine: Path) -> None:
-    (mine / "again.yaml").write_text(done("config", "show", "my.yaml"))
+def test_the_document_with_a_study_goes_back_in(folder: Path) -> None:
+    (folder / "again.yaml").write_text(done("config", "show", "my.yaml"))
     assert settings.load_settings("again.yaml").tune == settings.load_settings("my.yaml").tune
     assert yaml.safe_load(done("config", "show", "my.yaml"))["tune"]["trials"] == 3
     assert "tune" not in yaml.safe_load(done("config", "show", "tracking"))

@@ -145,7 +145,7 @@ def test_a_value_that_fits_no_choice_of_a_type_is_named_by_its_own_key(folder: P
     assert "run.yaml:3: train.workers: input should be 'auto' (given: 'few')" in line
 
 
-def test_several_mistakes_are_told_in_one_line(folder: Path) -> None:
+def test_several_mistakes_are_reported_in_one_line(folder: Path) -> None:
     line = complaint(folder, "trian: 1\ntrain:\n  epochs: x")
     assert "name: is required" in line
     assert "run.yaml:3: train.epochs:" in line
@@ -190,7 +190,7 @@ def test_any_text_is_settings_or_one_line(folder: Path, text: str) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.dictionaries(st.text(), inner)))
-def test_any_data_under_any_key_is_told_in_one_line(value: Any) -> None:
+def test_any_data_under_any_key_is_reported_in_one_line(value: Any) -> None:
     for data in ({"name": value, "é\nx": value}, {"name": "a", "train": value, "heads": {"a\r\nb": value}}):
         assert len(problem(partial(validate, Settings, Document(data))).splitlines()) <= 1
 
@@ -212,11 +212,11 @@ def test_any_data_under_any_key_is_told_in_one_line(value: Any) -> None:
     ],
 )
 def test_a_setting_is_typed_by_the_schema(folder: Path, setting: str, path: tuple[str, ...], expected: Any) -> None:
-    found: Any = load(folder, "name: a\ntrain:\n  optimizer: {lr: 5, decay: 1}", setting)
+    value: Any = load(folder, "name: a\ntrain:\n  optimizer: {lr: 5, decay: 1}", setting)
     for part in path:
-        found = getattr(found, part)
-    assert found == expected
-    assert type(found) is type(expected)
+        value = getattr(value, part)
+    assert value == expected
+    assert type(value) is type(expected)
 
 
 def test_settings_reach_into_lists_and_mappings(folder: Path) -> None:
@@ -224,10 +224,10 @@ def test_settings_reach_into_lists_and_mappings(folder: Path) -> None:
         "name: a\nstages:\n- lr: 1\n- lr: 2\nheads: {b: {lr: 1, decay: 5}}\n"
         "transforms:\n- kind: station_limits\n  limits: {0: {r: [0, 1], z: [0, 1]}}\n"
     )
-    found = load(folder, text, "stages.1.lr=7", "heads.b.lr=8", "heads.c.lr=9", "transforms.0.limits.0.z=[2, 3]")
-    assert found.stages == [Optimizer(lr=1), Optimizer(lr=7)]
-    assert found.heads == {"b": Optimizer(lr=8, decay=5), "c": Optimizer(lr=9)}
-    assert found.transforms == (StationLimits(limits={0: {"r": (0, 1), "z": (2, 3)}}),)
+    settings = load(folder, text, "stages.1.lr=7", "heads.b.lr=8", "heads.c.lr=9", "transforms.0.limits.0.z=[2, 3]")
+    assert settings.stages == [Optimizer(lr=1), Optimizer(lr=7)]
+    assert settings.heads == {"b": Optimizer(lr=8, decay=5), "c": Optimizer(lr=9)}
+    assert settings.transforms == (StationLimits(limits={0: {"r": (0, 1), "z": (2, 3)}}),)
 
 
 def test_the_last_setting_wins(folder: Path) -> None:
@@ -252,7 +252,7 @@ def test_the_last_setting_wins(folder: Path) -> None:
         ("train={epochs: x}", "--set train={epochs: x}: train.epochs: input should be a valid integer"),
     ],
 )
-def test_a_wrong_setting_is_named_as_it_was_typed(folder: Path, setting: str, expected: str) -> None:
+def test_a_wrong_setting_is_quoted_as_typed(folder: Path, setting: str, expected: str) -> None:
     text = "name: a\ntrain:\n  epochs: 3\nstages:\n- lr: 1\n- lr: 2"
     assert complaint(folder, text, setting).startswith(expected)
 
@@ -266,10 +266,10 @@ def test_override_leaves_the_document_it_started_from(folder: Path) -> None:
 def test_defaults_lie_beneath_mappings_and_give_way_to_everything_else() -> None:
     defaults = {"name": "below", "train": {"epochs": 5, "widths": [1, 2]}, "heads": {"a": {"lr": 1}}}
     above = Document({"train": {"widths": [3]}, "heads": {"b": {"lr": 2}}, "transforms": [{"kind": "cylindrical"}]})
-    found = validate(Settings, with_defaults(above, defaults))
-    assert (found.name, found.train.epochs, found.train.widths) == ("below", 5, [3])
-    assert found.heads == {"a": Optimizer(lr=1), "b": Optimizer(lr=2)}
-    assert found.transforms == (Cylindrical(),)
+    settings = validate(Settings, with_defaults(above, defaults))
+    assert (settings.name, settings.train.epochs, settings.train.widths) == ("below", 5, [3])
+    assert settings.heads == {"a": Optimizer(lr=1), "b": Optimizer(lr=2)}
+    assert settings.transforms == (Cylindrical(),)
     assert defaults["train"] == {"epochs": 5, "widths": [1, 2]}
 
 

@@ -75,10 +75,10 @@ def test_figures_are_json_in_the_order_of_the_metrics(run_copy: Run) -> None:
 
 
 def test_progress_counts_every_event(run_copy: Run, dataset: Dataset) -> None:
-    seen: list[tuple[int, int | None]] = []
-    clew.evaluate(run_copy, batch_size=1, progress=lambda done, total: seen.append((done, total)))
-    assert seen == sorted(set(seen)) and len(seen) > 1
-    assert seen[-1] == (dataset.splits["test"], dataset.splits["test"])
+    updates: list[tuple[int, int | None]] = []
+    clew.evaluate(run_copy, batch_size=1, progress=lambda done, total: updates.append((done, total)))
+    assert updates == sorted(set(updates)) and len(updates) > 1
+    assert updates[-1] == (dataset.splits["test"], dataset.splits["test"])
 
 
 def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_event_weights_change_the_figures(run_copy: Run, dataset: Dataset, tmp_p
     assert weighted.metrics["loss"].value != plain.metrics["loss"].value
 
 
-def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
+def test_missing_inputs_are_named(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no split 'tset'; did you mean 'test'\?"):
         clew.evaluate(run_copy, split="tset")
     with pytest.raises(DataError, match="no input file matches"):
@@ -110,7 +110,7 @@ def test_a_file_of_other_events_is_refused_by_name(run_copy: Run, tmp_path: Path
         clew.evaluate(run_copy, input=[str(tmp_path / "bad.txt")])
 
 
-def test_raw_events_that_all_fail_a_cut_are_told_of(run_copy: Run, events: Path) -> None:
+def test_raw_events_that_all_fail_a_cut_are_reported(run_copy: Run, events: Path) -> None:
     cut = [{"kind": "select", "where": "event < 0"}]
     config, manifest = run_copy.path / "config.yaml", run_copy.dataset_file
     config.write_text(yaml.safe_dump({**yaml.safe_load(config.read_text()), "transforms": cut}))

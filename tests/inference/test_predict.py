@@ -87,9 +87,11 @@ def on_threads(task: parallel_inference.InferenceTask, ranks: int, folder: Path)
     store = folder / f"meeting-{ranks}-{task.size}-{type(task.work).__name__}"
 
     def work(rank: int) -> None:
-        own = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
+        rank_task = dataclasses.replace(task, work=dataclasses.replace(task.work))  # type: ignore[type-var]
         met = open_store_at(store, rank, ranks) if ranks > 1 else None
-        made[rank] = parallel_inference._rank(own, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None)
+        made[rank] = parallel_inference._rank(
+            rank_task, RankInfo(rank, ranks, rank, ranks), met, lambda done, total: None
+        )
 
     threads = [threading.Thread(target=work, args=(rank,)) for rank in range(ranks)]
     for thread in threads:
@@ -155,13 +157,13 @@ def test_processes_give_what_one_gives_in_a_network_that_rounds(run_copy: Run, t
         judged = clew.evaluate(run_copy, batch_size=5, name="alone")
     finally:
         torch.set_num_threads(before)
-    seen: list[tuple[int, int | None]] = []
+    updates: list[tuple[int, int | None]] = []
     together = clew.predict(
-        run_copy, batch_size=5, columns=["event", "x"], workers=workers, progress=lambda *told: seen.append(told)
+        run_copy, batch_size=5, columns=["event", "x"], workers=workers, progress=lambda *counts: updates.append(counts)
     )
     assert isinstance(alone, Table) and isinstance(together, Table)
     assert_equal(together, alone)
-    assert seen[-1] == (len(alone), len(alone)) and seen == sorted(seen)
+    assert updates[-1] == (len(alone), len(alone)) and updates == sorted(updates)
     again = clew.evaluate(run_copy, batch_size=5, name="together", workers=workers)
     assert numbers(again.metrics) == numbers(judged.metrics)
     assert (run_copy.plots / "together").is_dir()
@@ -176,10 +178,10 @@ def test_ranks_of_a_launcher_share_the_work(
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     assert_equal(Table.load(tmp_path / "out.h5"), expected[1])
-    told = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("?.json"))]
-    assert len(told) == (2 if how == "torchrun" else 3)
-    assert all(each == told[0] for each in told)
-    assert told[0][:2] == [str(tmp_path / "out.h5"), len(expected[1])]
+    results = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("?.json"))]
+    assert len(results) == (2 if how == "torchrun" else 3)
+    assert all(each == results[0] for each in results)
+    assert results[0][:2] == [str(tmp_path / "out.h5"), len(expected[1])]
     assert [each["name"] for each in Run.open(copied).records("evaluate")].count("launched") == 1
 
 
@@ -191,8 +193,8 @@ def test_every_kind_of_file_holds_the_rows(
     path = clew.predict(whole, output=tmp_path / f"out.{ending}", batch_size=7, workers=workers)
     assert path == tmp_path / f"out.{ending}"
     assert list(tmp_path.iterdir()) == [path]
-    found = concat(list(readers.read(str(path))))
-    assert_equal(found.pick("event", "said", "double"), expected[1])
+    rows = concat(list(readers.read(str(path))))
+    assert_equal(rows.pick("event", "said", "double"), expected[1])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
@@ -209,17 +211,17 @@ def test_a_reader_that_only_goes_forward_is_shared_too(
     task = parallel_inference.InferenceTask(
         whole, Forward(), "best", events, 4, PredictionWork(PredictionRows(), None, None, events)
     )
-    for found in on_threads(task, ranks, tmp_path):
-        assert found.fixed("event").tolist() == list(range(EVENTS))
+    for rows in on_threads(task, ranks, tmp_path):
+        assert rows.fixed("event").tolist() == list(range(EVENTS))
 
 
 def test_pieces_of_raw_events_are_shared_among_ranks(run: Run, events: Path) -> None:
     alone, shared = (clew.predict(run, input=[str(events)], workers=workers) for workers in (1, 2))
     assert isinstance(alone, Table) and isinstance(shared, Table)
     assert alone.fixed("event").tolist() == shared.fixed("event").tolist() == list(range(300))
-    found = alone.ragged("found_track")
-    np.testing.assert_array_equal(found.values, shared.ragged("found_track").values)
-    lowest = [each[each >= 0].min() for each in found if (each >= 0).any()]
+    track_numbers = alone.ragged("found_track")
+    np.testing.assert_array_equal(track_numbers.values, shared.ragged("found_track").values)
+    lowest = [each[each >= 0].min() for each in track_numbers if (each >= 0).any()]
     assert set(lowest) == {0}, "tracks are counted in each event"
 
 
@@ -232,9 +234,9 @@ def test_columns_and_raw_outputs_are_chosen(whole: Run) -> None:
 
 def test_events_without_labels_can_be_predicted(whole: Run, raw: Path, tmp_path: Path) -> None:
     Table.load(raw).drop("y", "weight").save(tmp_path / "unknown.h5")
-    found, known = (clew.predict(whole, input=[str(path)]) for path in (tmp_path / "unknown.h5", raw))
-    assert isinstance(found, Table) and isinstance(known, Table)
-    assert_equal(found, known)
+    predictions, known = (clew.predict(whole, input=[str(path)]) for path in (tmp_path / "unknown.h5", raw))
+    assert isinstance(predictions, Table) and isinstance(known, Table)
+    assert_equal(predictions, known)
 
 
 def test_a_network_that_takes_gradients_is_run_without_inference_mode(whole: Run) -> None:
@@ -247,12 +249,12 @@ def test_a_network_that_takes_gradients_is_run_without_inference_mode(whole: Run
                 (slope,) = torch.autograd.grad(model(x).sum(), x)
             return {"said": slope[:, 0], "double": 2 * batch["hits"]}
 
-    found = clew.predict(whole, recipe=Slope())
-    assert isinstance(found, Table)
-    assert set(found.fixed("said").tolist()) == {1.0}
+    predictions = clew.predict(whole, recipe=Slope())
+    assert isinstance(predictions, Table)
+    assert set(predictions.fixed("said").tolist()) == {1.0}
 
 
-def test_an_existing_file_is_replaced_only_when_told(whole: Run, tmp_path: Path) -> None:
+def test_an_existing_file_is_replaced_only_on_request(whole: Run, tmp_path: Path) -> None:
     path = tmp_path / "out.h5"
     path.write_text("mine")
     with pytest.raises(ConfigError, match=r"out\.h5 exists already; name another --output, or use --replace"):
@@ -263,7 +265,7 @@ def test_an_existing_file_is_replaced_only_when_told(whole: Run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_fails_leaves_no_file(whole: Run, tmp_path: Path, workers: int) -> None:
+def test_a_failed_prediction_leaves_no_file(whole: Run, tmp_path: Path, workers: int) -> None:
     with pytest.raises(DataError, match="no column 'hit' in the table; did you mean 'hits'"):
         clew.predict(whole, output=tmp_path / "out.h5", columns=["hit"], workers=workers)
     assert not list(tmp_path.iterdir())
@@ -277,14 +279,14 @@ def test_a_column_that_the_model_needs_is_named(whole: Run, tmp_path: Path, run_
         clew.predict(run_copy, data=data)
 
 
-def test_data_of_another_shape_is_told(whole: Run, raw: Path, tmp_path: Path) -> None:
+def test_data_of_another_shape_is_reported(whole: Run, raw: Path, tmp_path: Path) -> None:
     events = Table.load(raw)
     events.join({"x": events.fixed("x")[:, :2]}).save(tmp_path / "narrow.h5")
     with pytest.raises(RecipeError, match="model and data do not fit: RuntimeError: mat1 and mat2"):
         clew.predict(whole, input=[str(tmp_path / "narrow.h5")])
 
 
-def test_what_is_missing_is_named(run_copy: Run, tmp_path: Path) -> None:
+def test_wrong_arguments_are_reported(run_copy: Run, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="no such checkpoint"):
         clew.predict(run_copy, weights="first")
     with pytest.raises(ConfigError, match=r"no writer supports files with this name; choose from \.h5"):

@@ -76,8 +76,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(files: Path, output: Path, kind: str = "h5", **settings: Any) -> Run:
     named = {"features": "X"} if kind == "h5" else {"features": "x0,x1,x2,x3"}
     data = (str(files / f"a*.{kind}"), str(files / f"b*.{kind}"))
-    given: dict[str, Any] = {**QUICK, **named, "labels": "Y", **settings}
-    return clew.train(f"{files / 'net.py'}:build", *data, output=output, **given)
+    options: dict[str, Any] = {**QUICK, **named, "labels": "Y", **settings}
+    return clew.train(f"{files / 'net.py'}:build", *data, output=output, **options)
 
 
 @pytest.mark.parametrize("kind", ["h5", "parquet", "root"])
@@ -104,9 +104,9 @@ def test_the_command_of_the_issue(files: Path, tmp_path: Path) -> None:
 
 def test_weights_and_a_selection_reach_the_training(files: Path, tmp_path: Path) -> None:
     run = train(files, tmp_path / "run", select="pt > 20 && w < 0.9", weight="2 * w")
-    kept = [(data["pt"] > 20) & (data["w"] < 0.9) for data in (arrays(150, 0), arrays(100, 1))]
+    masks = [(data["pt"] > 20) & (data["w"] < 0.9) for data in (arrays(150, 0), arrays(100, 1))]
     data = clew.Dataset(run.config().data["train"]["dataset"])
-    assert data.splits["train"] == sum(int(mask.sum()) for mask in kept)
+    assert data.splits["train"] == sum(int(mask.sum()) for mask in masks)
     assert data.read("train").weights.max() < 1.8
 
 
@@ -138,7 +138,7 @@ def test_three_lines_in_a_notebook(workers: int, tmp_path: Path, monkeypatch: py
     for judged in (clew.evaluate(run), clew.evaluate(run.path, recipe=model), clew.evaluate(run, workers=workers)):
         assert judged.metrics["loss"].value == pytest.approx(validations(run)[-1]["loss"], rel=1e-4)
     rows = clew.predict(run, workers=workers)
-    assert len(rows) == 100  # type: ignore[arg-type]
+    assert len(rows) == 100
     assert clew.export(run, to="torch", output="typed.pt2").facts.difference < 1e-6
 
 
@@ -156,10 +156,10 @@ def test_a_run_remembers_a_recipe_that_was_typed_in(files: Path, tmp_path: Path)
         def loss(self, outputs: Any, batch: clew.Batch) -> torch.Tensor:
             return nn.functional.cross_entropy(outputs, batch["Y"], reduction="none")
 
-    given = [str(files / "a1.h5")]
-    data = clew.prepare(TypedIn(), input=given, output=str(tmp_path / "data"), executor="threads", workers=1)
+    inputs = [str(files / "a1.h5")]
+    data = clew.prepare(TypedIn(), input=inputs, output=str(tmp_path / "data"), executor="threads", workers=1)
     run = clew.train(TypedIn(), data, output=tmp_path / "run", **QUICK)
-    assert clew.evaluate(run).metrics["loss"].value > 0 and len(clew.predict(run, input=given)) == 150  # type: ignore[arg-type]
+    assert clew.evaluate(run).metrics["loss"].value > 0 and len(clew.predict(run, input=inputs)) == 150
     assert pickle.loads(pickle.dumps(run)).recipe is None and run == Run.open(run.path)
     with pytest.raises(RecipeError, match="its recipe was typed in and cannot be loaded again"):
         clew.evaluate(run.path)
@@ -184,9 +184,9 @@ def test_events_without_labels_and_weights_are_predicted(kind: str, files: Path,
             file["t"].extend(flat)
     whole = tmp_path / "labelled.parquet"
     pq.write_table(pa.table({**flat, "Y": np.zeros(60, np.int64), "w": np.ones(60)}), whole)
-    found, wanted = clew.predict(run, input=[str(path)]), clew.predict(run, input=[str(whole)])
-    assert isinstance(found, Table) and isinstance(wanted, Table)
-    np.testing.assert_allclose(found.fixed("output"), wanted.fixed("output"), atol=1e-5)
+    predictions, expected = clew.predict(run, input=[str(path)]), clew.predict(run, input=[str(whole)])
+    assert isinstance(predictions, Table) and isinstance(expected, Table)
+    np.testing.assert_allclose(predictions.fixed("output"), expected.fixed("output"), atol=1e-5)
     with pytest.raises(DataError, match="'Y'"):
         clew.evaluate(run, input=[str(path)])
     with pytest.raises(DataError, match="'Y'"):
@@ -196,11 +196,11 @@ def test_events_without_labels_and_weights_are_predicted(kind: str, files: Path,
 @pytest.mark.parametrize("form", ["table", "mapping", "without val"])
 def test_data_in_memory_comes_in_many_forms(form: str, tmp_path: Path) -> None:
     data = arrays(200)
-    kept = {"X": data["X"], "Y": data["Y"]}
-    other = {name: values[:50] for name, values in kept.items()}
-    given: tuple[Any, Any] = (Table(kept), Table(other)) if form == "table" else (kept, other)
-    val = None if form == "without val" else given[1]
-    run = clew.train(Typed(), given[0], val, output=tmp_path / "run", **QUICK)
+    columns = {"X": data["X"], "Y": data["Y"]}
+    other = {name: values[:50] for name, values in columns.items()}
+    datasets: tuple[Any, Any] = (Table(columns), Table(other)) if form == "table" else (columns, other)
+    val = None if form == "without val" else datasets[1]
+    run = clew.train(Typed(), datasets[0], val, output=tmp_path / "run", **QUICK)
     plan = run.last("plan")
     assert plan is not None and plan["samples"] == (200 if form != "without val" else plan["samples"])
     assert plan["samples"] >= 140
@@ -242,7 +242,7 @@ def test_a_loss_may_be_a_function_in_a_file(files: Path, tmp_path: Path) -> None
         ({"select": "pt >"}, Exception, "pt >"),
     ],
 )
-def test_what_does_not_fit_is_one_clear_line(
+def test_columns_that_do_not_fit_are_reported_in_one_line(
     settings: dict[str, Any], error: type[Exception], message: str, files: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message) as caught:
@@ -258,7 +258,7 @@ def test_labels_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
         clew.train(Typed(), {"X": data["X"], "Y": labels}, output=tmp_path / "run", **QUICK)
 
 
-def test_a_model_that_is_none_is_named_before_anything_is_made(files: Path, tmp_path: Path) -> None:
+def test_an_object_that_is_not_a_model_is_named_before_anything_is_written(files: Path, tmp_path: Path) -> None:
     for name, message in {"bild": "has no 'bild'; did you mean 'build'", "nothing": "cannot be called|int"}.items():
         with pytest.raises(Exception, match=message):
             clew.train(

@@ -46,10 +46,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def train(folder: Path, output: Path, model: Any = "cnn.keras", **settings: Any) -> clew.Run:
-    given = folder / model if isinstance(model, str) else model
+    source = folder / model if isinstance(model, str) else model
     data = (str(folder / "a.h5"), str(folder / "b.h5"))
     output = folder / "runs" / f"{output.parent.name}-{output.name}"  # the dataset lies beside, once for all
-    return clew.train(given, *data, features="images", labels="kind", output=output, **{**QUICK, **settings})
+    return clew.train(source, *data, features="images", labels="kind", output=output, **{**QUICK, **settings})
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +68,17 @@ def test_a_keras_model_is_a_torch_module_with_stable_names() -> None:
         assert all(parameter.requires_grad for parameter in module.parameters())
 
 
-def test_it_says_what_keras_says_and_its_weights_go_back() -> None:
+def test_its_outputs_are_those_of_keras_and_its_weights_go_back() -> None:
     model, x = cnn(), images(20)[0]
     module: Any = keras.to_module(model)
     with torch.no_grad():
         for tensor in module.state_dict().values():
             tensor.add_(0.05)
-        said = module.eval()(torch.from_numpy(x))
-    torch.testing.assert_close(keras.to_keras(module)(x), said, rtol=0, atol=0)
-    torch.testing.assert_close(module(torch.from_numpy(x[..., 0])), said, rtol=0, atol=0)  # Keras adds a last axis too
+        output = module.eval()(torch.from_numpy(x))
+    torch.testing.assert_close(keras.to_keras(module)(x), output, rtol=0, atol=0)
+    torch.testing.assert_close(
+        module(torch.from_numpy(x[..., 0])), output, rtol=0, atol=0
+    )  # Keras adds a last axis too
 
 
 def test_statistics_are_updated_in_training_alone() -> None:
@@ -97,13 +99,13 @@ def test_a_frozen_layer_stays_a_parameter_without_gradient() -> None:
 
 def test_branches_make_one_module_and_are_not_cut() -> None:
     library = keras.load_keras()
-    given = library.Input((4,))
-    joined = library.layers.Concatenate()([library.layers.Dense(3)(given), library.layers.Dense(2)(given)])
-    module = keras.to_module(library.Model(given, library.layers.Dense(1, activation="sigmoid")(joined)))
+    inputs = library.Input((4,))
+    joined = library.layers.Concatenate()([library.layers.Dense(3)(inputs), library.layers.Dense(2)(inputs)])
+    module = keras.to_module(library.Model(inputs, library.layers.Dense(1, activation="sigmoid")(joined)))
     assert isinstance(module, keras.KerasModule)
     assert list(module.state_dict()) == ["kernel", "bias", "kernel_1", "bias_1", "kernel_2", "bias_2"]
     assert loading.gives_probabilities(module)
-    line = library.Model(given, library.layers.Dense(1)(library.layers.Dense(3)(given)))
+    line = library.Model(inputs, library.layers.Dense(1)(library.layers.Dense(3)(inputs)))
     assert isinstance(keras.to_module(line), keras.KerasChain)
     assert not loading.gives_probabilities(keras.to_module(line))
 
@@ -120,8 +122,8 @@ def test_a_mask_reaches_a_recurrent_layer() -> None:
 @pytest.mark.parametrize("name", ["cnn.keras", "cnn.h5", "cnn.json", "object", "factory"])
 def test_every_form_of_a_model_trains(name: str, folder: Path, alone: clew.Run, tmp_path: Path) -> None:
     """A file or an object begins with its weights; an architecture or a factory with fresh ones."""
-    given: Any = {"object": keras.read_keras(folder / "cnn.keras"), "factory": cnn}.get(name, name)
-    run = train(folder, tmp_path / "run", given)
+    model: Any = {"object": keras.read_keras(folder / "cnn.keras"), "factory": cnn}.get(name, name)
+    run = train(folder, tmp_path / "run", model)
     if name in ("cnn.keras", "cnn.h5", "object"):
         for key, tensor in weights(alone).items():
             torch.testing.assert_close(weights(run)[key], tensor)
@@ -144,22 +146,22 @@ def test_a_fresh_architecture_follows_the_seed(folder: Path, tmp_path: Path) -> 
         ({"strategy": "pipeline"}, False),
         ({"strategy": "pipeline", "microbatches": 1}, True),
     ],
-    ids=lambda given: "-".join(map(str, given.values())) if isinstance(given, dict) else None,
+    ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else None,
 )
 def test_every_strategy_trains_a_cnn_as_well_as_one_process(
     settings: dict[str, Any], exact: bool, folder: Path, alone: clew.Run, tmp_path: Path
 ) -> None:
     """The same weights where batch norms see the whole batch; else the same quality, with statistics of all ranks."""
     run = train(folder, tmp_path / "run", workers=2, **settings)
-    reference, found = weights(alone), weights(run)
-    assert reference.keys() == found.keys()
+    reference, trained = weights(alone), weights(run)
+    assert reference.keys() == trained.keys()
     assert validations(run)[-1]["accuracy"] == pytest.approx(validations(alone)[-1]["accuracy"], abs=0.03)
     assert validations(run)[-1]["loss"] == pytest.approx(validations(alone)[-1]["loss"], abs=0.05)
     for key, tensor in reference.items():
         if exact:
-            torch.testing.assert_close(found[key], tensor, rtol=2e-3, atol=2e-4)
+            torch.testing.assert_close(trained[key], tensor, rtol=2e-3, atol=2e-4)
         elif "moving" in key and settings["strategy"] != "pipeline":
-            torch.testing.assert_close(found[key], tensor, rtol=0.1, atol=0.05)
+            torch.testing.assert_close(trained[key], tensor, rtol=0.1, atol=0.05)
 
 
 @pytest.mark.parametrize("strategy", ASYNCHRONOUS)
@@ -241,7 +243,7 @@ def test_the_loss_of_probabilities_is_that_of_their_logits(last: str | None, fol
         (lambda: keras.load_keras().Sequential([keras.load_keras().layers.Dense(3)]), "is not built; give it an Input"),
     ],
 )
-def test_what_cannot_be_is_one_clear_line(make: Any, message: str, folder: Path, tmp_path: Path) -> None:
+def test_impossible_models_are_reported_in_one_line(make: Any, message: str, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         train(folder, tmp_path / "run", make())
 
@@ -252,14 +254,14 @@ def test_penalties_can_be_left_out(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "words"), [("no.keras", "no file"), ("bad.keras", "Keras cannot read it")])
-def test_a_file_that_is_none_is_told(name: str, words: str, folder: Path, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_keras_model_is_reported(name: str, words: str, folder: Path, tmp_path: Path) -> None:
     (folder / "bad.keras").write_text("nothing")
     with pytest.raises(ConfigError, match=words):
         train(folder, tmp_path / "run", name)
     assert not list((folder / "runs").glob(f"{tmp_path.name}*"))
 
 
-def test_another_backend_is_told(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_backend_is_reported(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = cnn()
     monkeypatch.setattr(keras.load_keras().backend, "backend", lambda: "jax")  # none but torch's runs here
     with pytest.raises(ConfigError, match="keras is loaded with its jax backend; set KERAS_BACKEND=torch before"):

@@ -34,19 +34,19 @@ def data() -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("train", [False, True], ids=["exported in eval", "exported in train"])
 def test_it_follows_train_and_eval(train: bool, tmp_path: Path) -> None:
-    program, own = TrainableProgram(exported(tmp_path / "net.pt2", train=train)), network()
+    program, reference = TrainableProgram(exported(tmp_path / "net.pt2", train=train)), network()
     x = torch.randn(50, 3)
     torch.manual_seed(0)
-    said = program.train()(x)
+    output = program.train()(x)
     torch.manual_seed(0)
-    torch.testing.assert_close(said, own.train()(x))
+    torch.testing.assert_close(output, reference.train()(x))
     running = dict(program.named_buffers())["graph.1.running_mean"]
-    torch.testing.assert_close(running, own[1].running_mean)  # type: ignore[index]
-    torch.testing.assert_close(program.eval()(x), own.eval()(x))
+    torch.testing.assert_close(running, reference[1].running_mean)  # type: ignore[index]
+    torch.testing.assert_close(program.eval()(x), reference.eval()(x))
 
 
 @pytest.mark.parametrize("settings", [{}, {"workers": 2}, {"workers": 2, "strategy": "sharded"}])
-def test_it_trains_and_is_judged(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_it_trains_and_is_evaluated(settings: dict[str, Any], tmp_path: Path) -> None:
     path = exported(tmp_path / "net.pt2")
     run = clew.train(
         path, data(), output=tmp_path / "run", epochs=8, batch_size=40, threads=1, optimizer={"lr": 0.02}, **settings
@@ -56,7 +56,7 @@ def test_it_trains_and_is_judged(settings: dict[str, Any], tmp_path: Path) -> No
     assert {name.removeprefix("graph.") for name in weights(run)} == network().state_dict().keys()
 
 
-def test_one_for_a_single_size_of_batches_is_told(tmp_path: Path) -> None:
+def test_a_program_for_one_batch_size_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"was exported for batches of 6 only; export it with dynamic_shapes"):
         clew.train(exported(tmp_path / "net.pt2", dynamic=False), data(), output=tmp_path / "run")
     (tmp_path / "bad.pt2").write_text("nothing")

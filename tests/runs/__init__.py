@@ -64,10 +64,10 @@ def end(status: str = "finished", message: str = "") -> dict[str, Any]:
     return {"kind": "end", "status": status, "message": message}
 
 
-def lines(facts: Iterable[dict[str, Any]], *, begun: float = 1e9, first: int = 0) -> str:
+def lines(facts: Iterable[dict[str, Any]], *, start: float = 1e9, first: int = 0) -> str:
     """Records as a stream holds them, a tenth of a second apart."""
     numbered = enumerate(facts, start=first)
-    return "".join(json.dumps({"seq": n, "time": begun + 0.1 * (n - first), **each}) + "\n" for n, each in numbered)
+    return "".join(json.dumps({"seq": n, "time": start + 0.1 * (n - first), **each}) + "\n" for n, each in numbered)
 
 
 def written(path: Path, *facts: dict[str, Any], **config: Any) -> Run:

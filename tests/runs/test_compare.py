@@ -23,28 +23,28 @@ def pair(folder: Path) -> list[Run]:
     return [good, written(folder / "bad", start(), plan(), *training(1), end("failed", "boom"), **bad)]
 
 
-def test_only_settings_that_differ_are_told(tmp_path: Path) -> None:
-    found = compare_runs(pair(tmp_path))
-    assert found.settings == {"train.seed": [ABSENT, 7]}
-    assert found.environment == {}
-    assert [setting_text(value) for value in found.settings["train.seed"]] == ["–", "7"]
+def test_only_settings_that_differ_are_reported(tmp_path: Path) -> None:
+    comparison = compare_runs(pair(tmp_path))
+    assert comparison.settings == {"train.seed": [ABSENT, 7]}
+    assert comparison.environment == {}
+    assert [setting_text(value) for value in comparison.settings["train.seed"]] == ["–", "7"]
 
 
-def test_settings_of_different_recipes_stand_behind_those_they_share(tmp_path: Path) -> None:
+def test_settings_of_one_recipe_come_after_shared_settings(tmp_path: Path) -> None:
     first = written(tmp_path / "a", recipe="one", model={"width": 1}, train={"epochs": 3})
     second = written(tmp_path / "b", recipe="two", layers=[1, 2], train={"epochs": 4})
-    found = compare_runs([first, second])
-    assert list(found.settings) == ["recipe", "train.epochs", "model.width", "layers"]
-    assert found.settings["layers"] == [ABSENT, [1, 2]]
+    comparison = compare_runs([first, second])
+    assert list(comparison.settings) == ["recipe", "train.epochs", "model.width", "layers"]
+    assert comparison.settings["layers"] == [ABSENT, [1, 2]]
 
 
-def test_another_machine_and_another_dataset_are_told(tmp_path: Path) -> None:
+def test_another_machine_and_another_dataset_are_reported(tmp_path: Path) -> None:
     runs = pair(tmp_path)
     for number, run in enumerate(runs):
         run.environment_file.write_text(json.dumps({"host": "same", "packages": {"torch": f"2.{number}"}}))
         run.dataset_file.write_text(json.dumps({"key": str(number) * 64}))
-    found = compare_runs(runs).environment
-    assert found == {"torch version": ["2.0", "2.1"], "dataset key": ["0" * 16, "1" * 16]}
+    differences = compare_runs(runs).environment
+    assert differences == {"torch version": ["2.0", "2.1"], "dataset key": ["0" * 16, "1" * 16]}
 
 
 def test_curves_run_over_samples_and_time(tmp_path: Path) -> None:
@@ -59,25 +59,25 @@ def test_curves_run_over_samples_and_time(tmp_path: Path) -> None:
 
 
 def test_curves_over_energy_follow_the_monitors_of_all_ranks(tmp_path: Path) -> None:
-    told, silent = (written(tmp_path / name, start(), *training(1)) for name in ("a", "b"))
-    steps = [record["time"] for record in told.records(kind="step")]
+    monitored, silent = (written(tmp_path / name, start(), *training(1)) for name in ("a", "b"))
+    steps = [record["time"] for record in monitored.records(kind="step")]
     for rank in range(2):
         lines = [
             {"seq": i, "time": t, "kind": "usage", "memory": 1, "energy": 10.0 * i}
             for i, t in enumerate((steps[0], steps[-1]))
         ]
-        path = told.records_folder / f"usage-{rank}.jsonl"
+        path = monitored.records_folder / f"usage-{rank}.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = compare_runs([told, silent]).curves("joules")
-    assert set(found["training loss"]) == {"a"}
-    assert found["training loss"]["a"].joules[0] == 0.0
-    assert found["training loss"]["a"].joules[-1] == pytest.approx(20.0)
+    curves = compare_runs([monitored, silent]).curves("joules")
+    assert set(curves["training loss"]) == {"a"}
+    assert curves["training loss"]["a"].joules[0] == 0.0
+    assert curves["training loss"]["a"].joules[-1] == pytest.approx(20.0)
 
 
 def test_time_in_which_a_stopped_run_waited_does_not_count(tmp_path: Path) -> None:
     run, other = pair(tmp_path)
     first = lines([start(), plan(), *training(2), end("stopped")])
-    second = lines([start(), RESUME, *training(1, first=1), end()], begun=2e9, first=first.count("\n"))
+    second = lines([start(), RESUME, *training(1, first=1), end()], start=2e9, first=first.count("\n"))
     (run.records_folder / "rank-0.jsonl").write_text(first + second)
     curve = compare_runs([run, other]).runs[0].curves["training loss"]
     assert curve.samples == [64 * n for n in range(1, 9)]
@@ -86,14 +86,14 @@ def test_time_in_which_a_stopped_run_waited_does_not_count(tmp_path: Path) -> No
 
 
 def test_scores_have_their_errors_and_gaps(run: Run, tmp_path: Path) -> None:
-    found = compare_runs([run, fresh(tmp_path / "other")]).scores()
-    mine, theirs = found["test", "efficiency"]
-    assert theirs is None
+    scores = compare_runs([run, fresh(tmp_path / "other")]).scores()
+    run_score, other_score = scores["test", "efficiency"]
+    assert other_score is None
     entry = run.evaluations()["test"]["metrics"]["efficiency"]
-    assert mine is not None and (mine.value, mine.error) == (entry["value"], entry["error"])
+    assert run_score is not None and (run_score.value, run_score.error) == (entry["value"], entry["error"])
 
 
-def test_folders_of_one_name_are_told_by_their_paths(tmp_path: Path) -> None:
+def test_folders_of_one_name_are_distinguished_by_their_paths(tmp_path: Path) -> None:
     runs = [written(tmp_path / name / "run", start()) for name in "ab"]
     assert [side.name for side in compare_runs(runs).runs] == [str(run.path) for run in runs]
 
@@ -122,7 +122,7 @@ def test_the_page_holds_every_part_and_loads_nothing(run: Run, tmp_path: Path) -
     assert "src=" not in body and "href=" not in body
 
 
-def test_more_runs_than_colours_are_told_apart_by_dashes(tmp_path: Path) -> None:
+def test_more_runs_than_colours_are_distinguished_by_dashes(tmp_path: Path) -> None:
     runs = [written(tmp_path / f"run-{n}", start(), *training(1)) for n in range(10)]
     drawn = figures(compare_runs(runs), "samples")[0]["data"]
     assert len({(trace["line"]["color"], trace["line"]["dash"]) for trace in drawn}) == 10

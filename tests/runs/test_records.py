@@ -58,7 +58,7 @@ def test_the_next_writer_removes_a_torn_last_line(stream: Path) -> None:
     assert stream.read_bytes().count(b"\n") == 4
 
 
-def test_a_stream_torn_in_its_first_line_begins_anew(stream: Path) -> None:
+def test_a_stream_torn_in_its_first_line_starts_empty(stream: Path) -> None:
     os.truncate(stream, 10)
     assert numbers(stream) == []
     add(stream, 1)
@@ -74,7 +74,7 @@ def test_a_damaged_line_in_the_middle_is_named(stream: Path, damage: str) -> Non
         numbers(stream)
 
 
-def test_what_json_cannot_hold_becomes_null(tmp_path: Path) -> None:
+def test_values_that_json_cannot_hold_become_null(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "s.jsonl") as writer:
         metrics = {"a": math.nan, "b": [1.5, math.inf], "c": (-math.inf,)}
         writer.write("validation", epoch=0, step=1, metrics=metrics, seconds=0.1)
@@ -117,8 +117,8 @@ def test_reading_back_a_stream_without_a_whole_line_gives_nothing(stream: Path) 
 
 
 def test_reading_back_stops_at_damage_and_not_before(stream: Path) -> None:
-    told = stream.read_text().splitlines()
-    stream.write_text("\n".join([told[0], "}{", told[2]]) + "\n")
+    lines = stream.read_text().splitlines()
+    stream.write_text("\n".join([lines[0], "}{", lines[2]]) + "\n")
     back = read_reversed(stream)
     assert next(back)["seq"] == 2
     with pytest.raises(RunError, match=r"rank-0\.jsonl: damaged record .* in b'}{'"):

@@ -110,7 +110,7 @@ def test_a_failed_run_says_why(tmp_path: Path) -> None:
     assert "the loss is nan at step 3" in page.text
 
 
-def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
+def test_the_report_of_a_failed_run_shows_its_history(tmp_path: Path) -> None:
     run = written(tmp_path / "run", start(ranks=2), plan(), *training(9), end("failed", "lost rank 1"))
     facts = [start(rank=1, ranks=2), *training(9)[:-2], end("failed", "the loss is nan")]
     (run.records_folder / "rank-1.jsonl").write_text(lines(facts))
@@ -118,24 +118,24 @@ def test_a_failed_run_tells_its_story(tmp_path: Path) -> None:
     run.state_file(32).touch()
     page = Page(run)
     assert "What happened" in page.text
-    for told in (
+    for text in (
         "lost rank 1",
         "failed first" + "rank 1",
         "step 36, epoch 9: loss 0.02778",
         "bad-batch-step-36-rank-1.h5",
     ):
-        assert told in page.text
+        assert text in page.text
     assert "step-000000032.pt, with: clew train --resume" in page.text
     assert "The last 20 records of all ranks" in page.text
     assert "failed: the loss is nan" in page.text
     assert len(page.figures) == 4
 
 
-def test_a_killed_run_says_that_it_ended_without_a_word(tmp_path: Path) -> None:
+def test_the_report_of_a_killed_run_says_that_it_has_no_end(tmp_path: Path) -> None:
     page = Page(written(tmp_path / "run", start(), plan(), *training(1)))
     assert "run interrupted" in page.text
-    assert "it ended without a word: killed, out of memory" in page.text
-    assert "ended without a word" + "rank 0" in page.text
+    assert "it ended without a message: killed, out of memory" in page.text
+    assert "ended without a message" + "rank 0" in page.text
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -162,7 +162,7 @@ def test_a_run_being_written_says_when_it_stood_so(tmp_path: Path) -> None:
     assert "Still being written" in page.text
 
 
-def test_a_loop_of_ones_own_is_drawn_by_steps(tmp_path: Path) -> None:
+def test_a_user_defined_loop_is_drawn_by_steps(tmp_path: Path) -> None:
     steps = training(2)
     steps[0]["loss"] = {"discriminator": 1.0}
     page = Page(written(tmp_path / "run", start(), *steps, end(), recipe=""))
@@ -184,8 +184,8 @@ def test_figures_of_an_evaluation_stand_by_task(run_copy: Run) -> None:
 
 def test_a_run_cut_between_two_records_has_a_report(run_copy: Run) -> None:
     stream = run_copy.records_folder / "rank-0.jsonl"
-    kept = [line for line in stream.read_text().splitlines() if '"kind": "validation"' not in line]
-    stream.write_text("\n".join(kept[:4]) + '\n{"seq": 4, "ki')
+    lines = [line for line in stream.read_text().splitlines() if '"kind": "validation"' not in line]
+    stream.write_text("\n".join(lines[:4]) + '\n{"seq": 4, "ki')
     page = Page(run_copy)
     assert [drawn["layout"]["title"]["text"] for drawn in page.figures][:1] == ["Loss"]
 

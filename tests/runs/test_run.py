@@ -103,7 +103,7 @@ def test_a_run_that_ended_says_how(tmp_path: Path, status: str) -> None:
     assert summarize(run).message == "so it was"
 
 
-def test_a_run_begun_again_after_its_end_is_running(tmp_path: Path) -> None:
+def test_a_run_started_again_after_its_end_is_running(tmp_path: Path) -> None:
     run = fresh(tmp_path / "run")
     with run.writer("rank-0") as writer:
         begin(writer)
@@ -132,13 +132,13 @@ def test_runs_are_listed_by_name_without_half_written_ones(tmp_path: Path) -> No
 
 def test_a_trained_run_feeds_its_settings_back_unchanged(run: Run) -> None:
     loaded = settings.load_settings(str(run.path))
-    own = run.config().data
-    assert {name: loaded.data[name] for name in own} == own
+    saved = run.config().data
+    assert {name: loaded.data[name] for name in saved} == saved
     assert loaded.recipe.config.model.hidden == 16
     assert loaded.train.epochs == 2
 
 
-def test_a_trained_run_tells_what_it_amounts_to(run: Run) -> None:
+def test_the_summary_of_a_trained_run_is_complete(run: Run) -> None:
     summary = summarize(run)
     assert (summary.name, summary.state, summary.recipe) == ("tracking-001", "finished", "tracking")
     assert (summary.epochs, summary.epochs_done, summary.workers) == (2, 2, 1)
@@ -152,23 +152,23 @@ def test_a_newer_evaluation_takes_the_place_of_one_of_its_name(run_copy: Run) ->
     with run_copy.writer("evaluate") as writer:
         for events in (1, 2):
             writer.write("evaluation", name="again", events=events, **facts)
-    found = run_copy.evaluations()
-    assert list(found) == ["test", "again"]
-    assert found["again"]["events"] == 2
+    evaluations = run_copy.evaluations()
+    assert list(evaluations) == ["test", "again"]
+    assert evaluations["again"]["events"] == 2
 
 
-def test_following_gives_what_comes_and_ends_when_told(tmp_path: Path) -> None:
+def test_following_yields_new_records_and_ends_on_request(tmp_path: Path) -> None:
     run, done = fresh(tmp_path / "run"), threading.Event()
-    seen = []
+    numbers = []
     with run.writer("rank-0") as writer:
         begin(writer)
         for record in follow(run, "rank-0", until=done, pause=0.01):
-            seen.append(record["seq"])
-            if len(seen) < 3:
+            numbers.append(record["seq"])
+            if len(numbers) < 3:
                 writer.write("end", status="failed", message="")
             else:
                 done.set()
-    assert seen == [0, 1, 2]
+    assert numbers == [0, 1, 2]
 
 
 def test_a_moved_run_is_the_same_run(run_copy: Run, tmp_path: Path) -> None:

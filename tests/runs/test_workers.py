@@ -27,20 +27,20 @@ def made(path: Path, *facts: dict[str, Any]) -> Run:
 
 
 def test_the_newest_record_counts(tmp_path: Path) -> None:
-    found = load_workers(made(tmp_path / "run", record(returned=0), record()))
-    assert found is not None
-    assert [each.speed for each in found.workers] == [300, 150]
-    assert found.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
-    assert (found.returned, found.updates, list(found.staleness)) == (3, 45, [0, 1, 10])
-    assert found.mean_staleness == pytest.approx(60 / 45)
+    workers = load_workers(made(tmp_path / "run", record(returned=0), record()))
+    assert workers is not None
+    assert [each.speed for each in workers.workers] == [300, 150]
+    assert workers.workers[0].shares == pytest.approx({"compute": 0.5, "communicate": 0.4, "load": 0.1})
+    assert (workers.returned, workers.updates, list(workers.staleness)) == (3, 45, [0, 1, 10])
+    assert workers.mean_staleness == pytest.approx(60 / 45)
 
 
 def test_a_worker_that_did_nothing_has_no_speed(tmp_path: Path) -> None:
     nothing = {"host": "a", "batches": 0, "samples": 0, "seconds": 0.0, "wait": 0.0, "communicate": 0.0}
-    found = load_workers(made(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
-    assert found is not None and found.workers[0].speed == 0 and set(found.workers[0].shares.values()) == {0.0}
-    assert dict(summary_lines(found))["exchanged"].startswith("0 updates")
-    assert worker_figures(found)[1]["data"][0]["x"] == []
+    workers = load_workers(made(tmp_path / "run", record(workers={"1": nothing}, staleness={})))
+    assert workers is not None and workers.workers[0].speed == 0 and set(workers.workers[0].shares.values()) == {0.0}
+    assert dict(summary_lines(workers))["exchanged"].startswith("0 updates")
+    assert worker_figures(workers)[1]["data"][0]["x"] == []
 
 
 def test_the_report_has_a_section_with_table_and_figures(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_a_run_without_a_master_has_no_such_section(tmp_path: Path) -> None:
 def test_a_terminal_gets_two_lines(tmp_path: Path) -> None:
     run = made(tmp_path / "run", record())
     assert "mean staleness 1.33" in " ".join(done("runs", "show", run.path).split())
-    found = load_workers(run)
-    assert found is not None
-    assert dict(summary_lines(found)) == {
+    workers = load_workers(run)
+    assert workers is not None
+    assert dict(summary_lines(workers)) == {
         "each worker": "150 to 300 samples/s (2 on 2 hosts), compute 35%, communicate 55%, load 10%",
         "exchanged": "45 updates, mean staleness 1.33, 450.0 MB, 3 batches returned",
     }

@@ -36,9 +36,9 @@ class Timed(Connection):
         self.inside: list[float] = []
         self.when: list[float] = []
         """Of each: seconds since 1970 at which it was answered."""
-        self._http.event_hooks = {"response": [self._heard]}
+        self._http.event_hooks = {"response": [self._on_response]}
 
-    def _heard(self, response: Any) -> None:
+    def _on_response(self, response: Any) -> None:
         if response.request.method == "POST" and response.request.url.path.endswith("/records"):
             self.when.append(time.time())
             self.inside.append(float(response.headers["Server-Timing"].rpartition("=")[2]) / 1000)
@@ -98,19 +98,19 @@ def report(folder: Path, *, first: int, runs: int, seconds: float, begin: float)
     known = credentials()
     assert known is not None
     links = [Timed(known.server, known.token) for _ in range(min(runs, 10))]
-    many = [
+    reporters = [
         Reporter(folder, first + place, links[place % len(links)], begin=begin, seconds=seconds)
         for place in range(runs)
     ]
-    for reporter in many:
+    for reporter in reporters:
         reporter.start()
-    for reporter in many:
+    for reporter in reporters:
         reporter.join()
     for link in links:
         link.close()
     return {
-        "written": sum(reporter.written for reporter in many),
-        "failed": sum(reporter.failed for reporter in many),
+        "written": sum(reporter.written for reporter in reporters),
+        "failed": sum(reporter.failed for reporter in reporters),
         "seen": [value for link in links for value in link.seen],
         "inside": [value for link in links for value in link.inside],
         "when": [value for link in links for value in link.when],

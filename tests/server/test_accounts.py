@@ -28,12 +28,12 @@ def test_nothing_without_a_token(shared_server: Live) -> None:
         assert response.json()["hint"]
 
 
-def test_one_sees_ones_own_and_ones_groups(person: Any) -> None:
+def test_users_see_their_own_runs_and_those_of_their_groups(person: Any) -> None:
     ada, bob, eve = person("ada", group="trackers"), person("bob", group="trackers"), person("eve")
-    own, shared = _run(ada, "own"), _run(ada, "shared", group="trackers")
+    private, shared = _run(ada, "own"), _run(ada, "shared", group="trackers")
     assert bob.get(f"/api/v1/runs/{shared['id']}").status_code == 200
     assert {run["id"] for run in bob.get("/api/v1/runs").json()["items"]} >= {shared["id"]}
-    for stranger, number in ((bob, own["id"]), (eve, own["id"]), (eve, shared["id"])):
+    for stranger, number in ((bob, private["id"]), (eve, private["id"]), (eve, shared["id"])):
         assert stranger.get(f"/api/v1/runs/{number}").status_code == 404
         assert stranger.delete(f"/api/v1/runs/{number}").status_code == 404
         assert number not in {run["id"] for run in stranger.get("/api/v1/runs").json()["items"]}

@@ -37,7 +37,7 @@ def _records() -> list[dict[str, Any]]:
     return result
 
 
-def _kept(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _stored_records(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     stored: list[dict[str, Any]] = []
     for record in records:
         if record["kind"] == "resume":
@@ -79,7 +79,7 @@ def test_bins_are_what_is_in_them(
     service: Service, monkeypatch: pytest.MonkeyPatch, fine: int, axis: str, part: tuple[float, float]
 ) -> None:
     monkeypatch.setattr(curves, "_POINTS_PER_ROW", fine)
-    stored = _kept(_records())
+    stored = _stored_records(_records())
     place = [each[axis] for each in stored]
     begin, end = (place[0] + share * (place[-1] - place[0]) for share in part)
     whole = part == (0.0, 1.0)
@@ -100,7 +100,7 @@ def test_bins_are_what_is_in_them(
 
 
 def test_sums_are_those_of_the_points_that_count(service: Service) -> None:
-    real = [each["loss"]["loss"] for each in _kept(_records())]
+    real = [each["loss"]["loss"] for each in _stored_records(_records())]
     with service.database.read() as connection:
         (metric,) = metric_rows(connection, 1)
     assert metric.count == len(real)

@@ -112,7 +112,7 @@ def test_health_needs_no_token_and_prometheus_reads_metrics(client: httpx.Client
     assert all(line.startswith("#") or len(line.rsplit(" ", 1)) == 2 for line in text.splitlines())
 
 
-def test_deeds_are_written_down(client: httpx.Client, person: Any) -> None:
+def test_actions_are_logged(client: httpx.Client, person: Any) -> None:
     ada = person("ada")
     run = make(ada, "deeds")
     ada.put(f"/api/v1/runs/{run}/tags", json={"tags": ["paper"]})
@@ -148,10 +148,10 @@ def test_every_point_is_there_once_though_the_server_is_killed(
 ) -> None:
     monkeypatch.setenv("CLEW_SERVER", server.url)
     monkeypatch.setenv("CLEW_TOKEN", server.token)
-    over, kills = threading.Event(), []
+    finished, kills = threading.Event(), []
 
     def kill() -> None:
-        while not over.wait(min(10.0, SECONDS / 6)):
+        while not finished.wait(min(10.0, SECONDS / 6)):
             server.stop(signal.SIGKILL)
             kills.append(time.time())
             server.start()
@@ -160,7 +160,7 @@ def test_every_point_is_there_once_though_the_server_is_killed(
     killer.start()
     (tmp_path / "runs").mkdir()
     response = load.report(tmp_path / "runs", first=0, runs=20, seconds=SECONDS, begin=time.time())
-    over.set()
+    finished.set()
     killer.join()
     assert kills and response["written"] == pytest.approx(20 * SECONDS * load.RATE, rel=0.1)
     with server.client() as client:

@@ -48,7 +48,7 @@ ReturnToService=2
 SlurmctldTimeout=60
 SlurmdTimeout=8
 MinJobAge={memory}
-MaxJobCount={most}
+MaxJobCount={max_jobs}
 KillWait=5
 MpiDefault=none
 SlurmdParameters=config_overrides
@@ -72,10 +72,10 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 class Cluster:
     """Use as a context. Its commands find it by $SLURM_CONF."""
 
-    def __init__(self, folder: Path, *, most: int = 1000, memory: int = 600) -> None:
+    def __init__(self, folder: Path, *, max_jobs: int = 1000, memory: int = 600) -> None:
         """It knows at most so many jobs, and those that have ended for so many seconds."""
         self.folder, self.conf = folder, folder / "slurm.conf"
-        self._most, self._memory = most, memory
+        self._max_jobs, self._memory = max_jobs, memory
 
     def __enter__(self) -> Cluster:
         for name in ("state", "spool", "log", "munge", *(f"tmp/{node}" for node in NODES)):
@@ -123,15 +123,21 @@ class Cluster:
     def _on(self, process: psutil.Process, node: str) -> bool:
         """Whether it is a task on one of this cluster's nodes."""
         with contextlib.suppress(psutil.Error, OSError):
-            told = process.environ()
-            return told.get("SLURMD_NODENAME") == node and told.get("SLURM_CONF") == str(self.conf)
+            environment = process.environ()
+            return environment.get("SLURMD_NODENAME") == node and environment.get("SLURM_CONF") == str(self.conf)
         return False
 
     def _write(self) -> None:
         host, ports = socket.gethostname().partition(".")[0], _free_ports(1 + len(NODES))
         nodes = [_NODE.format(name=name, host=host, port=port) for name, port in zip(NODES, ports[1:], strict=True)]
-        told = {"host": host, "folder": self.folder, "control": ports[0], "most": self._most, "memory": self._memory}
-        self.conf.write_text(_CONF.format(**told, nodes="\n".join(nodes)))
+        values = {
+            "host": host,
+            "folder": self.folder,
+            "control": ports[0],
+            "max_jobs": self._max_jobs,
+            "memory": self._memory,
+        }
+        self.conf.write_text(_CONF.format(**values, nodes="\n".join(nodes)))
         for number in (0, 1):
             os.mknod(self.folder / f"gpu{number}", 0o20666, os.makedev(1, 3))
         (self.folder / "gres.conf").write_text(f"NodeName=n[1-3] Name=gpu File={self.folder}/gpu[0-1]\n")

@@ -88,8 +88,8 @@ class Rucio:
             (folder / "etc").mkdir(parents=True)
             port = self.server.command[-2].rpartition(":")[2]
             tokens = f"auth_token_file_path = {folder}/token\n"
-            told = {"port": port, "password": password, "account": account, "username": username}
-            (folder / "etc" / "rucio.cfg").write_text(_CLIENT.format(**told) + tokens)
+            values = {"port": port, "password": password, "account": account, "username": username}
+            (folder / "etc" / "rucio.cfg").write_text(_CLIENT.format(**values) + tokens)
         return {"RUCIO_HOME": str(folder)}
 
 
@@ -148,18 +148,18 @@ def _started(venv: Path, folder: Path) -> Iterator[Rucio]:
     environment = {"RUCIO_HOME": str(folder), "PYTHONPATH": ""}
     database = _database(folder, database_port)
     try:
-        asked = [_program("psql"), "-h", "127.0.0.1", "-p", str(database_port), "-U", "rucio", "postgres"]
-        _do(asked, input="CREATE DATABASE rucio;\n\\c rucio\nCREATE SCHEMA dev;\n")
+        psql = [_program("psql"), "-h", "127.0.0.1", "-p", str(database_port), "-U", "rucio", "postgres"]
+        _do(psql, input="CREATE DATABASE rucio;\n\\c rucio\nCREATE SCHEMA dev;\n")
         _do([str(venv / "bin/python"), str(venv / "rucio/tools/bootstrap.py")], env={**os.environ, **environment})
         command = [str(venv / "bin" / "gunicorn"), "-w", "1", "--threads", "4", "-b", f"127.0.0.1:{port}"]
         command += ["rucio.web.rest.flaskapi.v1.main:application"]
         server = Server(command, folder / "server.log", lambda: answers(port), environment)
         server.start()
-        found = Rucio(server, folder / "disk", folder / "homes")
+        rucio = Rucio(server, folder / "disk", folder / "homes")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("RUCIO_HOME", found.home()["RUCIO_HOME"])
-            _furnish(found)
-        yield found
+            patch.setenv("RUCIO_HOME", rucio.home()["RUCIO_HOME"])
+            _furnish(rucio)
+        yield rucio
         server.stop()
     finally:
         database.stop()

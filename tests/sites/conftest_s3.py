@@ -45,11 +45,11 @@ def forget() -> None:
 
 
 def _weed() -> str:
-    beside = Path(sys.executable).with_name("weed")
-    found = str(beside) if beside.exists() else shutil.which("weed")
-    if found is None:
+    installed = Path(sys.executable).with_name("weed")
+    program = str(installed) if installed.exists() else shutil.which("weed")
+    if program is None:
         pytest.skip("SeaweedFS is not installed (make test-sites installs it)")
-    return found
+    return program
 
 
 def _answers(url: str) -> bool:

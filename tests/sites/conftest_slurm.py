@@ -29,20 +29,20 @@ def site_mpi() -> str:
 @pytest.fixture
 def mpi_site(site: Cluster, tmp_path: Path) -> Cluster:
     """As `site`, with the cluster's own MPI in its profile."""
-    told = site_mpi()
-    if told:
-        pytest.skip(told)
-    own = {**PROFILE, "mpi": "pmix", "environment": {"MPI4PY_LIBMPI": OPEN_MPI}}
-    (tmp_path / "sites" / "here.yaml").write_text(to_yaml(own))
+    reason = site_mpi()
+    if reason:
+        pytest.skip(reason)
+    profile = {**PROFILE, "mpi": "pmix", "environment": {"MPI4PY_LIBMPI": OPEN_MPI}}
+    (tmp_path / "sites" / "here.yaml").write_text(to_yaml(profile))
     return site
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three virtual nodes of real Slurm."""
-    told = missing()
-    if told:
-        pytest.skip(told)
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
     with Cluster(tmp_path_factory.mktemp("slurm")) as made:
         yield made
 

@@ -56,8 +56,8 @@ def _network() -> subprocess.Popen[bytes]:
         ["unshare", "-n", "sh", "-c", "ip link set lo up && echo ready && exec sleep infinity"], stdout=subprocess.PIPE
     )
     assert made.stdout is not None
-    with made.stdout as said:
-        ready = said.readline() == b"ready\n"
+    with made.stdout as output:
+        ready = output.readline() == b"ready\n"
     if not ready:
         pytest.skip("no network of its own can be made here")
     return made

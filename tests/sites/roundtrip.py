@@ -52,13 +52,15 @@ def whole_way(one: User, other: User, events: Path, base: str, models: str) -> N
     one.succeeds("prepare", "tracking", "--input", f"{base}events", "--output", f"{base}dataset", "--workers", "1")
     again = one.succeeds("prepare", "tracking", "--input", f"{base}events", "--output", f"{base}dataset")
     assert "up to date" in again
-    told = one.succeeds(
+    output = one.succeeds(
         "train", "tracking", "--dataset", f"{base}dataset", "--output", "runs/first", *SMALL, "--set",
         f"train.store.to={models}",
     )  # fmt: skip
-    assert "not stored" not in told
-    found = json.loads(other.succeeds("model", "find", models.partition("?")[0], "--where", "val_loss < 100", "--json"))
-    (model,) = found
+    assert "not stored" not in output
+    matches = json.loads(
+        other.succeeds("model", "find", models.partition("?")[0], "--where", "val_loss < 100", "--json")
+    )
+    (model,) = matches
     assert model["recipe"] == "tracking" and len(model["config_hash"]) == 64
     assert (
         json.loads(other.succeeds("model", "find", models.partition("?")[0], "--where", "val_loss < 0", "--json")) == []

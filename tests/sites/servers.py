@@ -18,19 +18,19 @@ import pytest
 
 def free_ports(count: int) -> list[int]:
     """Ports nobody listens on now, all different and low enough for one to be added to 10,000 (SeaweedFS does)."""
-    found: list[int] = []
-    while len(found) < count:
+    ports: list[int] = []
+    while len(ports) < count:
         with socket.socket() as probe, socket.socket() as twin:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-            if port > 50_000 or port in found:
+            if port > 50_000 or port in ports:
                 continue
             try:
                 twin.bind(("127.0.0.1", port + 10_000))
             except OSError:
                 continue
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 @dataclass

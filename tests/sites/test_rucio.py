@@ -93,11 +93,11 @@ def test_what_clew_uploads_others_can_download(did: str, folder: Path, tmp_path:
     from rucio.client.downloadclient import DownloadClient
 
     storage.copy(folder, did)
-    asked = {"did": did.removeprefix("rucio:"), "base_dir": str(tmp_path / "got")}
-    got = DownloadClient(Client()).download_dids([asked])
+    request = {"did": did.removeprefix("rucio:"), "base_dir": str(tmp_path / "got")}
+    got = DownloadClient(Client()).download_dids([request])
     assert {each["clientState"] for each in got} == {"DONE"}
-    found = sorted(contents(tmp_path / "got").values())
-    assert found == sorted(contents(folder).values())
+    downloaded = sorted(contents(tmp_path / "got").values())
+    assert downloaded == sorted(contents(folder).values())
 
 
 def test_a_replica_that_went_bad_is_refused(rucio: Rucio, did: str, tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_another_replica_is_read_if_one_is_lost(rucio: Rucio, did: str, tmp_path
         client.delete_rse(other)
 
 
-def test_a_transfer_cut_by_the_server_goes_on(
+def test_a_transfer_cut_by_the_server_resumes(
     rucio: Rucio, did: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "_TRIES", 1)
@@ -151,9 +151,9 @@ def test_a_transfer_cut_by_the_server_goes_on(
 
 def test_a_model_is_found_by_its_metadata(did: str, run: Run, tmp_path: Path) -> None:
     place = models.store_model(run, f"{did}?rse={RSE}", ("model", "plots", "report"))
-    (found,) = models.find_models(did, "val_loss < 100 and test_loss < 100")
-    assert found.location == place and found.facts["recipe"] == "tracking"
-    assert found.facts["dids"] == [] and len(found.facts["config_hash"]) == 64
+    (match,) = models.find_models(did, "val_loss < 100 and test_loss < 100")
+    assert match.location == place and match.facts["recipe"] == "tracking"
+    assert match.facts["dids"] == [] and len(match.facts["config_hash"]) == 64
     assert models.find_models(did, "val_loss > 100") == []
     brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
@@ -173,16 +173,16 @@ def test_faults_are_one_line_and_exit_2(rucio: Rucio, did: str, tmp_path: Path) 
     assert PASSWORD not in line
 
 
-def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_on_either_side(rucio: Rucio, did: str, folder: Path, tmp_path: Path) -> None:
     from rucio.client import Client
 
     user, big = User(tmp_path / "user", rucio.home()), folder / "inner" / "b.bin"
-    with small_disk(tmp_path / "theirs") as theirs:
-        element = add_element(Client(), "SMALL", theirs / "disk")
+    with small_disk(tmp_path / "theirs") as server_disk:
+        element = add_element(Client(), "SMALL", server_disk / "disk")
         try:
             line = user.fails("data", "put", str(big), f"{did}?rse={element}")
             assert f"{did}" in line and "cannot be written (no space left there; make room" in line
-            assert not [path for path in theirs.rglob("*") if path.is_file()]
+            assert not [path for path in server_disk.rglob("*") if path.is_file()]
             assert "no such DID" in user.fails("data", "get", did, "x")
         finally:
             Client().delete_rse(element)
@@ -193,7 +193,7 @@ def test_a_full_disk_is_told_on_either_side(rucio: Rucio, did: str, folder: Path
         assert not list(ours.iterdir())
 
 
-def test_who_may_not_write_is_told(rucio: Rucio, did: str, tmp_path: Path) -> None:
+def test_a_missing_permission_to_write_is_reported(rucio: Rucio, did: str, tmp_path: Path) -> None:
     from rucio.client import Client
 
     (tmp_path / "a").write_text("1")
@@ -207,7 +207,7 @@ def test_who_may_not_write_is_told(rucio: Rucio, did: str, tmp_path: Path) -> No
     reader.succeeds("data", "get", did, "b")
 
 
-def test_a_model_goes_the_whole_way(rucio: Rucio, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(rucio: Rucio, events: Path, tmp_path: Path) -> None:
     users = [User(tmp_path / name, rucio.home()) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"rucio:{SCOPE}:way.", f"rucio:{SCOPE}:way.models?rse={RSE}")
     facts = json.loads(users[1].succeeds("model", "find", f"rucio:{SCOPE}:way.models", "--json"))[0]

@@ -21,13 +21,13 @@ from clew.jobs.launchers.launcher import Launcher
 from clew.jobs.launchers.slurm import SlurmLauncher
 from clew.jobs.sites import load_site
 from tests.cli import clew, done
-from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_words, test_a_job_that_fails_is_seen
+from tests.jobs.launchers.test_launchers import test_a_job_ends_and_leaves_its_output, test_a_job_that_fails_is_seen
 from tests.sites import long
 from tests.sites.cluster import Cluster
 from tests.training import RECIPES, weights
 from tests.training.conftest import flat_dataset
 
-__all__ = ["test_a_job_ends_and_leaves_its_words", "test_a_job_that_fails_is_seen"]
+__all__ = ["test_a_job_ends_and_leaves_its_output", "test_a_job_that_fails_is_seen"]
 
 LINE = str(RECIPES / "line.py")
 CREDENTIALS = ("X509_USER_PROXY", "BEARER_TOKEN", "RUCIO_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "KRB5CCNAME")
@@ -62,8 +62,8 @@ def launcher(site: Cluster) -> Launcher:
 
 
 def test_two_nodes_train_together_and_evaluate_follows(site: Cluster, flat: Dataset) -> None:
-    told = done(*train(flat, "--workers", "2", "--output", "runs/two", "--on", "here", "--nodes", "2", "--no-follow"))
-    assert "watch it: " in told
+    output = done(*train(flat, "--workers", "2", "--output", "runs/two", "--on", "here", "--nodes", "2", "--no-follow"))
+    assert "watch it: " in output
     last = done("evaluate", "runs/two", "--split", "val", "--on", "here", "--after", "runs/two", "--follow")
     assert "waiting for another job" in last and "finished: runs/two" in last
     two = Run.open("runs/two")
@@ -81,20 +81,20 @@ def test_an_asynchronous_training_has_its_master_on_one_node_and_workers_on_othe
     site: Cluster, flat: Dataset
 ) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--output", "runs/async", "--on", "here", "--nodes", "3")
-    told = done(*train(flat, *words, "--follow"))
-    assert "running on n[1-3]" in told and "epoch   2/2" in told
+    output = done(*train(flat, *words, "--follow"))
+    assert "running on n[1-3]" in output and "epoch   2/2" in output
     assert hosts(Run.open("runs/async")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
 
 
 def test_an_asynchronous_training_goes_over_the_mpi_of_the_site(mpi_site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
-    told = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
-    assert "running on n[1-3]" in told and "finished: runs/mpi" in told
+    output = done(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
+    assert "running on n[1-3]" in output and "finished: runs/mpi" in output
     assert hosts(Run.open("runs/mpi")) == {"rank-0": 3, "rank-1": 3, "rank-2": 3}
 
 
 @long
-def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Dataset) -> None:
+def test_mpi_on_a_site_without_pmi_is_reported(site: Cluster, flat: Dataset) -> None:
     words = ("--workers", "2", "--strategy", "downpour", "--set", "train.asynchronous.comm=mpi", "--output", "runs/mpi")
     outcome = clew(*train(flat, *words, "--on", "here", "--nodes", "3", "--follow"))
     assert outcome.code != 0 and "MPI knows 1 of 3 ranks" in outcome.err
@@ -102,15 +102,16 @@ def test_a_site_without_pmi_is_told_to_whoever_wants_mpi(site: Cluster, flat: Da
 
 @long
 def test_the_doctor_says_which_mpi_and_pmi_the_nodes_have(mpi_site: Cluster) -> None:
-    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
-    found = [each for host in told["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
-    assert {each["verdict"] for each in found} == {"good"}
+    report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    mpi_findings = [each for host in report["hosts"][1:] for each in host["findings"] if each["name"] == "mpi"]
+    assert {each["verdict"] for each in mpi_findings} == {"good"}
     assert all(
-        "the site's: Open MPI" in each["message"] and "2 of 2 ranks met by PMIx" in each["message"] for each in found
+        "the site's: Open MPI" in each["message"] and "2 of 2 ranks met by PMIx" in each["message"]
+        for each in mpi_findings
     )
 
 
-def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, flat: Dataset) -> None:
+def test_a_requeued_run_ends_with_the_same_result(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.03", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=40))
     parts = Run(Path("runs/parts"))
@@ -118,13 +119,13 @@ def test_a_run_goes_back_to_the_queue_and_ends_as_if_it_had_not(site: Cluster, f
     job = json.loads(Path("runs/jobs/parts/job.json").read_text())["job"]["id"]
     site.call("scancel", "--signal=USR1", job)  # as Slurm does before the wall time is over
     assert "finished" in done("follow", "runs/parts")
-    assert begun(parts) == 1
+    assert start_count(parts) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=40))
     whole = weights(Run.open("runs/whole"))
     assert all((tensor == whole[name]).all() for name, tensor in weights(parts).items())
 
 
-def begun(run: Run) -> int:
+def start_count(run: Run) -> int:
     """How often it was gone on with."""
     return sum(1 for _ in run.records(kind="resume"))
 
@@ -157,8 +158,8 @@ def endless(site: Cluster, flat: Dataset) -> Iterator[Run]:
 
 def test_a_cancelled_job_is_named_and_can_be_resumed(site: Cluster, endless: Run) -> None:
     site.call("scancel", "--user=root")
-    told = clew("follow", "runs/on")
-    assert told.code == 1 and "is gone: cancelled at the scheduler" in told.err
+    outcome = clew("follow", "runs/on")
+    assert outcome.code == 1 and "is gone: cancelled at the scheduler" in outcome.err
     assert endless.state == "stopped" and endless.states()
 
 
@@ -176,31 +177,31 @@ def test_leaving_a_job_does_not_end_it(site: Cluster, endless: Run) -> None:
     assert watching.stdout is not None
     until(lambda: "running on" in watching.stdout.readline())  # type: ignore[union-attr]
     watching.send_signal(signal.SIGINT)
-    told = watching.communicate(timeout=30)[0]
-    assert watching.returncode == 0 and "goes on without you" in told and "follow" in told
+    output = watching.communicate(timeout=30)[0]
+    assert watching.returncode == 0 and "goes on without you" in output and "follow" in output
     assert endless.state == "running"
 
 
 def test_a_rejected_submission_is_one_line(site: Cluster, flat: Dataset) -> None:
-    for words, told in {
+    for words, message in {
         ("--wall-time", "2h"): "7200 s of wall time were requested, here allows 3600",
         ("--gpus", "7"): "Requested node configuration is not available",
         ("--memory", "9000G"): "Slurm rejected the job: Memory specification can not be satisfied",
         ("--after", "runs/none"): "no job was submitted for it",
     }.items():
         outcome = clew(*train(flat, "--on", "here", *words))
-        assert outcome.code == 2 and told in outcome.err and outcome.err.count("\n") == 1, outcome
+        assert outcome.code == 2 and message in outcome.err and outcome.err.count("\n") == 1, outcome
     assert not list(Path("runs").glob("*/*"))
 
 
-def test_a_job_that_cannot_begin_says_so(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_cannot_start_is_reported(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--on", "here", "--nodes", "9", "--output", "runs/many"))
     until(lambda: "the partition does not have as many nodes" in done("site", "jobs"))
     assert "stopped" in done("stop", "runs/many")
 
 
 @long
-def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp_path: Path) -> None:
+def test_a_wrong_profile_is_reported_before_anything_is_submitted(site: Cluster, tmp_path: Path) -> None:
     (tmp_path / "sites" / "odd.yaml").write_text(to_yaml({"scheduler": "slurm", "partition": "nowhere"}))
     outcome = clew("site", "check", "odd")
     assert outcome.code == 2 and "invalid partition" in outcome.err
@@ -210,16 +211,16 @@ def test_a_wrong_profile_is_told_before_anything_is_handed_in(site: Cluster, tmp
 def test_a_job_that_slurm_forgot_is_lost_and_says_so(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--output", "runs/gone", "--on", "here", "--no-follow"))
     file = Path("runs/jobs/gone/job.json")
-    told = json.loads(file.read_text())
+    submission = json.loads(file.read_text())
     until(lambda: (file.parent / "end.json").exists())
     (file.parent / "end.json").unlink()
-    told["job"]["id"] = "99999"
-    file.write_text(json.dumps(told))
+    submission["job"]["id"] = "99999"
+    file.write_text(json.dumps(submission))
     outcome = clew("follow", "runs/gone")
     assert outcome.code == 1 and "Slurm does not know it any more" in outcome.err
 
 
-def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> None:
+def test_a_job_that_depends_on_a_failed_one_never_starts(site: Cluster, flat: Dataset) -> None:
     done(*train(flat, "--set", "fault=raise", "--set", "rank=0", "--output", "runs/bad", "--on", "here", "--no-follow"))
     outcome = clew("evaluate", "runs/bad", "--on", "here", "--after", "runs/bad", "--follow")
     assert outcome.code == 1 and "never started: a job that it depends on did not succeed" in outcome.err
@@ -228,7 +229,7 @@ def test_what_follows_a_failure_never_begins(site: Cluster, flat: Dataset) -> No
 
 
 @long
-def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
+def test_gpus_are_assigned_to_jobs(site: Cluster, flat: Dataset) -> None:
     script = done(*train(flat, "--on", "here", "--gpus", "2", "--nodes", "2", "--workers", "4", "--dry-run"))
     assert "--gres=gpu:4" in script and "--ntasks=4" in script
     assert not Path("runs").exists()
@@ -238,10 +239,10 @@ def test_gpus_are_given_to_jobs(site: Cluster, flat: Dataset) -> None:
 
 
 @long
-def test_the_doctor_looks_at_the_nodes(site: Cluster) -> None:
-    told = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
-    assert len(told["hosts"]) == 3
-    names = {each["name"]: each["verdict"] for each in told["hosts"][1]["findings"]}
+def test_the_doctor_checks_the_nodes(site: Cluster) -> None:
+    report = json.loads(done("doctor", "--on", "here", "--nodes", "2", "--json"))
+    assert len(report["hosts"]) == 3
+    names = {each["name"]: each["verdict"] for each in report["hosts"][1]["findings"]}
     assert names["locks"] == names["torch"] == names["ports"] == "good"
 
 
@@ -286,14 +287,14 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     if spread == "mpi":
         request.getfixturevalue("mpi_site")
-    told = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
-    assert "finished: away" in told
+    output = done(*words, "--output", "away", "--workers", "2", "--on", "here", "--as", spread, "--follow")
+    assert "finished: away" in output
     assert Dataset("away").manifest == Dataset("home").manifest
 
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "message"),
     {
         "os.kill(os.getpid(), 9)": r"rank 1 on n\d ended without a message \(exit code 137: signal 9\)",
         "os._exit(3)": r"rank 1 on n\d ended without a message \(exit code 3\)",
@@ -303,14 +304,14 @@ def test_prepare_makes_the_same_dataset_however_it_is_spread(
 )
 @long
 def test_a_rank_that_fails_ends_the_mpi_job_and_is_named(
-    fault: str, told: str, mpi_site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: str, message: str, mpi_site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     faulty = f"        if os.environ['SLURM_PROCID'] == '1':\n            {fault}\n        return events\n"
     (tmp_path / "odd.py").write_text(Path(LINE).read_text().replace("        return events\n", faulty))
     words = ("prepare", "odd.py", "--input", tables(tmp_path), "--output", "away", "--workers", "3")
     outcome = clew(*words, "--on", "here", "--as", "mpi", "--follow")
-    assert outcome.code not in (0, None) and re.search(told, outcome.err), outcome
+    assert outcome.code not in (0, None) and re.search(message, outcome.err), outcome
     assert outcome.err.count("\n") == 1 and "away: " not in Path("jobs/away/log.txt").read_text()
     until(lambda: not mpi_site.call("squeue", "-h").strip())
     assert not Path("away").exists()

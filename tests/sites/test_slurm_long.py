@@ -10,7 +10,7 @@ from clew import Dataset, Run
 from tests.cli import clew, done
 from tests.sites import long
 from tests.sites.cluster import Cluster
-from tests.sites.test_slurm import begun, flat, train, until
+from tests.sites.test_slurm import flat, start_count, train, until
 from tests.training import weights
 
 pytestmark = long
@@ -25,15 +25,15 @@ def same(one: str, other: str) -> bool:
 @pytest.mark.timeout(900)
 def test_a_run_that_hits_its_wall_time_twice_ends_with_the_same_weights(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.5", "--workers", "2", "--output", "runs/parts", "--on", "here", "--nodes", "2")
-    told = done(*train(flat, *slow, "--wall-time", "1m", "--follow", epochs=50))
-    assert "put back" in told and "finished: runs/parts" in told
-    assert begun(Run.open("runs/parts")) >= 2
+    output = done(*train(flat, *slow, "--wall-time", "1m", "--follow", epochs=50))
+    assert "put back" in output and "finished: runs/parts" in output
+    assert start_count(Run.open("runs/parts")) >= 2
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=50))
     assert same("runs/parts", "runs/whole")
 
 
 @pytest.mark.timeout(600)
-def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) -> None:
+def test_a_run_resumes_by_itself_after_a_node_failure(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-follow", epochs=60))
     run = Run(Path("runs/died"))
@@ -44,13 +44,13 @@ def test_a_run_goes_on_by_itself_when_a_node_dies(site: Cluster, flat: Dataset) 
     finally:
         site.start("n2")
         until(lambda: site.call("sinfo", "-h", "-o", "%D %t").strip() == "3 idle")
-    assert begun(run) == 1
+    assert start_count(run) == 1
     done(*train(flat, "--workers", "2", "--output", "runs/whole", epochs=60))
     assert same("runs/died", "runs/whole")
 
 
 @pytest.mark.timeout(600)
-def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: Dataset) -> None:
+def test_a_node_failure_is_named_without_requeue(site: Cluster, flat: Dataset) -> None:
     slow = ("--set", "slow=0.1", "--workers", "2", "--output", "runs/died", "--on", "here", "--nodes", "2")
     done(*train(flat, *slow, "--no-requeue", "--no-follow", epochs=900))
     run = Run(Path("runs/died"))
@@ -65,7 +65,7 @@ def test_a_node_that_dies_is_named_where_nothing_may_go_on(site: Cluster, flat: 
 
 
 def test_a_full_queue_is_named(tmp_path: Path, flat: Dataset, site: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Cluster(tmp_path / "small", most=3) as small:
+    with Cluster(tmp_path / "small", max_jobs=3) as small:
         monkeypatch.setenv("SLURM_CONF", str(small.conf))
         for _ in range(2):
             small.call("sbatch", "--hold", "--wrap", "true")
@@ -73,7 +73,7 @@ def test_a_full_queue_is_named(tmp_path: Path, flat: Dataset, site: Cluster, mon
         assert outcome.code == 2 and "the queue is full" in outcome.err and outcome.err.count("\n") == 1
 
 
-def test_a_controller_that_is_silent_is_named_and_nothing_is_lost(
+def test_an_unreachable_controller_is_named_and_nothing_is_lost(
     tmp_path: Path, flat: Dataset, site: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "none.conf"))

@@ -21,9 +21,9 @@ __all__ = ["flat"]
 def test_every_size_is_a_job(site: Cluster, flat: Dataset) -> None:
     words = ("bench", "scale", LINE, "--dataset", str(flat.path), "--workers", "1,2", "--epochs", "2", "--threads", "1")
     done(*words, "--set", "train.batch_size=20", "--on", "here", "--output", "scaling")
-    told = json.loads(Path("scaling/scale.json").read_text())
-    assert [(row["workers"], row["oversubscribed"]) for row in told["sizes"]] == [(1, False), (2, False)]
-    assert all(row["events_per_second"] > 0 for row in told["sizes"])
-    assert told["conditions"]["where"] == "here" and told["forecasts"]["allreduce"]["fitted_on"] == [1, 2]
+    result = json.loads(Path("scaling/scale.json").read_text())
+    assert [(row["workers"], row["oversubscribed"]) for row in result["sizes"]] == [(1, False), (2, False)]
+    assert all(row["events_per_second"] > 0 for row in result["sizes"])
+    assert result["conditions"]["where"] == "here" and result["forecasts"]["allreduce"]["fitted_on"] == [1, 2]
     jobs = site.call("squeue", "-h", "--states=all", "-o", "%j").split()
     assert {"clew-scale-1", "clew-scale-2"} <= set(jobs)

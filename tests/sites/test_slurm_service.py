@@ -25,7 +25,7 @@ from tests.tuning import template
 
 __all__ = ["flat"]
 
-SLEEPS = "import time; print('begun', flush=True); time.sleep({})"
+SLEEPS = "import time; print('started', flush=True); time.sleep({})"
 
 
 def attempt(hand: Hand, job: int, number: int = 1) -> Path:
@@ -33,8 +33,8 @@ def attempt(hand: Hand, job: int, number: int = 1) -> Path:
 
 
 def state(client: Client, job: int) -> tuple[str, str]:
-    found = client.jobs.get(job)
-    return found.state, found.reason
+    job_record = client.jobs.get(job)
+    return job_record.state, job_record.reason
 
 
 def queue(cluster: Cluster) -> list[str]:
@@ -47,7 +47,7 @@ def names(cluster: Cluster, hand: Hand, job: int) -> list[str]:
     return [line for line in queue(cluster) if name.partition("=")[2] in line]
 
 
-def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, login: Login) -> None:
+def test_a_job_runs_in_the_queue_and_its_state_is_reported(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     where = "import os; print(os.environ['SLURMD_NODENAME'], len(os.environ['CLEW_TOKEN']), flush=True)"
     job = python(
@@ -56,7 +56,7 @@ def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, logi
     ended = ada.jobs.wait(job.id, seconds=90)
     assert ended.state == "done", ended
     assert [each.kind for each in ada.jobs.history(job.id)] == ["submitted", "claimed", "running", "done"]
-    assert "".join(ada.jobs.log(job.id)).startswith("n") and "begun" in "".join(ada.jobs.log(job.id))
+    assert "".join(ada.jobs.log(job.id)).startswith("n") and "started" in "".join(ada.jobs.log(job.id))
     folder = attempt(hand, job.id)
     script, token = (
         (folder / "job.sh").read_text(),
@@ -69,14 +69,16 @@ def test_a_job_runs_in_the_queue_and_is_told_of(site: Cluster, ada: Client, logi
     stored = site.call("scontrol", "write", "batch_script", number, "-") + site.call("scontrol", "show", "job", number)
     assert token["CLEW_TOKEN"] not in script + stored and "clew_" not in script + stored
     spooled = [file for file in (site.folder / "state").rglob("*") if file.is_file()]
-    own = hand.token.encode()
-    assert spooled and not any(own in file.read_bytes() for file in spooled), "the agent's token went with the job"
+    agent_token = hand.token.encode()
+    assert spooled and not any(agent_token in file.read_bytes() for file in spooled), (
+        "the agent's token went with the job"
+    )
 
 
-def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_number_down(
+def test_a_job_starts_once_though_its_agent_was_killed_before_it_saved_the_number(
     site: Cluster, ada: Client, login: Login, tmp_path: Path
 ) -> None:
-    hand, mark = login(), tmp_path / "begun"
+    hand, mark = login(), tmp_path / "started"
     site.call("scontrol", "update", "PartitionName=debug", "State=DOWN")
     try:
         job = python(ada, f"open({str(mark)!r}, 'a').write('x')")
@@ -102,7 +104,7 @@ def test_a_job_begins_once_though_its_agent_was_killed_before_it_wrote_the_numbe
 def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     running = python(ada, SLEEPS.format(60), resources={"cpus": 2, "nodes": 1})
-    until(lambda: "begun" in "".join(ada.jobs.log(running.id)))
+    until(lambda: "started" in "".join(ada.jobs.log(running.id)))
     site.call("sbatch", "--nodes=2", "--exclusive", "--wrap", "sleep 60")  # somebody else's
     waiting = python(ada, SLEEPS.format(60), resources={"workers": 2, "cpus": 2, "nodes": 2})
     until(lambda: "waiting for" in state(ada, waiting.id)[1])
@@ -112,10 +114,10 @@ def test_jobs_that_wait_and_jobs_that_run_are_cancelled(site: Cluster, ada: Clie
     assert "CANCELLED" in names(site, hand, waiting.id)[0]
 
 
-def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Login) -> None:
+def test_actions_of_slurm_on_a_job_are_named(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     taken = python(ada, SLEEPS.format(60), requeue=3)
-    until(lambda: "begun" in "".join(ada.jobs.log(taken.id)))
+    until(lambda: "started" in "".join(ada.jobs.log(taken.id)))
     site.call("scancel", supervisor.supervisor_file(attempt(hand, taken.id)).read_text())
     ended = ada.jobs.wait(taken.id, seconds=60)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "cancelled at the scheduler", 1)
@@ -127,17 +129,30 @@ def test_what_slurm_does_to_a_job_is_named(site: Cluster, ada: Client, login: Lo
 
 
 @pytest.mark.parametrize("wall", ["10m", pytest.param("12s", marks=long)])
-def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_wall_time(
+def test_a_training_on_two_nodes_is_submitted_and_resumes_after_its_wall_time(
     wall: str, site: Cluster, service: Live, ada: Client, login: Login, flat: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand = login(clew=True)
     monkeypatch.setenv("CLEW_SERVER", service.url)
     monkeypatch.setenv("CLEW_TOKEN", service.token)
     slow = "slow=0.03" if wall == "10m" else "slow=0.2"
-    many = ("--workers", "2", "--nodes", "2", "--wall-time", wall, "--requeue", "9", "--on", "here", "--output", wall)
-    words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--set", slow, *many)
-    told = done(*words, "--follow")
-    assert "done" in told
+    options = (
+        "--workers",
+        "2",
+        "--nodes",
+        "2",
+        "--wall-time",
+        wall,
+        "--requeue",
+        "9",
+        "--on",
+        "here",
+        "--output",
+        wall,
+    )
+    words = ("submit", LINE, "--dataset", str(flat.path), "--epochs", "30", *SMALL, "--set", slow, *options)
+    output = done(*words, "--follow")
+    assert "done" in output
     (job,) = [each for each in ada.jobs.list() if each.name == wall]
     assert (job.attempt > 2) == (wall == "12s") and job.state == "done" and job.resources.site == "here"
     run = next(hand.folder.glob("jobs/*/output/*"))
@@ -153,13 +168,11 @@ def test_a_training_of_two_nodes_is_submitted_to_the_site_and_goes_on_after_its_
 
 @long
 @pytest.mark.timeout(300)
-def test_a_job_whose_node_dies_is_named_and_goes_on_where_that_was_asked(
-    site: Cluster, ada: Client, login: Login
-) -> None:
+def test_a_node_failure_is_named_and_a_requeued_job_resumes(site: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     once, again = python(ada, SLEEPS.format(90)), python(ada, SLEEPS.format(20), requeue=1)
     for job in (once, again):
-        until(lambda job=job: "begun" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
+        until(lambda job=job: "started" in "".join(ada.jobs.log(job.id)))  # type: ignore[misc]
     numbers = [supervisor.supervisor_file(attempt(hand, job.id)).read_text() for job in (once, again)]
     nodes = {site.call("squeue", "-h", "-j", number, "-o", "%N").strip() for number in numbers}
     for node in nodes:
@@ -182,8 +195,8 @@ def test_a_job_for_a_site_waits_for_an_agent_of_that_site(
     monkeypatch.setenv("CLEW_SERVER", service.url)
     monkeypatch.setenv("CLEW_TOKEN", service.token)
     Path("sites/other.yaml").write_text(Path("sites/here.yaml").read_text())
-    told = done("submit", LINE, "--dataset", str(flat.path), *SMALL, "--on", "other")
-    assert "no agent of other" in told and "clew agent --on other" in told
+    output = done("submit", LINE, "--dataset", str(flat.path), *SMALL, "--on", "other")
+    assert "no agent of other" in output and "clew agent --on other" in output
     unknown = clew("submit", LINE, "--dataset", str(flat.path), "--on", "elswhere")
     assert unknown.code == 2 and "no site 'elswhere'" in unknown.err
 
@@ -193,10 +206,10 @@ def test_without_a_server_the_site_gets_it_directly(
 ) -> None:
     monkeypatch.delenv("CLEW_SERVER", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    told = done(
+    output = done(
         "submit", LINE, "--dataset", str(flat.path), "--epochs", "1", *SMALL, "--output", "runs/direct", "--on", "here"
     )
-    assert "watch it: " in told and "follow" in told
+    assert "watch it: " in output and "follow" in output
     assert "finished" in done("follow", "runs/direct")
     outcome = clew("submit", LINE, "--dataset", str(flat.path), "--on", "here", "--group", "trackers")
     assert outcome.code == 2 and "--group" in outcome.err

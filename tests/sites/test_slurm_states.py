@@ -34,7 +34,7 @@ EATS = "a = b'x' * (500 << 20); import time; time.sleep(60)"
 @pytest.fixture
 def small(site: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster that knows three jobs at most, and those that have ended for two seconds."""
-    with Cluster(tmp_path / "small", most=3, memory=2) as made:
+    with Cluster(tmp_path / "small", max_jobs=3, memory=2) as made:
         monkeypatch.setenv("SLURM_CONF", str(made.conf))
         yield made
 
@@ -56,7 +56,7 @@ def test_a_job_that_takes_more_memory_than_the_site_gives_is_named(
 def test_a_job_that_slurm_forgot_is_lost(small: Cluster, ada: Client, login: Login) -> None:
     hand = login()
     job = python(ada, SLEEPS.format(60))
-    until(lambda: "begun" in "".join(ada.jobs.log(job.id)))
+    until(lambda: "started" in "".join(ada.jobs.log(job.id)))
     hand.end(9)  # nobody looks while it dies and is forgotten
     folder = attempt(hand, job.id)
     small.call("scancel", "--batch", "--signal=KILL", id_file(folder).read_text())

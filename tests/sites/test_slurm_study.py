@@ -31,8 +31,8 @@ def complete(path: str) -> list[str]:
 
 
 def test_every_trial_is_a_job(site: Cluster, study: Path) -> None:
-    told = done("tune", "run", str(study), "--output", "studies/six", "--on", "here")
-    assert "trial   5 complete" in told
+    output = done("tune", "run", str(study), "--output", "studies/six", "--on", "here")
+    assert "trial   5 complete" in output
     assert complete("studies/six") == ["complete"] * 6
     jobs = list(Path("studies/six/jobs").glob("*/job.sh"))
     assert len(jobs) == 6 and all("--no-requeue" in job.read_text() for job in jobs)
@@ -40,8 +40,8 @@ def test_every_trial_is_a_job(site: Cluster, study: Path) -> None:
 
 @long
 def test_the_jobs_of_an_array_pull_trials(site: Cluster, study: Path) -> None:
-    told = done("tune", "run", str(study), "--output", "studies/array", "--on", "here", "--as", "array", "--follow")
-    assert "finished: studies/array" in told
+    output = done("tune", "run", str(study), "--output", "studies/array", "--on", "here", "--as", "array", "--follow")
+    assert "finished: studies/array" in output
     assert complete("studies/array") == ["complete"] * 6
 
 

@@ -51,9 +51,9 @@ def killed_in_the_middle(xrootd: Xrootd, user: User, note: Path, *arguments: str
             assert copying.poll() is None, "it was done before the server could be killed"
             time.sleep(0.002)
         xrootd.server.kill()
-        _, told = copying.communicate(timeout=400)
+        _, errors = copying.communicate(timeout=400)
     xrootd.server.start()
-    assert copying.returncode == 2 and "does not answer" in told, told
+    assert copying.returncode == 2 and "does not answer" in errors, errors
 
 
 def _parts(folder: Path) -> dict[str, object]:
@@ -70,23 +70,23 @@ def test_a_folder_goes_up_and_comes_back(user: User, place: str, tmp_path: Path)
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_bytes(os.urandom(size))
     user.succeeds("data", "put", str(tmp_path / "out"), place)
-    assert "3 there already" in user.succeeds("data", "put", str(tmp_path / "out"), place)
+    assert "3 unchanged" in user.succeeds("data", "put", str(tmp_path / "out"), place)
     user.succeeds("data", "get", place, "back")
     for name in ("a.txt", "inner/b.bin", "empty"):
         assert (user.folder / "back" / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
-def test_a_download_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_a_download_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     user.succeeds("data", "put", str(big), f"{place}/big.bin")
     killed_in_the_middle(xrootd, user, user.folder / "down", "data", "get", f"{place}/big.bin", "down/big.bin")
-    assert "MB from before" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
+    assert "MB resumed" in user.succeeds("data", "get", f"{place}/big.bin", "down/big.bin")
     assert (user.folder / "down" / "big.bin").read_bytes() == big.read_bytes()
 
 
-def test_an_upload_cut_by_the_server_goes_on(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
+def test_an_upload_cut_by_the_server_resumes(xrootd: Xrootd, user: User, place: str, big: Path) -> None:
     notes = user.folder / "cache" / "transfers"
     killed_in_the_middle(xrootd, user, notes, "data", "put", str(big), f"{place}/big.bin")
-    assert "MB from before" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
+    assert "MB resumed" in user.succeeds("data", "put", str(big), f"{place}/big.bin")
     assert (xrootd.disk / place.rpartition("/")[2] / "big.bin").read_bytes() == big.read_bytes()
 
 
@@ -96,10 +96,10 @@ def test_bytes_that_are_not_those_of_the_checksum_are_refused(
     (tmp_path / "a").write_text("12345")
     user.succeeds("data", "put", str(tmp_path / "a"), f"{place}/a")
     held = xrootd.disk / place.rpartition("/")[2] / "a"
-    seen, known = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
+    stat_before, known = held.stat(), {name: os.getxattr(held, name) for name in os.listxattr(held)}
     assert known, "the server keeps checksums beside the bytes"
     held.write_text("54321")  # as a disk does that goes bad: nothing else changes
-    os.utime(held, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    os.utime(held, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
     assert "checksum mismatch (adler32" in user.fails("data", "get", f"{place}/a", "b")
     assert not (user.folder / "b").exists()
 
@@ -116,11 +116,13 @@ def test_faults_are_one_line_and_exit_2(xrootd: Xrootd, user: User, place: str, 
     assert "does not answer" in user.fails("data", "get", "root://127.0.0.1:9//store/a", "x")
 
 
-def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path) -> None:
-    with small_disk(xrootd.disk / "small") as theirs:
+def test_a_full_disk_is_reported_on_either_side(
+    xrootd: Xrootd, user: User, place: str, big: Path, tmp_path: Path
+) -> None:
+    with small_disk(xrootd.disk / "small") as server_disk:
         line = user.fails("data", "put", str(big), f"{xrootd.url}/small/big.bin")
         assert f"{xrootd.url}/small/big.bin: cannot be written (no space left there; make room" in line
-        assert not list(theirs.iterdir())
+        assert not list(server_disk.iterdir())
     user.succeeds("data", "put", str(big), f"{place}/big.bin")
     with small_disk(tmp_path / "small") as ours:
         line = user.fails("data", "get", f"{place}/big.bin", str(ours / "big.bin"))
@@ -128,7 +130,7 @@ def test_a_full_disk_is_told_on_either_side(xrootd: Xrootd, user: User, place: s
         assert not list(ours.iterdir())
 
 
-def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> None:
+def test_wrong_credentials_are_reported(strict_xrootd: Xrootd, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     keys = strict_xrootd.disk.parent.parent / "client.keytab"
     right = strict_xrootd.user(tmp_path / "right", XrdSecSSSKT=str(keys), XrdSecPROTOCOL="sss")
@@ -137,6 +139,8 @@ def test_wrong_credentials_are_told(strict_xrootd: Xrootd, tmp_path: Path) -> No
     assert "wrong credentials; renew X509_USER_PROXY" in wrong.fails("data", "get", f"{strict_xrootd.url}/a", "b")
 
 
-def test_a_model_goes_the_whole_way(xrootd: Xrootd, place: str, events: Path, tmp_path: Path) -> None:
+def test_a_model_is_trained_stored_fetched_and_evaluated(
+    xrootd: Xrootd, place: str, events: Path, tmp_path: Path
+) -> None:
     users = [xrootd.user(tmp_path / name) for name in ("one", "other")]
     whole_way(users[0], users[1], events, f"{place}/", f"{place}/models")

@@ -41,8 +41,8 @@ def store(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=["disk", "store"])
 def root(request: pytest.FixtureRequest) -> str:
-    found: str = request.getfixturevalue(request.param)
-    return found
+    location: str = request.getfixturevalue(request.param)
+    return location
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def root(request: pytest.FixtureRequest) -> str:
     ],
 )
 def test_names_folders_and_globs_stand_for_files(root: str, pattern: str, expected: str) -> None:
-    found = storage.expand(f"{root}{pattern}")
+    locations = storage.expand(f"{root}{pattern}")
     if pattern == "/**/*.txt":
-        found = [name for name in found if ".secret" not in name]  # fsspec goes into hidden folders
-    assert found == [f"{root}/{name}" for name in expected.split()]
+        locations = [name for name in locations if ".secret" not in name]  # fsspec goes into hidden folders
+    assert locations == [f"{root}/{name}" for name in expected.split()]
 
 
 @pytest.mark.parametrize("name", ["a[1].txt", "what?.txt", "star*.txt", "two words.txt", "ä.txt", "x:y.txt"])
@@ -94,9 +94,9 @@ def test_a_chain_of_stores_stays_whole(disk: str) -> None:
     with zipfile.ZipFile(f"{disk}/all.zip", "w") as archive:
         archive.writestr("one.txt", "1")
         archive.writestr("two.txt", "22")
-    found = storage.expand(f"zip://*.txt::{disk}/all.zip")
-    assert found == [f"zip://one.txt::{disk}/all.zip", f"zip://two.txt::{disk}/all.zip"]
-    assert content(found[1]) == b"22"
+    locations = storage.expand(f"zip://*.txt::{disk}/all.zip")
+    assert locations == [f"zip://one.txt::{disk}/all.zip", f"zip://two.txt::{disk}/all.zip"]
+    assert content(locations[1]) == b"22"
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_a_chain_of_stores_stays_whole(disk: str) -> None:
         ("x:y.txt", ("x:y.txt", "")),
     ],
 )
-def test_a_tree_is_told_from_its_file(location: str, parts: tuple[str, str]) -> None:
+def test_the_name_of_a_tree_is_separated_from_its_file(location: str, parts: tuple[str, str]) -> None:
     assert storage.split_inside(location) == parts
 
 
@@ -143,7 +143,7 @@ def test_the_same_content_has_the_same_checksum_anywhere(disk: str, store: str) 
     assert storage.checksum([f"{disk}/a.txt"]) == storage.checksum([f"{store}/a.txt"])
 
 
-def test_what_is_missing_is_told_in_one_line(root: str) -> None:
+def test_missing_files_are_reported_in_one_line(root: str) -> None:
     for name in (f"{root}/none.txt", f"{root}/none/none.txt"):
         for ask in (content, storage.stat, lambda name: storage.checksum([name])):
             with pytest.raises(DataError) as caught:
@@ -157,7 +157,7 @@ def test_a_folder_cannot_be_opened(disk: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["nosuch://bucket/a.txt", "gs://bucket/a.txt", "https://host/a.txt"])
-def test_a_store_that_is_not_installed_is_told(url: str) -> None:
+def test_a_store_that_is_not_installed_is_reported(url: str) -> None:
     for ask in (content, storage.expand, storage.stat):
         with pytest.raises(DataError) as caught:
             ask(url)

@@ -16,8 +16,8 @@ RECIPES = Path(__file__).parent / "recipes"
 
 def recipe(name: str, **settings: Any) -> Recipe:
     """The recipe in tests/training/recipes/NAME.py with these settings."""
-    found = find(str(RECIPES / f"{name}.py"))
-    return found(found.Config.model_validate(settings))
+    recipe_class = find(str(RECIPES / f"{name}.py"))
+    return recipe_class(recipe_class.Config.model_validate(settings))
 
 
 def weights(run: Run, name: str = "last") -> dict[str, Tensor]:

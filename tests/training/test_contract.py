@@ -72,16 +72,16 @@ def check(run: Run, one: Run, name: str, ranks: int) -> None:
     for stream in run.streams():
         end = run.last("end", stream)
         assert end is not None and end["status"] == "finished"
-    seen = Counter(
+    sample_counts = Counter(
         line for file in (run.path.parent / f"{name}-samples").iterdir() for line in file.read_text().split()
     )
     samples = {str(number) for number in Dataset(run.config().data["train"]["dataset"]).read("train").fixed("number")}
-    assert seen == Counter(dict.fromkeys(samples, 2)), "every sample once in each of two epochs"
+    assert sample_counts == Counter(dict.fromkeys(samples, 2)), "every sample once in each of two epochs"
     loose = 30 if name == "compressed" else 1
     for key, tensor in weights(one).items():
         torch.testing.assert_close(weights(run)[key], tensor, rtol=1e-4 * loose, atol=2e-5 * loose)
-    for mine, theirs in zip(losses(run), losses(one), strict=True):
-        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4 * loose)
+    for loss, reference in zip(losses(run), losses(one), strict=True):
+        assert loss["loss"] == pytest.approx(reference["loss"], rel=1e-4 * loose)
     assert validations(run)[-1]["loss"] == pytest.approx(validations(one)[-1]["loss"], rel=1e-4 * loose)
 
 
@@ -140,7 +140,7 @@ def test_every_strategy_resumes(strategy: str, later: str, data: Dataset, tmp_pa
 
 
 @pytest.mark.parametrize("how", ["torchrun", "mpiexec"])
-def test_a_launched_rank_that_fails_fails_the_run_with_its_words(how: str, data: Dataset, tmp_path: Path) -> None:
+def test_a_launched_rank_that_fails_fails_the_run_with_its_message(how: str, data: Dataset, tmp_path: Path) -> None:
     done = launch(how, 2, data, tmp_path, "failing")
     assert done.returncode != 0
     run = Run.open(tmp_path / "failing")
@@ -155,7 +155,7 @@ def test_a_model_that_is_no_chain_cannot_be_cut(flat: Dataset, tmp_path: Path) -
         clew.train(recipe("line"), flat, output=tmp_path / "short", workers=3, strategy="pipeline")
 
 
-def test_gradients_of_many_buckets_are_summed_while_backward_goes_on(data: Dataset, tmp_path: Path) -> None:
+def test_gradients_of_many_buckets_are_summed_during_backward(data: Dataset, tmp_path: Path) -> None:
     """A million parameters: more than one bucket, so the first are sent from hooks."""
     settings: dict[str, Any] = {"epochs": 1, "batch_size": 50, "threads": 1, "optimizer": {"lr": 1e-3}}
     wide = recipe("chain", wide=1000)

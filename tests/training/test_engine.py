@@ -51,16 +51,16 @@ def test_a_constant_rate_stays() -> None:
 
 
 def test_a_cosine_falls_from_one_to_a_hundredth() -> None:
-    found = rates(101, of=100, name="cosine")
-    assert [found[0], found[50], found[100]] == pytest.approx([1.0, 0.505, 0.01])
-    assert found[25] == pytest.approx(0.01 + 0.99 * (1 + math.sqrt(0.5)) / 2)
-    assert found == sorted(found, reverse=True)
+    factors = rates(101, of=100, name="cosine")
+    assert [factors[0], factors[50], factors[100]] == pytest.approx([1.0, 0.505, 0.01])
+    assert factors[25] == pytest.approx(0.01 + 0.99 * (1 + math.sqrt(0.5)) / 2)
+    assert factors == sorted(factors, reverse=True)
 
 
 def test_a_warm_up_comes_before_any_schedule() -> None:
-    found = rates(100, name="linear", warmup=0.1, floor=0.0)
-    assert found[:10] == pytest.approx([k / 10 for k in range(1, 11)])
-    assert found[10:] == pytest.approx([1 - k / 90 for k in range(90)])
+    factors = rates(100, name="linear", warmup=0.1, floor=0.0)
+    assert factors[:10] == pytest.approx([k / 10 for k in range(1, 11)])
+    assert factors[10:] == pytest.approx([1 - k / 90 for k in range(90)])
 
 
 def test_steps_of_a_staircase_are_epochs() -> None:
@@ -68,7 +68,7 @@ def test_steps_of_a_staircase_are_epochs() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("adamw", "AdamW"), ("sgd", "SGD")])
-def test_optimisers_have_the_settings_they_were_given(name: str, kind: str) -> None:
+def test_optimisers_have_the_configured_settings(name: str, kind: str) -> None:
     made = optimizer(name=name, lr=0.3, weight_decay=0.02)
     assert type(made).__name__ == kind
     assert (made.param_groups[0]["lr"], made.param_groups[0]["weight_decay"]) == (0.3, 0.02)

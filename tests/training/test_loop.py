@@ -42,22 +42,22 @@ def test_the_best_weights_are_those_of_the_best_validation(
 ) -> None:
     wild, best = {"name": "sgd", "lr": 0.13}, {"metric": metric, "direction": direction}
     run = train(flat, tmp_path / "run", epochs=8, batch_size=5, optimizer=wild, best=best, seed=3)
-    seen = [metrics[metric] for metrics in validations(run)]
-    wanted = seen.index(min(seen) if direction == "minimize" else max(seen))
-    for name, epoch in (("best", wanted), ("last", 7)):
+    values = [metrics[metric] for metrics in validations(run)]
+    best_epoch = values.index(min(values) if direction == "minimize" else max(values))
+    for name, epoch in (("best", best_epoch), ("last", 7)):
         with safe_open(run.checkpoint(name), "pt") as file:
             assert json.loads(file.metadata()["clew"])["epoch"] == epoch
         again = clew.evaluate(run, split="val", weights=name)
-        assert again.metrics[metric].value == pytest.approx(seen[epoch], rel=1e-6)
+        assert again.metrics[metric].value == pytest.approx(values[epoch], rel=1e-6)
 
 
 def test_a_metric_undefined_at_first_does_not_hide_later_ones(flat: Dataset, tmp_path: Path) -> None:
     rule = {"metric": "high", "direction": "maximize"}
     run = train(flat, tmp_path / "run", epochs=12, optimizer={"lr": 0.005}, best=rule)
-    seen = [metrics["high"] for metrics in validations(run)]
-    assert seen[0] is None
-    kept = clew.evaluate(run, split="val").metrics["high"].value
-    assert kept == max(value for value in seen if value is not None) > 0
+    values = [metrics["high"] for metrics in validations(run)]
+    assert values[0] is None
+    evaluated = clew.evaluate(run, split="val").metrics["high"].value
+    assert evaluated == max(value for value in values if value is not None) > 0
 
 
 def test_a_best_metric_that_is_not_there_is_named(flat: Dataset, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_best_metric_that_is_not_there_is_named(flat: Dataset, tmp_path: Path)
         train(flat, tmp_path / "run", best={"metric": "auc"})
 
 
-def test_records_tell_the_plan_every_step_and_the_end(flat: Dataset, tmp_path: Path) -> None:
+def test_records_have_the_plan_every_step_and_the_end(flat: Dataset, tmp_path: Path) -> None:
     run, samples = train(flat, tmp_path / "run", log_every=2), flat.splits["train"]
     plan = run.last("plan")
     assert plan is not None

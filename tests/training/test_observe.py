@@ -32,20 +32,20 @@ def train(data: Dataset, output: Path, **settings: Any) -> Run:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_validation_beside_the_training_says_the_same(flat: Dataset, tmp_path: Path, workers: int) -> None:
+def test_background_validation_gives_the_same_results(flat: Dataset, tmp_path: Path, workers: int) -> None:
     shared = train(flat, tmp_path / "shared", workers=workers)
-    beside = train(flat, tmp_path / "beside", workers=workers, validation="background")
-    assert losses(beside) == losses(shared)
-    for mine, theirs in zip(validations(beside), validations(shared), strict=True):
-        assert {k: v for k, v in mine.items() if v is not None} == pytest.approx(
-            {k: v for k, v in theirs.items() if v is not None}, rel=1e-6
+    background = train(flat, tmp_path / "beside", workers=workers, validation="background")
+    assert losses(background) == losses(shared)
+    for background_metrics, shared_metrics in zip(validations(background), validations(shared), strict=True):
+        assert {k: v for k, v in background_metrics.items() if v is not None} == pytest.approx(
+            {k: v for k, v in shared_metrics.items() if v is not None}, rel=1e-6
         )
-    assert [r["step"] for r in beside.records(kind="validation")] == [
+    assert [r["step"] for r in background.records(kind="validation")] == [
         r["step"] for r in shared.records(kind="validation")
     ]
     for name in ("last", "best"):
-        assert all(torch.equal(t, weights(shared, name)[key]) for key, t in weights(beside, name).items())
-    assert not list(beside.checkpoints.glob("pending*"))
+        assert all(torch.equal(t, weights(shared, name)[key]) for key, t in weights(background, name).items())
+    assert not list(background.checkpoints.glob("pending*"))
 
 
 def test_the_best_weights_are_those_that_were_validated(flat: Dataset, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_best_weights_are_those_that_were_validated(flat: Dataset, tmp_path:
     assert best["step"] < run.last("validation")["step"], "a run whose best is not its last, or this shows little"  # type: ignore[index]
 
 
-def test_a_run_with_validation_beside_it_is_taken_up_again(flat: Dataset, tmp_path: Path) -> None:
+def test_a_run_with_background_validation_is_resumed(flat: Dataset, tmp_path: Path) -> None:
     settings = {
         "epochs": 6,
         "validation": "background",
@@ -69,13 +69,13 @@ def test_a_run_with_validation_beside_it_is_taken_up_again(flat: Dataset, tmp_pa
     run = resume(tmp_path / "run", time_limit_minutes=10)
     assert [v["near"] for v in validations(run)][-1] == validations(whole)[-1]["near"]
     for name in ("last", "best"):
-        mine, theirs = load_file(run.checkpoint(name)), load_file(whole.checkpoint(name))
-        assert all(torch.equal(tensor, theirs[key]) for key, tensor in mine.items())
+        resumed_weights, whole_weights = load_file(run.checkpoint(name)), load_file(whole.checkpoint(name))
+        assert all(torch.equal(tensor, whole_weights[key]) for key, tensor in resumed_weights.items())
     epochs = [record["epoch"] for record in run.history() if record["kind"] == "validation"]
     assert sorted(set(epochs)) == list(range(6))
 
 
-def test_a_failing_validation_fails_the_run_with_its_words(dataset: Dataset, flat: Dataset, tmp_path: Path) -> None:
+def test_a_failing_validation_fails_the_run_with_its_message(dataset: Dataset, flat: Dataset, tmp_path: Path) -> None:
     with pytest.raises(clew.errors.ClewError, match=r"wrong on purpose"):
         clew.train(recipe("line", fault="judge"), flat, output=tmp_path / "run", validation="background", **PLAIN)
     assert Run.open(tmp_path / "run").state == "failed"
@@ -85,12 +85,12 @@ def test_a_failing_validation_fails_the_run_with_its_words(dataset: Dataset, fla
 @pytest.mark.parametrize("how", ["auto", "largest"])
 def test_a_batch_size_is_found_and_written_down(how: str, workers: int, flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", batch_size=how, workers=workers, epochs=1)
-    found = run.last("batch_size")
-    assert found is not None and found["seconds"] < 60
-    sizes = [int(size) for size in found["tried"]]
+    record = run.last("batch_size")
+    assert record is not None and record["seconds"] < 60
+    sizes = [int(size) for size in record["tried"]]
     assert sizes == [2**k for k in range(len(sizes))] and len(sizes) >= 4
     chosen = run.config().data["train"]["batch_size"]
-    assert chosen == found["chosen"] <= flat.splits["train"]
+    assert chosen == record["chosen"] <= flat.splits["train"]
     assert len(losses(run)) == -(-flat.splits["train"] // chosen)
     if how == "largest":
         assert chosen == min(sizes[-1] * workers, flat.splits["train"])
@@ -99,17 +99,17 @@ def test_a_batch_size_is_found_and_written_down(how: str, workers: int, flat: Da
 
 
 def test_a_timeline_has_every_phase_of_every_rank_on_one_clock(flat: Dataset, tmp_path: Path) -> None:
-    begun = time.time_ns()
+    start = time.time_ns()
     run = train(flat, tmp_path / "run", workers=2)
     spans = trace.traces(run)
     assert set(spans) == {0, 1}
     steps = 3 * -(-flat.splits["train"] // 32)
-    for found in spans.values():
-        names = {trace.PHASES[phase] for phase in set(found["phase"].tolist())}
+    for rank_spans in spans.values():
+        names = {trace.PHASES[phase] for phase in set(rank_spans["phase"].tolist())}
         assert names >= {"load", "forward", "backward", "communicate", "optimise", "validate"}
-        assert int((found["phase"] == trace.PHASES.index("forward")).sum()) == steps
-        assert begun <= int(found["start"].min()) and int(found["start"].max()) <= time.time_ns()
-        shares = trace.phase_shares(found)
+        assert int((rank_spans["phase"] == trace.PHASES.index("forward")).sum()) == steps
+        assert start <= int(rank_spans["start"].min()) and int(rank_spans["start"].max()) <= time.time_ns()
+        shares = trace.phase_shares(rank_spans)
         assert sum(shares.values()) == pytest.approx(1.0)
     count = trace.write_chrome(run, tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
@@ -137,10 +137,10 @@ def test_no_trace_says_so(flat: Dataset, tmp_path: Path) -> None:
 def test_usage_is_sampled_on_every_rank(flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", workers=2, epochs=20, monitor_seconds=0.05)
     for rank in range(2):
-        found = list(run.records(f"usage-{rank}", "usage"))
-        assert found
-        assert all(record["memory"] > 50e6 for record in found)
-        assert any(record["cpu"] > 0.01 for record in found)
+        usage_records = list(run.records(f"usage-{rank}", "usage"))
+        assert usage_records
+        assert all(record["memory"] > 50e6 for record in usage_records)
+        assert any(record["cpu"] > 0.01 for record in usage_records)
 
 
 def test_a_killed_run_leaves_a_trace_that_can_be_read(dataset: Dataset, tmp_path: Path) -> None:
@@ -156,26 +156,24 @@ def test_a_killed_run_leaves_a_trace_that_can_be_read(dataset: Dataset, tmp_path
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_other_tools_are_told_of_losses_and_metrics(
-    flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_tools_receive_losses_and_metrics(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     mlflow = pytest.importorskip("mlflow")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     run = train(flat, tmp_path / "run", writers=["tensorboard", "mlflow"])
-    told = EventAccumulator(str(run.path / "tensorboard"))
-    told.Reload()
-    assert [each.value for each in told.Scalars("train/loss")] == pytest.approx([s["loss"] for s in losses(run)])
-    assert len(told.Scalars("val/near")) == 3
+    tensorboard = EventAccumulator(str(run.path / "tensorboard"))
+    tensorboard.Reload()
+    assert [each.value for each in tensorboard.Scalars("train/loss")] == pytest.approx([s["loss"] for s in losses(run)])
+    assert len(tensorboard.Scalars("val/near")) == 3
     client = mlflow.MlflowClient((tmp_path / "mlruns").resolve().as_uri())
-    (found,) = client.search_runs([client.get_experiment_by_name("clew").experiment_id])
-    assert found.data.metrics["val/loss"] == pytest.approx(validations(run)[-1]["loss"])
-    assert found.data.params["train.epochs"] == "3" and found.info.status == "FINISHED"
+    (mlflow_run,) = client.search_runs([client.get_experiment_by_name("clew").experiment_id])
+    assert mlflow_run.data.metrics["val/loss"] == pytest.approx(validations(run)[-1]["loss"])
+    assert mlflow_run.data.params["train.epochs"] == "3" and mlflow_run.info.status == "FINISHED"
 
 
-def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp_path: Path) -> None:
+def test_the_trace_command_prints_shares_and_writes_a_timeline(flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", workers=2)
     done = subprocess.run(
         [str(Path(sys.executable).parent / "clew"), "trace", str(run.path)], capture_output=True, text=True, timeout=60
@@ -185,7 +183,7 @@ def test_the_trace_command_tells_shares_and_writes_a_timeline(flat: Dataset, tmp
     assert json.loads((run.path / "trace.json").read_text())["traceEvents"]
 
 
-@pytest.mark.parametrize(("keep", "told"), [("compressed", "compressed "), ("disk", "from disk at ")])
-def test_how_samples_came_is_told(keep: str, told: str, flat: Dataset, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("keep", "message"), [("compressed", "compressed "), ("disk", "from disk at ")])
+def test_the_way_samples_are_loaded_is_reported(keep: str, message: str, flat: Dataset, tmp_path: Path) -> None:
     run = train(flat, tmp_path / "run", loading={"keep": keep})
-    assert summarize(run).loading.startswith(told) and summarize(run).loading.endswith(" GB/s")
+    assert summarize(run).loading.startswith(message) and summarize(run).loading.endswith(" GB/s")

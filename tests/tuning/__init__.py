@@ -19,12 +19,12 @@ SMALL = {"epochs": 3, "batch_size": 60, "threads": 1, "log_every": 1, "trace": F
 
 
 def template(
-    dataset: Dataset, *, tune: Mapping[str, Any], train: Mapping[str, Any] | None = None, **own: Any
+    dataset: Dataset, *, tune: Mapping[str, Any], train: Mapping[str, Any] | None = None, **recipe_settings: Any
 ) -> settings.Settings:
     """The settings of a study of the recipe `slope`."""
     data = {
         "recipe": RECIPE,
-        **own,
+        **recipe_settings,
         "train": {**SMALL, "dataset": str(dataset.path), **(train or {})},
         "tune": {"space": LR, "trials": 3, "parallel": 2, "sampler": {"name": "random", "seed": 1}, **tune},
     }

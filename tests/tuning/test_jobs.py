@@ -32,13 +32,13 @@ CLEW = str(Path(sys.executable).parent / "clew")
 pytestmark = pytest.mark.timeout(180)
 
 
-def run(given: Settings, path: Path) -> Study:
-    return tune_here(given, path)
+def run(settings: Settings, path: Path) -> Study:
+    return tune_here(settings, path)
 
 
 def only(study: Study) -> TrialSummary:
-    (found,) = study.trials()
-    return found
+    (trial,) = study.trials()
+    return trial
 
 
 def attempts(study: Study) -> int:
@@ -63,20 +63,20 @@ def test_a_trial_is_a_run_with_its_values(flat: Dataset, tmp_path: Path) -> None
         assert not list(leftover.iterdir())
 
 
-def test_a_combination_that_cannot_be_fails_its_trial_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_an_impossible_combination_fails_only_its_trial(flat: Dataset, tmp_path: Path) -> None:
     names = {"wide": {"choice": [3, 4]}, "after": {"choice": [98, 99]}, "fault": {"choice": ["none", "impossible"]}}
     study = run(template(flat, tune={"space": names, "trials": 8, "sampler": "grid"}), tmp_path / "s")
-    told = {json.dumps(each.settings): each.reason for each in study.trials() if each.state == "failed"}
-    assert len(told) == 5 and study.count()["complete"] == 3
-    assert sum("wide 3 and after 99 do not go together" in reason for reason in told.values()) == 2
-    assert sum("there can be no such model" in reason for reason in told.values()) == 3
+    reasons = {json.dumps(each.settings): each.reason for each in study.trials() if each.state == "failed"}
+    assert len(reasons) == 5 and study.count()["complete"] == 3
+    assert sum("wide 3 and after 99 do not go together" in reason for reason in reasons.values()) == 2
+    assert sum("there can be no such model" in reason for reason in reasons.values()) == 3
 
 
 @pytest.mark.parametrize(("fault", "ranks"), [("kill", 1), ("hang", 1), ("kill", 2)])
-def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
+def test_a_trial_that_crashes_or_hangs_resumes_from_its_checkpoint(
     flat: Dataset, tmp_path: Path, fault: str, ranks: int
 ) -> None:
-    given = template(
+    settings = template(
         flat,
         tune={"trials": 1, "lease_seconds": 5, "ranks": ranks},
         fault=fault,
@@ -85,16 +85,16 @@ def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
         rank=ranks - 1,
         pause=0.05,
     )
-    study = run(given, tmp_path / "s")
-    found, trained = only(study), Run(study.folder.trials / "trial-0000")
-    assert (found.state, found.attempts, attempts(study)) == ("complete", 2, 2)
+    study = run(settings, tmp_path / "s")
+    trial, trained = only(study), Run(study.folder.trials / "trial-0000")
+    assert (trial.state, trial.attempts, attempts(study)) == ("complete", 2, 2)
     assert len(list(trained.records(kind="resume"))) == 1
     assert [record["epoch"] for record in trained.history() if record["kind"] == "validation"] == [0, 1, 2]
     assert trained.state == "finished" and len(trained.streams()) == ranks
 
 
 @pytest.mark.parametrize(
-    ("fault", "told", "tries"),
+    ("fault", "message", "tries"),
     [
         ("nan", "loss is nan", 1),
         ("raise", "boom on purpose", 1),
@@ -102,13 +102,11 @@ def test_one_that_dies_or_hangs_goes_on_from_its_checkpoint(
         ("kill", "given up after 2", 2),
     ],
 )
-def test_one_that_goes_wrong_fails_with_its_reason(
-    flat: Dataset, tmp_path: Path, fault: str, told: str, tries: int
-) -> None:
+def test_a_failing_trial_has_its_reason(flat: Dataset, tmp_path: Path, fault: str, message: str, tries: int) -> None:
     study = run(template(flat, tune={"trials": 1, "retries": 1}, fault=fault, after=1), tmp_path / "s")
-    found = only(study)
-    assert (found.state, attempts(study)) == ("failed", tries)
-    assert told in found.reason.lower()
+    trial = only(study)
+    assert (trial.state, attempts(study)) == ("failed", tries)
+    assert message in trial.reason.lower()
 
 
 def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Path) -> None:
@@ -132,9 +130,9 @@ def test_a_prune_reaches_every_rank_at_the_same_step(flat: Dataset, tmp_path: Pa
         assert each.reason.startswith("pruned:")
 
 
-def test_being_stopped_is_no_death(flat: Dataset, tmp_path: Path) -> None:
+def test_a_stopped_trial_is_not_counted_as_failed(flat: Dataset, tmp_path: Path) -> None:
     """With no retries at all, a trial that is stopped from outside goes on."""
-    given = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
+    settings = template(flat, tune={"trials": 1, "retries": 0}, pause=0.1)
     stopped = threading.Event()
 
     def stop() -> None:
@@ -145,15 +143,15 @@ def test_being_stopped_is_no_death(flat: Dataset, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=stop)
     thread.start()
-    study = run(given, tmp_path / "s")
+    study = run(settings, tmp_path / "s")
     thread.join()
     assert stopped.is_set() and (only(study).state, attempts(study)) == ("complete", 2)
 
 
 def slow(flat: Dataset, path: Path, *, pause: float = 0.05, **tuned: Any) -> Path:
     """Settings of a study whose trials take a while."""
-    given = template(flat, tune={"parallel": 2, **tuned}, pause=pause)
-    path.write_text(to_yaml(given.data))
+    settings = template(flat, tune={"parallel": 2, **tuned}, pause=pause)
+    path.write_text(to_yaml(settings.data))
     return path
 
 
@@ -175,16 +173,16 @@ def ended(path: Path) -> int:
 
 
 @pytest.mark.timeout(400)
-def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: Dataset, tmp_path: Path) -> None:
+def test_a_study_killed_ten_times_ends_with_exactly_the_requested_trials(flat: Dataset, tmp_path: Path) -> None:
     """A coordinator is killed soon after it came, or with trials under way; some of these live on, some die with it."""
     path, rng = tmp_path / "s", random.Random(3)
     yaml = slow(flat, tmp_path / "my.yaml", pause=0.1, trials=16, lease_seconds=20)
     first: list[str | Path] = [yaml, "--output", path]
     for kill in range(10):
-        begun = len(list(path.glob("jobs/*/job.json")))
+        started = len(list(path.glob("jobs/*/job.json")))
         process = start(*(first if not (path / "config.yaml").exists() else ["--resume", path]))
         if kill % 2:
-            until(lambda before=begun: len(list(path.glob("jobs/*/job.json"))) > before, process)  # type: ignore[misc]
+            until(lambda before=started: len(list(path.glob("jobs/*/job.json"))) > before, process)  # type: ignore[misc]
         else:
             until(lambda: any(path.glob("coordinators/*")), process)
         time.sleep(rng.uniform(0.0, 0.8))
@@ -197,8 +195,8 @@ def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: D
                 member.kill()
     assert ended(path) < 16
     process = start("--resume", path)
-    told = process.communicate(timeout=120)[0]
-    assert process.returncode == 0, told
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
     study = Study.open(path)
     assert study.count() == {"waiting": 0, "running": 0, "complete": 16, "pruned": 0, "failed": 0}
     assert len(list(study.folder.trials.glob("trial-*"))) == 16
@@ -209,29 +207,29 @@ def test_killed_ten_times_a_study_ends_with_exactly_the_trials_asked_for(flat: D
     assert not list(study.folder.owners.iterdir())
 
 
-def test_a_second_coordinator_says_so_or_helps(flat: Dataset, tmp_path: Path) -> None:
+def test_a_second_coordinator_is_refused_or_joins(flat: Dataset, tmp_path: Path) -> None:
     yaml, path = slow(flat, tmp_path / "my.yaml", pause=0.4, trials=5, parallel=1), tmp_path / "s"
     first = start(yaml, "--output", path)
     until(lambda: any((path / "trials").glob("trial-*")), first)
     second = start("--resume", path)
-    told = second.communicate(timeout=60)[0]
-    assert second.returncode == 2 and f"pid {first.pid} on" in told and "--join" in told
+    output = second.communicate(timeout=60)[0]
+    assert second.returncode == 2 and f"pid {first.pid} on" in output and "--join" in output
     helper = start("--resume", path, "--join")
     words = [each.communicate(timeout=90)[0] for each in (helper, first)]
     assert (helper.returncode, first.returncode) == (0, 0), words
     study = Study.open(path)
     assert study.count()["complete"] == 5
-    begun = [json.loads(file.read_text()) for file in study.folder.jobs.glob("*/job.json")]
-    assert len(begun) == 5
+    jobs = [json.loads(file.read_text()) for file in study.folder.jobs.glob("*/job.json")]
+    assert len(jobs) == 5
 
 
-def test_a_signal_stops_all_trials_ready_to_go_on(flat: Dataset, tmp_path: Path) -> None:
+def test_a_signal_stops_all_trials_ready_to_resume(flat: Dataset, tmp_path: Path) -> None:
     yaml, path = slow(flat, tmp_path / "my.yaml", trials=3), tmp_path / "s"
     process = start(yaml, "--output", path)
     until(lambda: any(Run(each).last("step") for each in (path / "trials").glob("trial-*")), process)
     process.send_signal(signal.SIGTERM)
-    told = process.communicate(timeout=60)[0]
-    assert process.returncode == 75 and "--resume" in told, told
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 75 and "--resume" in output, output
     states = {Run(each).state for each in (path / "trials").glob("trial-*")}
     assert "stopped" in states and states <= {"created", "stopped", "finished"}  # one may have been about to begin
     again = start("--resume", path)
@@ -252,12 +250,12 @@ def test_under_mpiexec_rank_0_coordinates_and_the_others_form_blocks(flat: Datas
     study = Study.open(path)
     assert study.count()["complete"] == 2
     assert [len(Run(each).streams()) for each in sorted(study.folder.trials.glob("trial-*"))] == [2, 2]
-    few = [mpiexec, "-n", "2", CLEW, "tune", "run", str(yaml), "--output", str(tmp_path / "few")]
-    refused = subprocess.run(few, capture_output=True, text=True, timeout=60)
+    two_ranks = [mpiexec, "-n", "2", CLEW, "tune", "run", str(yaml), "--output", str(tmp_path / "few")]
+    refused = subprocess.run(two_ranks, capture_output=True, text=True, timeout=60)
     assert "one to coordinate and 2 per trial" in refused.stderr
 
 
-def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slots_are_distributed_and_not_oversubscribed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("clew.tuning.resource_slots.available_cores", lambda: [0, 1, 2, 3, 8, 9, 10, 11])
     monkeypatch.setattr("clew.tuning.resource_slots.device_count", lambda: 0)
     assert [room.cores for room in trial_slots(2, 3)] == [(0, 1, 2, 3), (8, 9, 10, 11)]
@@ -271,32 +269,36 @@ def test_slots_are_dealt_out_and_not_oversubscribed(monkeypatch: pytest.MonkeyPa
         trial_slots(4, 2)
 
 
-def test_a_study_whose_settings_do_not_fit_is_not_begun(flat: Dataset, tmp_path: Path) -> None:
+def test_a_study_whose_settings_do_not_fit_is_not_started(flat: Dataset, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown key 'wyde'"):
         run(template(flat, tune={"space": {"wyde": {"choice": [1]}}}), tmp_path / "s")
     assert not (tmp_path / "s").exists()
 
 
-def test_an_objective_that_is_no_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
-    told = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
+def test_an_objective_that_is_not_a_metric_ends_the_study_with_its_first_trial(flat: Dataset, tmp_path: Path) -> None:
+    message = "tune.objective 'val/nera' is not a metric of these runs; did you mean 'val/near'?"
     with pytest.raises(ConfigError) as caught:
         run(template(flat, tune={"objective": "val/nera", "parallel": 1}), tmp_path / "s")
-    assert str(caught.value) == told
-    assert only(Study.open(tmp_path / "s")).reason == told
+    assert str(caught.value) == message
+    assert only(Study.open(tmp_path / "s")).reason == message
 
 
-def test_a_trial_gives_the_bits_of_a_training_of_its_own(dataset: Dataset, tmp_path: Path) -> None:
+def test_a_trial_gives_the_same_bits_as_a_separate_training(dataset: Dataset, tmp_path: Path) -> None:
     """The third in a process that did two others, with rates and a batch size of their own."""
     settings = {"train.dataset": str(dataset.path), "train.epochs": 2, "train.threads": 1, "model.hidden": 8}
     tuned = {"space": {**LR, "train.batch_size": {"choice": [16, 32]}}, "trials": 3, "parallel": 1, "sampler": "random"}
     study = run(load_settings("tracking").changed({**settings, "tune": tuned}, "here"), tmp_path / "s")
     trials = [Run(study.folder.trials / f"trial-000{number}") for number in range(3)]
     assert len({(trial.last("start") or {})["pid"] for trial in trials}) == 1
-    own = tmp_path / "own"
+    separate_run = tmp_path / "own"
     yaml = study.folder.jobs / "trial-0002.yaml"
-    done = subprocess.run([CLEW, "train", str(yaml), "--output", str(own)], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [CLEW, "train", str(yaml), "--output", str(separate_run)], capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     for name in ("last", "best"):
-        assert trials[2].checkpoint(name).read_bytes() == Run(own).checkpoint(name).read_bytes()
-    alone, reused = ([each["metrics"] for each in trial.records(kind="validation")] for trial in (Run(own), trials[2]))
+        assert trials[2].checkpoint(name).read_bytes() == Run(separate_run).checkpoint(name).read_bytes()
+    alone, reused = (
+        [each["metrics"] for each in trial.records(kind="validation")] for trial in (Run(separate_run), trials[2])
+    )
     assert alone == reused

@@ -34,12 +34,12 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def template(
-    flat: Dataset, *, train: dict[str, Any] | None = None, tuned: dict[str, Any] | None = None, **own: Any
+    flat: Dataset, *, train: dict[str, Any] | None = None, tuned: dict[str, Any] | None = None, **recipe_settings: Any
 ) -> Any:
     plain = {"space": SPACE, "trials": 6, "parallel": 2, "packed": 4, "sampler": {"name": "random", "seed": 1}}
     data = {
         "recipe": BEND,
-        **own,
+        **recipe_settings,
         "train": {**SMALL, "dataset": str(flat.path), **(train or {})},
         "tune": {**plain, **(tuned or {})},
     }
@@ -71,12 +71,12 @@ def test_packed_trials_are_the_runs_that_separate_ones_would_be(flat: Dataset, t
         for one, other in zip(run.records(kind="validation"), alone.records(kind="validation"), strict=True):
             assert one["metrics"] == pytest.approx(other["metrics"], rel=1e-4, abs=1e-3)
         assert clew.evaluate(run, split="val").metrics["loss"].value == pytest.approx(each.values[0], rel=1e-4)
-        assert len(clew.predict(run, split="val")) == flat.splits["val"]  # type: ignore[arg-type]
+        assert len(clew.predict(run, split="val")) == flat.splits["val"]
     for leftover in (study.folder.leases, study.folder.owners, study.folder.coordinators):
         assert not list(leftover.iterdir())
 
 
-def test_other_shapes_are_packed_apart_and_what_cannot_be_is_trained_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_other_shapes_are_packed_separately_and_the_rest_is_trained_alone(flat: Dataset, tmp_path: Path) -> None:
     names = {
         "wide": {"choice": [3, 5]},
         "train.optimizer.name": {"choice": ["adam", "rmsprop"]},
@@ -91,7 +91,7 @@ def test_other_shapes_are_packed_apart_and_what_cannot_be_is_trained_alone(flat:
     assert set(notes(study)) == {"not packed: train.optimizer.name is rmsprop, not one of sgd, adam, adamw"}
 
 
-def test_one_that_goes_astray_fails_alone(flat: Dataset, tmp_path: Path) -> None:
+def test_a_diverging_trial_fails_alone(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.01, 0.02, 1e30, 0.03]}}
     train = {"optimizer": {"name": "sgd"}, "epochs": 6}
     study = tune(
@@ -104,7 +104,7 @@ def test_one_that_goes_astray_fails_alone(flat: Dataset, tmp_path: Path) -> None
     assert all(0 < each.values[0] < 10 for each in study.trials() if each.state == "complete")
 
 
-def test_a_pruned_one_leaves_its_pack_and_can_be_gone_on_with(flat: Dataset, tmp_path: Path) -> None:
+def test_a_pruned_trial_leaves_its_pack_and_can_be_resumed(flat: Dataset, tmp_path: Path) -> None:
     names = {"train.optimizer.lr": {"choice": [0.05, 0.04, 1e-6, 1e-7]}}
     tuned = {"space": names, "trials": 4, "sampler": "grid", "parallel": 1, "pruner": {"name": "asha", "reduction": 2}}
     study = tune(template(flat, train={"epochs": 30}, tuned=tuned, pause=0.01), tmp_path / "s")
@@ -125,15 +125,15 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_pack_that_is_killed_is_begun_again(flat: Dataset, tmp_path: Path) -> None:
+def test_a_pack_that_is_killed_is_started_again(flat: Dataset, tmp_path: Path) -> None:
     study = tune(template(flat, once=str(tmp_path / "once"), tuned={"parallel": 1, "packed": 8}), tmp_path / "s")
     assert study.count()["complete"] == 6 and {each.attempts for each in study.trials()} == {2}
 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp_path: Path, kill: int) -> None:
-    given = template(flat, train={"epochs": 12}, tuned={"trials": 8}, pause=0.05)
-    (tmp_path / "my.yaml").write_text(to_yaml(given.data))
+    settings = template(flat, train={"epochs": 12}, tuned={"trials": 8}, pause=0.05)
+    (tmp_path / "my.yaml").write_text(to_yaml(settings.data))
     path = tmp_path / "s"
     words = [CLEW, "tune", "run", str(tmp_path / "my.yaml"), "--output", str(path), "--oversubscribe"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -141,9 +141,9 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
     until(lambda: any(Run(each).last("validation") for each in path.glob("trials/*")))
     family = psutil.Process(process.pid).children(recursive=True)
     os.kill(process.pid, kill)
-    told = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=60)[0]
     if kill == signal.SIGTERM:
-        assert process.returncode == 75, told
+        assert process.returncode == 75, output
         assert {Run(each).state for each in path.glob("trials/*")} == {"stopped"}
     else:
         for member in psutil.process_iter():
@@ -157,8 +157,8 @@ def test_a_killed_study_of_packs_ends_with_exactly_its_trials(flat: Dataset, tmp
     assert study.count()["complete"] == 8 and len(study.trials()) == 8
     for each in study.trials():
         run = Run(study.folder.trials / each.name)
-        kept = [r["epoch"] for r in run.history() if r["kind"] == "validation"]
-        assert kept == list(range(12))
+        validated_epochs = [r["epoch"] for r in run.history() if r["kind"] == "validation"]
+        assert validated_epochs == list(range(12))
         assert bool(list(run.records(kind="resume"))) == (kill == signal.SIGTERM)
 
 
@@ -172,8 +172,10 @@ def test_folds_are_packed_and_give_what_separate_ones_give(flat: Dataset, tmp_pa
     tuned = {"space": names, "trials": 3, "sampler": "grid", "folds": 3, "parallel": 1}
     study = tune_here(template(flat, tuned=tuned), tmp_path / "s")
     assert study.count()["complete"] == 3 and not notes(study)
-    found = sizes(study)
-    assert len(found) == 9 and max(found) == 3 and min(found) > 0, "the first fold of all trials together"
+    pack_sizes = sizes(study)
+    assert len(pack_sizes) == 9 and max(pack_sizes) == 3 and min(pack_sizes) > 0, (
+        "the first fold of all trials together"
+    )
     for each in study.trials():
         for fold in range(3):
             run = Run.open(study.folder.trials / f"{each.name}-fold-{fold}")

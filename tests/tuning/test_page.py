@@ -21,8 +21,8 @@ def steps(values: Mapping[str, Any]) -> Iterator[float]:
 
 def figures(page: Path) -> dict[str, Any]:
     text = page.read_text()
-    (found,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
-    return {each["layout"]["title"]["text"]: each for each in json.loads(found)}
+    (document,) = re.findall(r'<script type="application/json" id="figures">(.*?)</script>', text, re.DOTALL)
+    return {each["layout"]["title"]["text"]: each for each in json.loads(document)}
 
 
 def test_it_shows_the_search_the_parameters_and_the_costs(tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_several_objectives_have_a_front(tmp_path: Path) -> None:
 def test_several_objectives_have_curves_of_the_first_and_no_trial_is_pruned(tmp_path: Path) -> None:
     made = study(tmp_path / "s", objective=[{"metric": "val/a"}, {"metric": "run/seconds"}])
     for number in range(6):
-        asked = made.ask("me")
-        assert asked is not None
-        assert not any(made.report(asked.number, step, number + 1 / step) for step in (1, 2, 2, 3))
-        made.tell(asked.number, [number, 6 - number])
+        trial = made.ask("me")
+        assert trial is not None
+        assert not any(made.report(trial.number, step, number + 1 / step) for step in (1, 2, 2, 3))
+        made.tell(trial.number, [number, 6 - number])
     curves = figures(write_report(made))["All trials"]
     assert len([trace for trace in curves["data"] if len(trace["x"]) == 3]) == 6
     assert curves["layout"]["yaxis"]["title"]["text"] == "val/a"

@@ -32,8 +32,8 @@ METHODS = {
 NEVERGRAD = {"A": {"type": "Choice", "params": {"choices": [1, 4]}}, "B": {"type": "Scalar", "bounds": [0, 5]}}
 
 
-def steer(points: Any, space: Any, number: int = 4, most: int = 100) -> list[Any]:
-    return panda.steer({"points": points, "opt_space": space}, count=number, limit=most, seed=1)
+def steer(points: Any, space: Any, number: int = 4, limit: int = 100) -> list[Any]:
+    return panda.steer({"points": points, "opt_space": space}, count=number, limit=limit, seed=1)
 
 
 def test_the_first_points_lie_in_the_space() -> None:
@@ -47,28 +47,28 @@ def test_the_first_points_lie_in_the_space() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "most", "known", "expected"), [(4, 10, 2, 4), (4, 5, 2, 3), (4, 2, 2, 0), (4, 1, 2, 0)]
+    ("number", "limit", "known", "expected"), [(4, 10, 2, 4), (4, 5, 2, 3), (4, 2, 2, 0), (4, 1, 2, 0)]
 )
-def test_no_more_than_both_limits_allow(number: int, most: int, known: int, expected: int) -> None:
+def test_no_more_than_both_limits_allow(number: int, limit: int, known: int, expected: int) -> None:
     points = [[{"A": 1, "B": float(n)}, 0.0] for n in range(known)]
-    assert len(steer(points, NEVERGRAD, number, most)) == expected
+    assert len(steer(points, NEVERGRAD, number, limit)) == expected
 
 
-def test_it_learns_from_losses_zero_included_and_leaves_alone_what_is_under_way() -> None:
+def test_new_points_follow_the_losses_and_leave_running_points_alone() -> None:
     near = [[{"A": 4, "B": 3 + n / 100}, 0.0] for n in range(8)]
     far = [[{"A": 1, "B": n / 8}, 9.0] for n in range(8)]
     under_way = [[{"A": 4, "B": 3.0}, None]]
-    given = {"points": near + far + under_way, "opt_space": NEVERGRAD}
-    found = [panda.steer(given, count=1, limit=100, seed=seed)[0] for seed in range(12)]
-    assert sum(point["A"] == 4 for point in found) >= 9
-    assert all(point != {"A": 4, "B": 3.0} for point in found)
+    request = {"points": near + far + under_way, "opt_space": NEVERGRAD}
+    new_points = [panda.steer(request, count=1, limit=100, seed=seed)[0] for seed in range(12)]
+    assert sum(point["A"] == 4 for point in new_points) >= 9
+    assert all(point != {"A": 4, "B": 3.0} for point in new_points)
 
 
-def test_segments_get_points_of_their_own() -> None:
+def test_every_segment_gets_its_own_points() -> None:
     space = [{"model_id": 0, "search_space": NEVERGRAD}, {"model_id": "b", "search_space": METHODS}]
-    found = steer([[[0, {"A": 1, "B": 2.0}], 0.3]], space, number=5)
-    assert [model for model, _ in found].count("b") == 3
-    assert all(set(point) == set(NEVERGRAD if model == 0 else METHODS) for model, point in found)
+    new_points = steer([[[0, {"A": 1, "B": 2.0}], 0.3]], space, number=5)
+    assert [model for model, _ in new_points].count("b") == 3
+    assert all(set(point) == set(NEVERGRAD if model == 0 else METHODS) for model, point in new_points)
 
 
 def test_a_grid_is_gone_through_and_never_empty() -> None:
@@ -79,7 +79,7 @@ def test_a_grid_is_gone_through_and_never_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("space", "message"),
     [
         ({"lr": {"method": "uniforn", "dimension": {"low": 0, "high": 1}}}, "lr: .*did you mean 'uniform'"),
         ({"lr": {"type": "Array"}}, "lr: .*type 'Array'"),
@@ -87,9 +87,9 @@ def test_a_grid_is_gone_through_and_never_empty() -> None:
         ({}, "expected a mapping of parameters"),
     ],
 )
-def test_a_space_that_is_not_understood_is_told(given: Any, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
-        steer([], given)
+def test_a_space_that_is_not_understood_is_reported(space: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        steer([], space)
     with pytest.raises(ConfigError, match="is not a point of this space"):
         steer([[1, 2, 3]], NEVERGRAD)
 
@@ -97,8 +97,8 @@ def test_a_space_that_is_not_understood_is_told(given: Any, told: str) -> None:
 @pytest.fixture
 def grid(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder as the grid makes it: settings, a point, files, their list."""
-    given = template(flat, tune={"objective": "val/near", "direction": "maximize"}, train={"epochs": 2})
-    (tmp_path / "my.yaml").write_text(to_yaml(given.data))
+    settings = template(flat, tune={"objective": "val/near", "direction": "maximize"}, train={"epochs": 2})
+    (tmp_path / "my.yaml").write_text(to_yaml(settings.data))
     names = [path.name for path in sorted(flat.path.parent.glob("*.h5"))]
     for name in names:
         shutil.copy(flat.path.parent / name, tmp_path)
@@ -108,27 +108,27 @@ def grid(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def test_a_point_is_judged_in_the_working_folder(grid: Path) -> None:
+def test_a_point_is_evaluated_in_the_working_folder(grid: Path) -> None:
     words = ("tune", "evaluate", "my.yaml", "--name", "width=wide")
     assert "status 0" in done(*words)
-    found = json.loads((grid / "output.json").read_text())
-    assert found.keys() == {"status", "loss", "message"} and -1 <= found["loss"] < 0
+    result = json.loads((grid / "output.json").read_text())
+    assert result.keys() == {"status", "loss", "message"} and -1 <= result["loss"] < 0
     config = (grid / "run" / "config.yaml").read_text()
     assert "lr: 0.05" in config and "wide: 5" in config
     meta = json.loads((grid / "metadata.json").read_text())
-    assert meta["val/near"] == -found["loss"]
+    assert meta["val/near"] == -result["loss"]
     assert (grid / "metrics.tgz").stat().st_size > 0
     before = (grid / "run" / "records" / "rank-0.jsonl").read_text()
     done(*words)  # a job that is tried again finds its run
     assert (grid / "run" / "records" / "rank-0.jsonl").read_text() == before
 
 
-@pytest.mark.parametrize(("point", "told"), [({"lr": -1}, "greater than 0"), ([1], "a point is a mapping")])
-def test_a_point_that_cannot_be_has_a_finite_loss_and_a_reason(grid: Path, point: Any, told: str) -> None:
+@pytest.mark.parametrize(("point", "message"), [({"lr": -1}, "greater than 0"), ([1], "a point is a mapping")])
+def test_an_impossible_point_has_a_finite_loss_and_a_reason(grid: Path, point: Any, message: str) -> None:
     (grid / "input.json").write_text(json.dumps(point))
     assert clew("tune", "evaluate", "my.yaml").code == 0
-    found = json.loads((grid / "output.json").read_text())
-    assert found["status"] == 2 and found["loss"] == 1e30 and told in found["message"]
+    result = json.loads((grid / "output.json").read_text())
+    assert result["status"] == 2 and result["loss"] == 1e30 and message in result["message"]
 
 
 def test_without_a_point_output_says_so_too(grid: Path) -> None:
@@ -161,11 +161,11 @@ def test_the_real_client_carries_both_commands(grid: Path) -> None:
     subprocess.run([sys.executable, "-c", textwrap.dedent(CLIENT)], check=True, env=environment, cwd=grid)
     task = json.loads((grid / "task.json").read_text())
     request = task["hpoRequestData"]
-    given = {
+    steering_input = {
         "points": [[{"lr": 0.01, "width": 3}, 0.5], [{"lr": 0.02, "width": 5}, None]],
         "opt_space": request["opt_space"],
     }
-    (grid / "in.json").write_text(json.dumps(given))
+    (grid / "in.json").write_text(json.dumps(steering_input))
     numbers = {"%NUM_POINTS": request["num_points_per_generation"], "%MAX_POINTS": request["max_points"]}
     command = request["arguments"]
     for name, value in {**numbers, "%IN": "in.json", "%OUT": "out.json"}.items():

@@ -19,16 +19,20 @@ def config(**tune: Any) -> TuneConfig:
 
 
 def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
-    found = config(
+    study_config = config(
         sampler="gp", pruner="asha", folds=3, space={"a": {"log": ["1e-5", "1e-1"]}, "b": {"choice": ["1e-3"]}}
     )
-    assert (found.sampler.name, found.pruner.name, found.folds and found.folds.count) == ("gp", "asha", 3)
-    assert found.space["a"].log == (1e-5, 1e-1)
-    assert found.space["b"].choice == (1e-3,)
+    assert (study_config.sampler.name, study_config.pruner.name, study_config.folds and study_config.folds.count) == (
+        "gp",
+        "asha",
+        3,
+    )
+    assert study_config.space["a"].log == (1e-5, 1e-1)
+    assert study_config.space["b"].choice == (1e-3,)
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("values", "message"),
     [
         ({"space": {"a": {}}}, "one of uniform, log, choice"),
         ({"space": {"a": {"log": [0, 1]}}}, "above 0"),
@@ -44,9 +48,9 @@ def test_short_forms_and_numbers_as_yaml_reads_them() -> None:
         ({"sampler": "tpee"}, "sampler"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
-        config(**given)
+def test_invalid_settings_of_a_study_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        config(**values)
 
 
 def test_conditions_come_before_what_depends_on_them() -> None:
@@ -61,15 +65,17 @@ def test_conditions_come_before_what_depends_on_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("parameters", "expected"),
     [
         ({"name": "sgd", "momentum": 0.5}, {"name": "sgd", "momentum": 0.5}),
         ({"name": "adam"}, {"name": "adam"}),
     ],
 )
-def test_a_parameter_is_asked_for_where_its_condition_holds(given: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_a_parameter_is_suggested_where_its_condition_holds(
+    parameters: dict[str, Any], expected: dict[str, Any]
+) -> None:
     names = {"momentum": Parameter(uniform=(0, 1), when={"name": "sgd"}), "name": Parameter(choice=("adam", "sgd"))}
-    assert space.suggest_values(optuna.trial.FixedTrial(given), names) == expected
+    assert space.suggest_values(optuna.trial.FixedTrial(parameters), names) == expected
 
 
 def test_choices_may_be_lists() -> None:
@@ -79,14 +85,14 @@ def test_choices_may_be_lists() -> None:
 
 
 def test_a_grid_has_every_combination() -> None:
-    found = space.grid_values(
+    values = space.grid_values(
         {"a": Parameter(uniform=(1, 5), integer=True, step=2), "b": Parameter(uniform=(0, 1), step=0.25)}
     )
-    assert found == {"a": [1, 3, 5], "b": [0.0, 0.25, 0.5, 0.75, 1.0]}
+    assert values == {"a": [1, 3, 5], "b": [0.0, 0.25, 0.5, 0.75, 1.0]}
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         ({"train.optimiser.lr": {"log": [1e-4, 1e-1]}}, "unknown key 'train.optimiser'; did you mean 'optimizer'"),
         ({"train.optimizer.lr": {"uniform": [-1, 1]}}, "train.optimizer.lr: input should be greater than 0"),
@@ -97,19 +103,19 @@ def test_a_grid_has_every_combination() -> None:
         ({}, "tune.space is empty"),
     ],
 )
-def test_a_space_that_the_settings_cannot_take_is_told(flat: Dataset, names: dict[str, Any], told: str) -> None:
-    given = template(flat, tune={"space": names})
-    with pytest.raises(ConfigError, match=told):
-        space.check_space(given, given.tune or TuneConfig(), {})
+def test_a_space_that_the_settings_cannot_take_is_reported(flat: Dataset, names: dict[str, Any], message: str) -> None:
+    settings = template(flat, tune={"space": names})
+    with pytest.raises(ConfigError, match=message):
+        space.check_space(settings, settings.tune or TuneConfig(), {})
 
 
-def test_what_the_data_was_prepared_with_cannot_be_searched(flat: Dataset) -> None:
-    given = template(flat, tune={"space": {"wide": {"choice": [2, 4]}}})
+def test_settings_of_the_prepared_data_cannot_be_searched(flat: Dataset) -> None:
+    settings = template(flat, tune={"space": {"wide": {"choice": [2, 4]}}})
     with pytest.raises(ConfigError, match="the dataset was prepared with it"):
-        space.check_space(given, given.tune or TuneConfig(), {"wide": 4})
+        space.check_space(settings, settings.tune or TuneConfig(), {"wide": 4})
 
 
 def test_a_value_is_tried_under_its_condition(flat: Dataset) -> None:
     names = {"after": {"choice": [2, 99]}, "wide": {"choice": [3], "when": {"after": 2}}}
-    given = template(flat, tune={"space": names}, wide=4)
-    space.check_space(given, given.tune or TuneConfig(), {})
+    settings = template(flat, tune={"space": names}, wide=4)
+    space.check_space(settings, settings.tune or TuneConfig(), {})

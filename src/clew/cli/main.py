@@ -1,4 +1,4 @@
-"""`clew`: the verbs, and what becomes of an exception."""
+"""`clew`: the commands, and how exceptions are printed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clew.errors import ClewError, JobError
 from clew.storage.locations import mask_secrets
 from clew.version import __version__
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(
     name="clew",
@@ -71,8 +71,8 @@ app.add_typer(cache.app, name="cache")
 app.add_typer(config.app, name="config")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"clew {__version__}")
         raise typer.Exit
 
@@ -89,20 +89,20 @@ def _root(
 
 @functools.cache
 def command() -> Any:
-    """All verbs as one command of click's. Made once: a process that many jobs are forked from has it ready."""
+    """All commands as one click command. It is built once, before jobs are forked from the process."""
     return typer.main.get_command(app)
 
 
 def run() -> None:
-    """The console script. Ends with 0, 2 for a user's mistake, 1 for ours, 130 for Ctrl-C."""
-    # torch's threads would spin while they wait: where anything else runs, small steps then take five times longer
+    """The console script. Exit codes: 0, 2 for a mistake of the user, 1 for another error, 130 for Ctrl-C."""
+    # torch's threads would spin while they wait, which makes small steps five times slower on a busy machine
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     report_errors(lambda: command()(arguments, standalone_mode=True), debug="--debug" in sys.argv)
 
 
 def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
-    """Do something; print an error as one line and exit with its code. `debug`: raise it instead."""
+    """Call `work`; print an error as one line and exit with its code. `debug`: raise it instead."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         work()
@@ -114,23 +114,23 @@ def report_errors(work: Callable[[], object], *, debug: bool = False) -> None:
             errors.print("[dim]Run it again with --debug to see where it happened.[/]")
         sys.exit(error.exit_code)
     except SystemExit as end:
-        if end.code == 130:  # what typer makes of Ctrl-C
+        if end.code == 130:  # typer exits with this code on Ctrl-C
             errors.print("[yellow]clew: interrupted[/]")
         raise
     except KeyboardInterrupt:
         errors.print("[yellow]clew: interrupted[/]")
         sys.exit(130)
     except OSError as error:
-        if debug or (error.filename is None and error.errno not in _FULL):
+        if debug or (error.filename is None and error.errno not in _DISK_FULL):
             raise
-        told = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; make room and try again"
-        errors.print(f"[bold red]clew:[/] {escape(told)}")
+        message = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror}; free some space"
+        errors.print(f"[bold red]clew:[/] {escape(message)}")
         sys.exit(2)
     except Exception as error:
         if debug:
             raise
         where = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
-        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(told))}")
-        errors.print("[dim]This looks like a fault of clew's or of the recipe. Run it again with --debug.[/]")
+        message = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+        errors.print(f"[bold red]clew:[/] {escape(mask_secrets(message))}")
+        errors.print("[dim]This is probably an error in clew or in the recipe. Run it again with --debug.[/]")
         sys.exit(1)

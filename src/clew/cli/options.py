@@ -1,14 +1,17 @@
-"""Options that several verbs share, and how things are printed."""
+"""Options that several commands share, and functions that print."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
+import inspect
 import json
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
@@ -29,8 +32,46 @@ Settings = Annotated[
 console = Console(highlight=False, soft_wrap=True)
 
 
+def takes_options(options: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
+    """Make a command of a function that takes one options object.
+
+    Args:
+        options: A dataclass. Its fields become the arguments and options of the command.
+    """
+
+    def decorate(verb: Callable[[Any], None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def wrapped(**values: Any) -> None:
+            verb(options(**values))
+
+        hints = get_type_hints(options, include_extras=True)
+        missing = inspect.Parameter.empty
+        set_parameters(
+            wrapped,
+            [
+                inspect.Parameter(
+                    each.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=missing if each.default is dataclasses.MISSING else each.default,
+                    annotation=hints[each.name],
+                )
+                for each in dataclasses.fields(options)
+            ],
+        )
+        return wrapped
+
+    return decorate
+
+
+def set_parameters(wrapped: Any, parameters: list[inspect.Parameter]) -> None:
+    """Give a wrapper of a command the parameters that typer reads."""
+    wrapped.__signature__ = inspect.Signature(parameters)
+    wrapped.__annotations__ = {each.name: each.annotation for each in parameters}
+    del wrapped.__wrapped__
+
+
 def progress() -> Progress:
-    """A bar with a count, an estimate and a free note; silent where nobody watches."""
+    """A progress bar with a count, the time left and a note. It prints nothing outside a terminal."""
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -44,42 +85,45 @@ def progress() -> Progress:
     )
 
 
+def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:
+    """A table without borders; the columns whose indices are in `right` are aligned to the right."""
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for index, name in enumerate(head):
+        grid.add_column(
+            name, justify="right" if index in set(right) else "left", no_wrap=index == 0, overflow="ellipsis"
+        )
+    for row in rows:
+        grid.add_row(*(escape(str(cell)) for cell in row))
+    return grid
+
+
+def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
+    """The values of `--set`, and options that are settings too, as one list. Options without a value add nothing."""
+    values = [f"{name.replace('__', '.')}={_yaml(value)}" for name, value in options.items() if value not in (None, ())]
+    return [*(settings or ()), *values]
+
+
+def program() -> str:
+    """The command that calls clew again: its name if it is on the path, else the path it was called by."""
+    return "clew" if shutil.which("clew") else sys.argv[0]
+
+
 @contextlib.contextmanager
 def printed_warnings() -> Iterator[None]:
     """Print the library's warnings as lines like all others."""
+    from clew.data.readers import DataWarning
+
     with warnings.catch_warnings():
+        warnings.simplefilter("default", DataWarning)
         warnings.showwarning = lambda message, *_, **__: console.print(f"[yellow]clew: {escape(str(message))}[/]")
         yield
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[Any]], *, right: Iterable[int] = ()) -> Table:
-    """A plain table; columns in `right` are numbers."""
-    drawn = Table(box=None, pad_edge=False, header_style="bold")
-    for place, name in enumerate(head):
-        drawn.add_column(
-            name, justify="right" if place in set(right) else "left", no_wrap=place == 0, overflow="ellipsis"
-        )
-    for row in rows:
-        drawn.add_row(*(escape(str(cell)) for cell in row))
-    return drawn
-
-
-def overrides(settings: Iterable[str] | None, **options: Any) -> list[str]:
-    """`--set` and the options that are settings too, as one list; an option that was not given adds nothing."""
-    given = [f"{name.replace('__', '.')}={_yaml(value)}" for name, value in options.items() if value not in (None, ())]
-    return [*(settings or ()), *given]
-
-
-def program() -> str:
-    """How the reader can call clew again: by its name, or by the path it was called by where that is not found."""
-    return "clew" if shutil.which("clew") else sys.argv[0]
-
-
 def bold(name: object) -> str:
-    """A path or a name to be printed, whatever brackets are in it."""
+    """A path or a name in bold; brackets in it are printed as they are."""
     return f"[bold]{escape(str(name))}[/]"
 
 
 def _yaml(value: Any) -> str:
-    """JSON, which is YAML: a folder called 2024 stays text."""
+    """A value as JSON, which is YAML too: a folder called 2024 stays text."""
     return json.dumps(value, ensure_ascii=False)

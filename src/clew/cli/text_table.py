@@ -1,4 +1,4 @@
-"""Long tables, a line a row, that fit the terminal: whole columns are left out before any cell is cut."""
+"""Long tables with one line per row that fit the terminal: whole columns are dropped before any cell is cut."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GAP = "  "
 
 @dataclass(frozen=True)
 class Column:
-    """A column of text. `rank`: how dispensable it is; the highest goes first, 0 stays."""
+    """A column of text. `rank`: the columns with the highest rank are dropped first; 0 is never dropped."""
 
     head: str
     cells: Sequence[str]
@@ -25,34 +25,35 @@ class Column:
 
     @property
     def width(self) -> int:
-        """In character cells, the head included."""
+        """Width in character cells, with the head."""
         return max(map(cell_len, (self.head, *self.cells)))
 
 
-def room() -> int:
-    """How wide a line may be: that of the terminal; what goes to a file or another program is not cut."""
-    told = console.is_terminal or "COLUMNS" in os.environ
-    return shutil.get_terminal_size().columns if told else 1 << 20
+def line_width() -> int:
+    """The width of the terminal. Lines that go to a file or another program are not cut."""
+    limited = console.is_terminal or "COLUMNS" in os.environ
+    return shutil.get_terminal_size().columns if limited else 1 << 20
 
 
 def write(columns: Iterable[Column], *, width: int) -> None:
-    """Print them. Faster than a rich table by two orders of magnitude, which a thousand rows need."""
+    """Print the columns. This is a hundred times faster than a rich table, which a thousand rows need."""
     console.print(*fit(columns, width=width), sep="\n", markup=False, soft_wrap=True)
 
 
 def fit(columns: Iterable[Column], *, width: int) -> list[str]:
-    """The lines of a table no wider than `width`, the head first. Empty columns are left out; where those that must
-    stay are too wide, the first is cut.
+    """The lines of a table no wider than `width`, the head first.
+
+    Empty columns are dropped. If the columns of rank 0 are too wide, the first one is cut.
     """
-    kept = [column for column in columns if column.rank == 0 or any(column.cells)]
-    sizes = {id(column): column.width for column in kept}
-    while (over := sum(sizes[id(each)] + len(_GAP) for each in kept) - len(_GAP) - width) > 0:
-        least = max(kept, key=lambda column: column.rank)
-        if least.rank == 0:
-            sizes[id(kept[0])] = max(sizes[id(kept[0])] - over, 8)
+    shown = [column for column in columns if column.rank == 0 or any(column.cells)]
+    sizes = {id(column): column.width for column in shown}
+    while (excess := sum(sizes[id(each)] + len(_GAP) for each in shown) - len(_GAP) - width) > 0:
+        dropped = max(shown, key=lambda column: column.rank)
+        if dropped.rank == 0:
+            sizes[id(shown[0])] = max(sizes[id(shown[0])] - excess, 8)
             break
-        kept.remove(least)
-    padded = [_padded(column, sizes[id(column)]) for column in kept]
+        shown.remove(dropped)
+    padded = [_padded(column, sizes[id(column)]) for column in shown]
     return [_GAP.join(row).rstrip() for row in zip(*padded, strict=True)]
 
 

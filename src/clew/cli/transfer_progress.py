@@ -1,4 +1,4 @@
-"""Showing a transfer: bytes, speed and the time left."""
+"""The progress of a transfer: bytes, speed and the time left."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def moving(what: str) -> Iterator[Callable[[storage.TransferProgress], None]]:
-    """Give what transfers report their progress to, each with a line while it lasts; silent where nobody watches."""
+def show_transfers(title: str) -> Iterator[Callable[[storage.TransferProgress], None]]:
+    """Yield a function that transfers report their progress to. Each has one line while it runs.
+
+    Nothing is printed outside a terminal.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,12 +43,12 @@ def moving(what: str) -> Iterator[Callable[[storage.TransferProgress], None]]:
     def show(state: storage.TransferProgress) -> None:
         with lock:
             if id(state) not in tasks:
-                tasks[id(state)] = bar.add_task(what, total=state.total, note="")
+                tasks[id(state)] = bar.add_task(title, total=state.total, note="")
                 bar.start()
             bar.update(tasks[id(state)], completed=state.done, total=state.total, note=state.name)
             if state.done >= state.total:
                 bar.remove_task(tasks.pop(id(state)))
-            if not tasks:  # others may want the terminal next
+            if not tasks:  # other output may come next
                 bar.stop()
 
     try:
@@ -55,21 +58,21 @@ def moving(what: str) -> Iterator[Callable[[storage.TransferProgress], None]]:
 
 
 @contextlib.contextmanager
-def fetching() -> Iterator[None]:
-    """Within, copies of inputs that are fetched are shown."""
+def show_fetches() -> Iterator[None]:
+    """Show the inputs that are fetched while the block runs."""
     from clew import storage
 
-    with moving("fetch") as show, storage.report_transfers(show):
+    with show_transfers("fetch") as show, storage.report_transfers(show):
         yield
 
 
-def told(done: storage.TransferProgress, seconds: float) -> str:
-    """What a transfer amounted to, in one line."""
-    moved = done.done - done.resumed
+def transfer_text(done: storage.TransferProgress, seconds: float) -> str:
+    """The result of a transfer in one line."""
+    transferred = done.done - done.resumed
     parts = [f"{done.files:,} file{'s' * (done.files != 1)}, {done.total / 1e6:,.1f} MB"]
     if done.unchanged:
-        parts.append(f"{done.unchanged:,} there already")
+        parts.append(f"{done.unchanged:,} unchanged")
     if done.resumed and done.unchanged < done.files:
-        parts.append(f"{done.resumed / 1e6:,.1f} MB from before")
-    parts.append(f"{seconds:.1f} s, {moved / max(seconds, 1e-9) / 1e6:,.1f} MB/s")
+        parts.append(f"{done.resumed / 1e6:,.1f} MB resumed")
+    parts.append(f"{seconds:.1f} s, {transferred / max(seconds, 1e-9) / 1e6:,.1f} MB/s")
     return f"{parts[0]} [dim]({', '.join(parts[1:])})[/]"

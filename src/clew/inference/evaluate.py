@@ -94,11 +94,14 @@ def evaluate(
             f"{run.path} is an ensemble of {config.replicas}; evaluate a member: {member}, or predict with all of them"
         )
     samples = RawEvents(run, work, tuple(input)) if input else DatasetSplit.of(data or config.dataset, split)
+    if isinstance(samples, RawEvents) and not current_rank().rank:
+        samples.warn()
     title = name or (samples.split if isinstance(samples, DatasetSplit) else "events")
     if title.startswith(".") or "/" in title:
         raise ConfigError(f"an evaluation cannot be named '{title}': its plots get a folder of that name")
     start = time.perf_counter()
-    task = InferenceTask(run, work, weights, samples, inference_batch_size(batch_size, config, work), EvaluationWork())
+    size = inference_batch_size(batch_size, config, work)
+    task = InferenceTask(run, work, weights, samples, size, EvaluationWork(), config.device)
     total: _Total = run_task(task, workers=workers, progress=progress)
     if not total.events:
         assert isinstance(samples, RawEvents)  # a split always has samples

@@ -177,10 +177,10 @@ class ExportedModelEvents(RawEvents):
     saved: tuple[dict[str, Any], ...] = ()
     items: ItemGroups | None = None
 
-    def _input_items(self) -> ItemGroups | None:
+    def input_items(self) -> ItemGroups | None:
         return self.items
 
-    def _transforms(self) -> list[Transform]:
+    def fitted_transforms(self) -> list[Transform]:
         return [
             type(transform).model_validate(facts)
             for transform, facts in zip(self.recipe.transforms(), self.saved, strict=True)

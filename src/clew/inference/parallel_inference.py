@@ -25,8 +25,8 @@ from clew.recipe import TYPED_IN, Recipe
 from clew.runs import Run
 from clew.runs.environment import allowed_cores
 from clew.training import checkpoint
+from clew.training.device import device_or_default
 from clew.training.launch_context import LaunchContext, first_failure
-from clew.training.training_data import default_device
 
 ProgressCallback = Callable[[int, int | None], None]
 
@@ -56,6 +56,8 @@ class InferenceTask:
     size: int
     """Samples per batch."""
     work: PortionWork
+    device: str = "auto"
+    """The setting `train.device` of the run. It is used if the device exists here."""
 
     def engine(self, device: torch.device) -> ModelRunner:
         """Load the model with its weights.
@@ -100,7 +102,7 @@ def run_task(task: InferenceTask, *, workers: int, progress: ProgressCallback | 
 
 def _rank(task: InferenceTask, place: RankInfo, store: Store | None, report: ProgressCallback) -> Any:
     link = ResultLink(place, store)
-    engine = task.engine(default_device(place.local_rank))
+    engine = task.engine(device_or_default(place.local_rank, task.device))
     with contextlib.closing(unit_results(task, engine, place)) as own_results:
         results = link.collect(own_results)
         if place.rank:

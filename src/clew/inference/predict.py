@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from clew.core.files import atomic_path
 from clew.data import writers
 from clew.data.dataset import Dataset
-from clew.data.table import Ragged, Table, concat
+from clew.data.table import Ragged, Table, concat, in_memory
 from clew.errors import ConfigError, DataError, RecipeError
 from clew.inference import exported_model
 from clew.inference.ensemble import EnsembleTask
 from clew.inference.evaluate import inference_batch_size
 from clew.inference.model_runner import ModelOutput, ModelRunner, SamplePortion
 from clew.inference.parallel_inference import InferenceTask, ProgressCallback, run_task
-from clew.inference.sample_sources import DatasetSplit, RawEvents
+from clew.inference.sample_sources import DatasetSplit, EventsInMemory, RawEvents, SampleSource
 from clew.jobs.rank_info import current_rank
 from clew.jobs.worker_process import check_not_in_worker
 from clew.recipe import Recipe, resolve
@@ -36,6 +36,7 @@ EVENT_COLUMNS = ("run", "run_number", "lumi", "event", "event_number", "event_id
 
 def predict(
     run: Run | str | Path,
+    events: Any = None,
     *,
     output: str | Path | None = None,
     data: str | Path | Dataset | None = None,
@@ -49,8 +50,10 @@ def predict(
     workers: int = 1,
     replace: bool = False,
     progress: ProgressCallback | None = None,
-) -> Path | Table:
+) -> Any:
     """Apply a run's model to events, and return one row per event, in their order.
+
+    Events in memory give a result of the same kind: `clew.predict(run, X)`.
 
     A row holds `columns` of the samples, the objects that the recipe reconstructs and, with `raw`, the outputs of the
     network that have one row per event. The rows of an ensemble hold the mean over its members and, as `NAME_spread`,
@@ -58,6 +61,10 @@ def predict(
 
     Args:
         run: The run or its folder, or a file that `clew.export` wrote (.onnx, .pt2, .keras). A file needs `data` or
+            `input`.
+        events: Events in memory: an array, a dictionary of arrays, a data frame, an awkward array or a `clew.Table`,
+            with the columns that `Recipe.read` returns; labels may be missing. An array needs no names if the model
+            takes columns of the events as they are: its columns are the features, in their order. Or files, like
             `input`.
         output: File to write: .h5 (a clew table), .parquet or .root. It is written under a temporary name first, and
             memory holds only a few pieces of it. Default: return all rows as a table.
@@ -74,7 +81,8 @@ def predict(
         progress: Called with the number of events done and, if known, of all events.
 
     Returns:
-        The path of `output`, or a table with one row per event.
+        The path of `output`, or one row per event: a table, or for events in memory the kind of `events`. An array
+        gives an array; a model with several outputs then gives a dictionary of arrays. A data frame keeps its index.
 
     Raises:
         RunError, DataError, RecipeError, ConfigError: Something that is needed is missing or does not fit.
@@ -86,18 +94,27 @@ def predict(
         >>> table = clew.predict("runs/sum", split="val", raw=True, recipe=nn.Linear(2, 1))
         >>> len(table), list(table)
         (39, ['output'])
+        >>> import numpy as np
+        >>> clew.predict("runs/sum", np.ones((3, 2)), recipe=nn.Linear(2, 1)).shape
+        (3, 1)
     """
     check_not_in_worker("clew.predict")
+    if isinstance(events, (str, Path)) or (isinstance(events, list) and events and isinstance(events[0], (str, Path))):
+        events, input = None, [str(each) for each in ([events] if isinstance(events, (str, Path)) else events)]
+    if events is not None and (data is not None or split is not None or input):
+        raise ConfigError("pass events, a dataset (data, split) or files (input): only one of them")
     path = None if output is None else _check_output(Path(output), replace=replace)
-    request = _Request(data, split, tuple(input), weights, recipe, batch_size)
+    request = _Request(data, split, tuple(input), weights, recipe, batch_size, events)
     make = (_task_of_file if exported_model.is_exported_model(run) else _task_of_run)(run, request)
+    if columns is None and in_memory.is_plain_array(events):
+        columns = ()
     chosen = None if columns is None else tuple(columns)
     rows = EnsembleRows(chosen, raw) if _is_ensemble(run) else PredictionRows(chosen, raw)
     # this process writes the temporary file, not a worker, which may be stopped at any moment
     writes = path is not None and current_rank().rank == 0
     with atomic_path(path) if path is not None and writes else contextlib.nullcontext() as temporary:
         table = run_task(make(partial(PredictionWork, rows, path, temporary)), workers=workers, progress=progress)
-    return path or table
+    return path or (table if events is None else in_memory.like(events, table))
 
 
 def _is_ensemble(run: Any) -> bool:
@@ -121,33 +138,49 @@ class _Request:
     weights: str
     recipe: Any
     batch_size: int | None
+    events: Any = None
+
+    def samples(self, source: RawEvents | None, dataset: Any) -> SampleSource:
+        """Return the samples to predict. `source` prepares raw events; None for a dataset."""
+        if self.events is None:
+            return source or DatasetSplit.of(self.data or dataset, self.split)
+        assert source is not None
+        features = list(source.recipe.passthrough_columns().values())
+        table = in_memory.to_table(self.events, features[0] if len(features) == 1 else ())
+        if not len(table):
+            raise DataError("no events to predict: the data is empty")
+        return EventsInMemory(source, table)
 
 
 def _task_of_run(run: Any, request: _Request) -> Make:
     run = run if isinstance(run, Run) else Run.open(run)
     recipe, config = recipe_of_run(run, request.recipe)
-    events = RawEvents(run, recipe, request.input, unlabelled=True) if request.input else None
-    samples = events or DatasetSplit.of(request.data or config.dataset, request.split)
+    is_raw = bool(request.input) or request.events is not None
+    events = RawEvents(run, recipe, request.input, unlabelled=True) if is_raw else None
+    if events is not None and request.input and not current_rank().rank:
+        events.warn()
+    samples = request.samples(events, config.dataset)
     size = inference_batch_size(request.batch_size, config, recipe)
     kind = EnsembleTask if config.replicas is not None else InferenceTask
-    return lambda work: kind(run, recipe, request.weights, samples, size, work(events))
+    return lambda work: kind(run, recipe, request.weights, samples, size, work(events), config.device)
 
 
 def _task_of_file(file: Any, request: _Request) -> Make:
     """Make the task of an exported model."""
     path = Path(file).absolute()
     facts, run = exported_model.read_facts(path), exported_model.meeting_run(path)
-    if request.data is None and not request.input:
+    is_raw = bool(request.input) or request.events is not None
+    if request.data is None and not is_raw:
         raise ConfigError(f"{file}: give the events to predict: a dataset (--data), or raw events (--input)")
     recipe = exported_model.recipe_from_facts(facts) if request.recipe is None else resolve(request.recipe)
     events = None
-    if request.input:
+    if is_raw:
         saved = facts.transforms, facts.input_items
         events = exported_model.ExportedModelEvents(run, recipe, request.input, True, *saved)
-    samples = events or DatasetSplit.of(request.data, request.split)
+    samples = request.samples(events, request.data)
     size = inference_batch_size(request.batch_size, TrainConfig(), recipe)
     return lambda work: exported_model.ExportedModelTask(
-        run, recipe, request.weights, samples, size, work(events), path
+        run, recipe, request.weights, samples, size, work(events), file=path
     )
 
 

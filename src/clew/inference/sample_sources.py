@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol
 from clew.data.dataset import Dataset, Manifest
 from clew.data.dataset.sample_store import DiskSamples
 from clew.data.prepare import stages
-from clew.data.prepare.inputs import expand_patterns
+from clew.data.prepare.inputs import input_files, warn_about_input
+from clew.data.readers.items import ItemGroups, share_items
 from clew.data.table import Table
-from clew.data.readers.items import ItemGroups
 from clew.data.transforms import Transform
 from clew.errors import DataError, nearest
 from clew.recipe import Recipe
@@ -126,17 +126,45 @@ class RawEvents:
 
     def units(self, size: int, ranks: int) -> Iterator[Unit]:
         """Yield one unit per piece of a file, as its reader divides it."""
-        fitted, items = self._transforms(), self._input_items()
-        for location in expand_patterns(self.inputs):
+        fitted, items = self.fitted_transforms(), self.input_items()
+        for location in input_files(self.recipe, self.inputs):
             yield from stages.file_pieces(self.recipe, fitted, location, unlabelled=self.unlabelled, items=items)
+
+    def warn(self) -> None:
+        """Warn about what the files lack. Called once, before processes start."""
+        warn_about_input(self.recipe, input_files(self.recipe, self.inputs)[0])
 
     def no_events_error(self) -> DataError:
         """Return the error to raise if no event is left."""
-        return stages.no_events_error(self._transforms())
+        return stages.no_events_error(self.fitted_transforms())
 
-    def _input_items(self) -> ItemGroups | None:
+    def input_items(self) -> ItemGroups | None:
+        """Return the columns that were the same items when the dataset was prepared."""
         return Manifest.load(self.run.dataset_file).input_items
 
-    def _transforms(self) -> list[Transform]:
+    def fitted_transforms(self) -> list[Transform]:
+        """Return the transforms with the numbers that were fitted when the dataset was prepared."""
         saved = Manifest.load(self.run.dataset_file).transforms
         return [type(each).model_validate(facts) for each, facts in zip(self.recipe.transforms(), saved, strict=True)]
+
+
+@dataclass(frozen=True)
+class EventsInMemory:
+    """Events of a table in memory. They pass through the recipe and the fitted transforms of `source`."""
+
+    source: RawEvents
+    table: Table
+    title: ClassVar[str] = "events in memory"
+    ahead: ClassVar[int] = 1
+
+    @property
+    def total(self) -> int | None:
+        return len(self.table)
+
+    def check(self, columns: Sequence[str]) -> None:
+        """Do nothing: the recipe that prepares the events reports missing columns."""
+
+    def units(self, size: int, ranks: int) -> Iterator[Unit]:
+        batches = min(_MAX_BATCHES, max(len(self.table) // (size * ranks * _MIN_UNITS), 1))
+        table = share_items(self.table, self.source.input_items() or ())
+        yield from stages.table_pieces(self.source.recipe, self.source.fitted_transforms(), table, size * batches)

@@ -11,7 +11,7 @@ from typing import Any
 
 from clew.figure import Figure
 from clew.runs import async_workers, training_figures
-from clew.runs.failure import Story, story
+from clew.runs.failure import FailureReport, failure_report
 from clew.runs.folder import Run
 from clew.runs.html_page import HtmlPage, label, score, table
 from clew.runs.records import Record
@@ -21,10 +21,10 @@ from clew.runs.summary import Summary, summarize
 def write_report(run: Run) -> Path:
     """Write the page and return where it is."""
     summary, evaluations = summarize(run), run.evaluations()
-    page, text = HtmlPage(summary.name), story(run)
+    page, text = HtmlPage(summary.name), failure_report(run)
     page.header(summary.state, _facts(summary), _notes(run, summary, text))
     if text is not None:
-        page.section("What happened", _story(text))
+        page.section("What happened", _failure_section(text))
     page.add(_cards(evaluations))
     page.section("Quality", _scores(evaluations))
     page.section("Training", figures=list(training_figures.training_figures(run).values()))
@@ -48,7 +48,7 @@ def _facts(summary: Summary) -> list[str]:
     ]
 
 
-def _notes(run: Run, summary: Summary, text: Story | None) -> Iterator[str]:
+def _notes(run: Run, summary: Summary, text: FailureReport | None) -> Iterator[str]:
     """What a reader must know before the rest."""
     if text is None and summary.message:
         yield escape(summary.message)
@@ -59,14 +59,14 @@ def _notes(run: Run, summary: Summary, text: Story | None) -> Iterator[str]:
         yield f"Still being written: this is how it stood at {now}. <code>clew runs report</code> makes the page anew."
 
 
-def _story(text: Story) -> str:
+def _failure_section(text: FailureReport) -> str:
     facts = table((), [(escape(name), escape(value)) for name, value in text.facts.items()])
     rows = [
         (
             f"{line.seconds:+.2f} s",
             str(line.rank),
             escape(line.kind),
-            f'<span class="words">{escape(line.words)}</span>',
+            f'<span class="words">{escape(line.text)}</span>',
         )
         for line in text.last
     ]

@@ -1,17 +1,12 @@
 """`clew.train` and `resume`: from a recipe and a dataset to a run.
 
-`train` checks the settings, creates the run's folder and starts the processes. Every process then calls the entry point
-of its strategy (`clew.training.strategies.entry_point`).
+`train` checks the settings and describes the run's folder. `clew.training.launch` creates it and starts the processes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,20 +14,18 @@ from clew import storage
 from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ConfigError, DataError, LeaseError, RecipeError, RunError, StoppedError
+from clew.errors import ConfigError, DataError, RecipeError, RunError
 from clew.jobs.lease import Lease
-from clew.jobs.local_workers import run_local
-from clew.jobs.rank_info import RankInfo, open_store_at
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
 from clew.recipe import TYPED_IN, Recipe, resolve
 from clew.runs import Run
-from clew.runs.environment import allowed_cores, capture
+from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
-from clew.runs.push_process import pushed
 from clew.storage import models
 from clew.training.config import TrainConfig
-from clew.training.launch_context import LaunchContext, first_failure
+from clew.training.launch import TrainingStart, run_training
+from clew.training.launch_context import LaunchContext
 from clew.training.model_recipe import TrainingData, dataset_for, is_model, recipe_for, run_name
 
 RUNS = Path("runs")
@@ -50,6 +43,7 @@ def train(
     lr: float | None = None,
     workers: int | None = None,
     strategy: str | None = None,
+    device: str | None = None,
     precision: Literal["float32", "bf16", "fp16"] | None = None,
     seed: int | None = None,
     on_start: Callable[[Run], None] | None = None,
@@ -78,6 +72,7 @@ def train(
         workers: Number of training processes. Under torchrun, mpiexec or srun their number is used.
         strategy: How workers combine their updates: "allreduce", "sharded", "pipeline", "downpour", "easgd", "gem",
             "diloco" or "backup".
+        device: Where to compute: "cpu", "cuda", "cuda:1", "mps". Default: the accelerator of this machine, or the CPU.
         precision: Number format of the forward pass.
         seed: Seed of the initial weights and of the order of the samples.
         on_start: Called with the run when its folder exists, before the training starts.
@@ -109,6 +104,7 @@ def train(
         "batch_size": batch_size,
         "workers": workers,
         "strategy": strategy,
+        "device": device,
         "precision": precision,
         "seed": seed,
     }
@@ -123,6 +119,7 @@ def train(
     work = resolve(recipe)  # type: ignore[arg-type]
     folder, chosen = _settings(work, dataset, config, output, settings)
     chosen = context.with_workers(chosen)
+    _check_device(chosen.device, context.place.local_rank)
     _check_loadable(work, chosen.workers)
     data = Dataset(chosen.dataset)
     _check_splits(data)
@@ -135,7 +132,7 @@ def train(
             on_start(run)
         return run
 
-    return _store(_run_training(make, _Start(work, chosen, lease=lease), context), chosen, context)
+    return _store(run_training(make, TrainingStart(work, chosen, lease=lease), context), chosen, context)
 
 
 def resume(
@@ -194,22 +191,12 @@ def resume(
             on_start(run)
         return run
 
-    return _store(_run_training(reopen, _Start(work, chosen, resume=True, lease=lease), context), chosen, context)
+    return _store(run_training(reopen, TrainingStart(work, chosen, resume=True, lease=lease), context), chosen, context)
 
 
 def run_settings(recipe: Recipe, config: TrainConfig) -> Mapping[str, Any]:
     """The settings that are saved with a run, in the form that `clew train --config` reads."""
     return {"recipe": recipe.location, **to_data(recipe.config), "train": to_data(config)}
-
-
-@dataclass(frozen=True)
-class _Start:
-    """What every process of a training is started with. It is sent to worker processes."""
-
-    recipe: Recipe
-    config: TrainConfig
-    resume: bool = False
-    lease: Lease | None = None
 
 
 def _as_data(section: Any) -> dict[str, Any]:
@@ -278,7 +265,7 @@ def _from_model(
     def make() -> str:
         dataset = dataset_for(recipe, train_data, val_data, root=context.root, progress=progress)
         if progress is not None:
-            progress.tell(dataset)
+            progress.print_result(dataset)
         return str(dataset.path)
 
     return recipe, Dataset(context.from_rank_zero("dataset", make)), settings
@@ -290,6 +277,14 @@ def _default_name(recipe: Recipe) -> str:
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
 
 
+def _check_device(name: str, number: int) -> None:
+    """Report a missing device before a run is created. torch is imported only if it can be missing."""
+    if name not in ("auto", "cpu"):
+        from clew.training.device import find_device
+
+        find_device(number, name)
+
+
 def _check_loadable(recipe: Recipe, workers: int) -> None:
     if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
         raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
@@ -299,97 +294,3 @@ def _check_splits(data: Dataset) -> None:
     for split in ("train", "val"):
         if not data.splits.get(split):
             raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")
-
-
-def _run_training(make: Callable[[], Run], start: _Start, context: LaunchContext) -> Run:
-    """Create the run on rank 0 and train it, in this process and in those that are needed."""
-    if start.config.replicas is not None and context.store is not None:
-        raise ConfigError(f"replicas are trained on one machine; call clew train without {context.place.launcher}")
-    if start.lease is not None and context.place.rank == 0:
-        start.lease.beat(now=True)
-        if start.lease.lost:
-            raise LeaseError(f"{start.lease.path}: this run was assigned to another process before it started")
-    path = context.from_rank_zero("run", lambda: str(make().path))
-    run = replace(Run.open(path), recipe=start.recipe)
-    with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
-        _train_in_context(run, start, context)
-    return run
-
-
-def _train_in_context(run: Run, start: _Start, context: LaunchContext) -> None:
-    if start.config.replicas is not None:
-        from clew.training.packs.replicas import train_replicas
-
-        train_replicas(run, start.recipe, start.config, start.lease)
-        return
-    if context.store is None:
-        _train_locally(run, start)
-        return
-    try:
-        _train_rank(run, start, context.place, context.store)
-    except StoppedError:
-        raise
-    except Exception as error:
-        first = first_failure(error, context.place, context.store)
-        if context.place.rank == 0 and first is not error:
-            _record_failure(run, first)
-        raise first from error
-
-
-def _train_locally(run: Run, start: _Start) -> None:
-    """Train in this process, or in several processes of this machine."""
-    run.meeting_file.unlink(missing_ok=True)
-    processes = start.config.processes
-    if processes == 1:
-        _train_local_rank(run, start, 0, 1)
-    else:
-        _start_processes(run, start, processes)
-    run.meeting_file.unlink(missing_ok=True)
-
-
-def _start_processes(run: Run, start: _Start, processes: int) -> None:
-    # building an optimiser imports torch._dynamo, which takes two seconds: import it once, before the workers fork
-    preload = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else []), "torch.distributed"]
-    try:
-        run_local(_train_local_rank, (run, start), processes, preload=[*preload, "clew.training.loop"])
-    except StoppedError:
-        raise
-    except Exception as error:
-        _record_failure(run, error)
-        raise
-
-
-def _record_failure(run: Run, error: Exception) -> None:
-    """End the records of rank 0 with the cause: rank 0 may have been stopped, or know only of a lost connection."""
-    with run.writer("rank-0") as writer:
-        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
-
-
-def _train_local_rank(run: Run, start: _Start, rank: int, ranks: int) -> None:
-    store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
-    _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
-
-
-def _train_rank(run: Run, start: _Start, place: RankInfo, store: Any) -> None:
-    import torch
-
-    from clew.training.strategies import entry_point
-
-    config = start.config
-    torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
-    with _deterministic_algorithms() if config.deterministic else contextlib.nullcontext():
-        entry_point(config)(run, start.recipe, config, place, store=store, resume=start.resume, lease=start.lease)
-
-
-@contextlib.contextmanager
-def _deterministic_algorithms() -> Iterator[None]:
-    """Allow only algorithms that give the same bits every time. torch raises an error for an operation without one."""
-    import torch
-
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
-    before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before)

@@ -90,11 +90,12 @@ def serve(pipe: Connection) -> None:
     from clew.data.dataset.sampler import Sampler
     from clew.metrics import metric_values
     from clew.training import checkpoint, validation
-    from clew.training.training_data import default_device, open_validation_samples
+    from clew.training.device import select_device
+    from clew.training.training_data import open_validation_samples
 
     recipe, config = pickle.loads(pipe.recv_bytes())
     torch.set_num_threads(1)
-    device = default_device(0)
+    device = select_device(0, config.device)
     samples = open_validation_samples(config, Dataset(config.dataset))
     model = recipe.model().to(device)
     while True:

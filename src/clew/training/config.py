@@ -5,9 +5,10 @@ This module does not import torch: the command line shows and checks settings wi
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from clew.core.config import Section
 from clew.storage.locations import mask_secrets
@@ -187,6 +188,9 @@ class TrainConfig(Section):
     """Upper limit of the gradient norm."""
     ema: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Decay of an exponential moving average of the weights, for example 0.999. The average is validated and saved."""
+    device: str = "auto"
+    """Where workers compute: auto, cpu, cuda, cuda:1, mps or another device of torch. auto: the accelerator of the
+    machine, or the CPU if there is none. Without a number, the workers of a machine get its devices in turn."""
     precision: Literal["float32", "bf16", "fp16"] = "float32"
     """Number format of the forward pass, by autocast. fp16 also scales the loss."""
     compile: bool = False
@@ -226,6 +230,13 @@ class TrainConfig(Section):
     """Copy the model, plots and report to a store when the run has finished."""
     log_every: Count | None = None
     """Steps between two records. Default: the number of steps in half a second."""
+
+    @field_validator("device")
+    @classmethod
+    def _check_device(cls, name: str) -> str:
+        if not re.fullmatch(r"[a-z]+(:\d+)?", name):
+            raise ValueError(f"device is '{name}'; it must be auto, cpu, cuda, cuda:1 or mps")
+        return name
 
     @model_validator(mode="after")
     def _check_combination(self) -> TrainConfig:

@@ -32,6 +32,7 @@ from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search, checkpoint, validation
 from clew.training.background_validation import BackgroundValidator, ValidationResult
 from clew.training.config import TrainConfig
+from clew.training.device import select_device
 from clew.training.early_stopping import ValidationTracker
 from clew.training.engine import Engine
 from clew.training.rank_session import RankSession, open_session, system_monitor
@@ -40,7 +41,7 @@ from clew.training.schedule import Schedule
 from clew.training.step_statistics import RECORD_SECONDS, StepStatistics, save_bad_batch
 from clew.training.strategies import Strategy, make_strategy
 from clew.training.timeline_writer import CHECKPOINT, LOAD, READ, VALIDATE, TimelineWriter
-from clew.training.training_data import default_device, make_loader, open_validation_samples
+from clew.training.training_data import make_loader, open_validation_samples
 
 T = TypeVar("T")
 
@@ -75,7 +76,7 @@ def run_rank(
         Whatever ends the training early, after it was recorded.
     """
     with open_session(run, config, place, lease) as session:
-        device = default_device(place.local_rank)
+        device = select_device(place.local_rank, config.device)
         strategy = make_strategy(config, rank=place.rank, ranks=place.ranks, store=store, device=device)
         config = _with_batch_size(run, recipe, config, strategy, session.writer, device)
         with (

@@ -7,14 +7,12 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, Protocol, TypeAlias
 
-import numpy as np
-
 from clew import readers
 from clew.core.files import sha256
 from clew.data.dataset import Dataset
 from clew.data.prepare import api as prepare
 from clew.data.prepare.inputs import expand_patterns
-from clew.data.table import Table
+from clew.data.table import Table, in_memory
 from clew.errors import ConfigError
 from clew.models import loading
 from clew.models.columns import FEATURES, LABELS, Columns, ColumnsConfig, guess_columns
@@ -142,21 +140,11 @@ def _to_table(data: Any) -> Table:
     Raises:
         ConfigError: The data has none of the supported forms.
     """
-    if isinstance(data, Table):
-        return data
-    if isinstance(data, Mapping):
-        return Table({str(name): _to_array(value) for name, value in data.items()})
     if isinstance(data, (tuple, list)) and len(data) in (2, 3):
-        return Table(dict(zip((FEATURES, LABELS, "weight"), map(_to_array, data), strict=False)))
-    if hasattr(data, "columns") and hasattr(data, "to_numpy"):
-        return Table({str(name): data[name].to_numpy() for name in data.columns})
-    raise ConfigError(
-        f"cannot train on a {type(data).__name__}; give files, a clew.Table, arrays by name, a data frame, or (X, y)"
-    )
-
-
-def _to_array(value: Any) -> Any:
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+        return Table(dict(zip((FEATURES, LABELS, "weight"), map(in_memory.to_column, data), strict=False)))
+    if in_memory.is_plain_array(data):
+        raise ConfigError("an array has no labels; pass (X, y), a clew.Table, arrays by name, a data frame or files")
+    return in_memory.to_table(data)
 
 
 def _write_table(table: Table) -> Path:

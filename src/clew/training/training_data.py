@@ -1,4 +1,4 @@
-"""The training and validation samples of a rank, and the device on which it computes."""
+"""The training and validation samples of a rank."""
 
 from __future__ import annotations
 
@@ -76,16 +76,3 @@ def training_columns(recipe: Recipe, dataset: Dataset) -> list[str] | None:
         if target and not dataset.same_items(target) & set(recipe.columns):
             raise RecipeError(f"Recipe.columns has '{name}', which points at '{target}': add '{target}' to it")
     return [*recipe.columns, *([WEIGHT] if WEIGHT in dataset.schema else [])]
-
-
-def default_device(number: int) -> torch.device:
-    """Return the accelerator with this number, of any vendor, or the CPU if there is none.
-
-    Args:
-        number: Rank of the process on its host. Devices are assigned in turn.
-    """
-    if not torch.accelerator.is_available():
-        return torch.device("cpu")
-    accelerator = torch.accelerator.current_accelerator()
-    assert accelerator is not None
-    return torch.device(accelerator.type, number % torch.accelerator.device_count())

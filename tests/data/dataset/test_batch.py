@@ -53,13 +53,13 @@ def test_fixed_columns_are_tensors_of_their_type(table: Table) -> None:
     assert batch["n"].dtype == torch.uint8
 
 
-def test_only_the_columns_asked_for_become_tensors(table: Table) -> None:
+def test_only_the_requested_columns_become_tensors(table: Table) -> None:
     batch = to_batch(table, ["edge"])
     assert list(batch.columns) == ["edge"]
     assert batch["edge"].tolist() == [[0, 1], [2, 4], [3, 4]]
 
 
-def test_weights_come_along_unasked(table: Table) -> None:
+def test_weights_are_always_included(table: Table) -> None:
     assert to_batch(table).weights is None
     weights = to_batch(table.join({"weight": [1.0, -2.0, 0.5]}), ["e"]).weights
     assert weights is not None
@@ -110,12 +110,14 @@ def test_a_table_cut_into_batches_is_its_slices(size: int, pointers: bool) -> No
     columns: dict[str, Any] = {"x": x, "y": x.share(-x.values), "n": np.arange(7), "weight": np.arange(7) / 2}
     link = {"link": Ragged.from_lists([[0, 1], [], [0], [2], [], [], []], dtype=np.int64)} if pointers else {}
     table = Table({**columns, **link}, index_of={"link": "x"} if pointers else {})
-    found = cut_batches(table, size)
-    assert sum(batch.size for batch in found) == 7
-    for place, batch in enumerate(found):
-        wanted = to_batch(table.slice(place * size, (place + 1) * size))
-        assert list(batch.columns) == list(wanted.columns)
-        for name in wanted.columns:
-            assert torch.equal(batch[name], wanted[name])
-        assert torch.equal(batch.ragged("x").offsets, wanted.ragged("x").offsets)
-        assert batch.weights is not None and wanted.weights is not None and torch.equal(batch.weights, wanted.weights)
+    batches = cut_batches(table, size)
+    assert sum(batch.size for batch in batches) == 7
+    for place, batch in enumerate(batches):
+        expected = to_batch(table.slice(place * size, (place + 1) * size))
+        assert list(batch.columns) == list(expected.columns)
+        for name in expected.columns:
+            assert torch.equal(batch[name], expected[name])
+        assert torch.equal(batch.ragged("x").offsets, expected.ragged("x").offsets)
+        assert (
+            batch.weights is not None and expected.weights is not None and torch.equal(batch.weights, expected.weights)
+        )

@@ -85,27 +85,27 @@ def store(data: Dataset, keep: SampleStorage, block: int = 7) -> SampleStore:
 def same(one: Table, other: Table) -> None:
     assert list(one) == list(other) and one.index_of == other.index_of and len(one) == len(other)
     for name, column in one.items():
-        theirs = other[name]
+        other_column = other[name]
         if isinstance(column, Ragged):
-            assert isinstance(theirs, Ragged)
-            np.testing.assert_array_equal(column.offsets, theirs.offsets)
-            np.testing.assert_array_equal(column.values, theirs.values)
+            assert isinstance(other_column, Ragged)
+            np.testing.assert_array_equal(column.offsets, other_column.offsets)
+            np.testing.assert_array_equal(column.values, other_column.values)
         else:
-            np.testing.assert_array_equal(column, np.asarray(theirs))
+            np.testing.assert_array_equal(column, np.asarray(other_column))
 
 
 @given(
     st.lists(st.integers(0, 299), min_size=1, max_size=40), st.sampled_from(["compressed", "disk"]), st.integers(1, 50)
 )
-def test_every_store_gives_the_same_samples_in_the_order_asked(
+def test_every_store_gives_the_same_samples_in_the_requested_order(
     data: Dataset, numbers: list[int], keep: SampleStorage, block: int
 ) -> None:
-    asked = np.array(numbers, dtype=np.int64)
-    same(store(data, keep, block).read(asked), store(data, "memory").read(asked))
+    sample_numbers = np.array(numbers, dtype=np.int64)
+    same(store(data, keep, block).read(sample_numbers), store(data, "memory").read(sample_numbers))
 
 
 @pytest.mark.parametrize("alone", [False, True])
-def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
+def test_arrays_are_unpacked_into_their_target(alone: bool) -> None:
     rng = np.random.default_rng(1)
     arrays: list[Any] = [
         np.arange(50_000),
@@ -116,15 +116,15 @@ def test_arrays_are_unpacked_where_they_are_wanted(alone: bool) -> None:
     ]
     packed = [blosc2.compress2(each, typesize=each.dtype.itemsize) if len(each) > 10 else each for each in arrays]
     held = [StoredArray.of(each, compressed=isinstance(each, bytes)) for each in packed]
-    found = [np.full_like(each, 7) for each in arrays]
-    target = np.array([each.ctypes.data for each in found])
+    unpacked = [np.full_like(each, 7) for each in arrays]
+    target = np.array([each.ctypes.data for each in unpacked])
     jobs = decompression.decompression_tasks(held, target, np.array([each.nbytes for each in arrays]))
     (decompression._one_by_one if alone else decompression.make_decompressor())(jobs)
-    for one, other in zip(found, arrays, strict=True):
+    for one, other in zip(unpacked, arrays, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_damaged_memory_is_told() -> None:
+def test_damaged_memory_is_reported() -> None:
     values = np.arange(50_000)
     packed = bytearray(blosc2.compress2(values))
     packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
@@ -138,7 +138,7 @@ def test_damaged_memory_is_told() -> None:
         decompression.make_decompressor()(jobs)
 
 
-def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
+def test_compressed_memory_reports_its_ratio_and_speed(data: Dataset) -> None:
     made = store(data, "compressed")
     assert isinstance(made, CompressedSamples)
     made.read(np.arange(300))
@@ -148,7 +148,7 @@ def test_compressed_memory_tells_its_ratio_and_speed(data: Dataset) -> None:
     assert made.facts["read_bytes"] >= raw and made.facts["read_seconds"] > 0
 
 
-def test_compressed_memory_holds_only_what_is_asked_for(data: Dataset) -> None:
+def test_compressed_memory_holds_only_what_is_requested(data: Dataset) -> None:
     part = open_store(data, "train", keep="compressed", columns=["number"], numbers=np.arange(0, 20), block=10)
     assert part.read(np.array([19, 3])).fixed("number").tolist() == [19, 3]
     with pytest.raises(KeyError):
@@ -158,20 +158,20 @@ def test_compressed_memory_holds_only_what_is_asked_for(data: Dataset) -> None:
 @pytest.mark.parametrize("keep", ["memory", "compressed", "disk"])
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_portions_of_all_ranks_hold_every_sample_once(data: Dataset, keep: SampleStorage, ranks: int) -> None:
-    seen: list[int] = []
+    all_numbers: list[int] = []
     for rank in range(ranks):
         sampler = Sampler(300, 16, 1, rank, ranks, window=3, streamed=keep != "memory")
         loader = Loader(
             store(data, keep, sampler.block), sampler, ["number"], CPU, parts=2, ahead=2, prefetch_next_epoch=True
         )
         for epoch in (3, 4):
-            seen = [] if epoch == 3 and not rank else seen
+            all_numbers = [] if epoch == 3 and not rank else all_numbers
             for portion in loader.epoch(epoch):
-                own = [int(n) for part in portion.parts if part.counts for n in part["number"]]
-                assert own == portion.numbers.tolist()
-                seen += own if epoch == 4 else []
+                batch_numbers = [int(n) for part in portion.parts if part.counts for n in part["number"]]
+                assert batch_numbers == portion.numbers.tolist()
+                all_numbers += batch_numbers if epoch == 4 else []
         loader.close()
-    assert sorted(seen) == list(range(300))
+    assert sorted(all_numbers) == list(range(300))
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -183,22 +183,22 @@ def test_large_samples_are_read_batch_by_batch(data: Dataset, ranks: int, monkey
     assert alone.reads_single_samples and not windowed.reads_single_samples
     loader = Loader(alone, sampler, None, CPU, parts=2, ahead=1)
     read: list[tuple[int, int]] = []
-    loader.on_read = lambda begun, ended: read.append((begun, ended))
+    loader.on_read = lambda started, ended: read.append((started, ended))
     portions = list(loader.epoch(1))
-    assert [p.numbers.tolist() for p in portions] == [own.tolist() for own in sampler.epoch(1)]
+    assert [p.numbers.tolist() for p in portions] == [batch_numbers.tolist() for batch_numbers in sampler.epoch(1)]
     assert len(read) == len(portions)
     memory = store(data, "memory")
     for portion in portions:
         for part, numbers in zip(portion.parts, np.array_split(portion.numbers, 2), strict=True):
             assert part.counts == bool(len(numbers))
-            wanted = to_batch(memory.read(numbers if len(numbers) else np.arange(2)))
-            for name in wanted.columns:
-                assert torch.equal(part[name], wanted[name])
+            expected = to_batch(memory.read(numbers if len(numbers) else np.arange(2)))
+            for name in expected.columns:
+                assert torch.equal(part[name], expected[name])
     assert [p.numbers.tolist() for p in loader.epoch(1, 2, 4)] == [p.numbers.tolist() for p in portions[2:4]]
 
 
 @pytest.mark.parametrize("keep", ["memory", "disk"])
-def test_an_epoch_can_be_taken_up_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
+def test_an_epoch_can_be_resumed_at_any_batch(data: Dataset, keep: SampleStorage) -> None:
     sampler = Sampler(300, 16, 1, window=3, streamed=keep != "memory")
     loader = Loader(store(data, keep), sampler, ["number"], CPU)
     whole = [portion.numbers.tolist() for portion in loader.epoch(2)]
@@ -221,7 +221,7 @@ def test_streamed_batches_do_not_depend_on_the_number_of_ranks(
     )
 
 
-def test_a_thread_ahead_ends_when_nobody_wants_more() -> None:
+def test_a_prefetch_thread_ends_with_its_consumer() -> None:
     items = prefetch((number for number in range(10**9)), 2)
     assert [next(items) for _ in range(3)] == [0, 1, 2]
     items.close()
@@ -263,8 +263,8 @@ def test_memory_is_a_table() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 299), min_size=1, max_size=40), min_size=1, max_size=4))
 def test_batches_by_number_are_batches_of_the_events_taken(data: Dataset, lists: list[list[int]]) -> None:
-    table, asked = data.read("train"), [np.array(numbers, dtype=np.int64) for numbers in lists]
-    for numbers, quick in zip(asked, BatchBuilder(table).batches(asked), strict=True):
+    table, number_lists = data.read("train"), [np.array(numbers, dtype=np.int64) for numbers in lists]
+    for numbers, quick in zip(number_lists, BatchBuilder(table).batches(number_lists), strict=True):
         slow = to_batch(table.take(numbers))
         assert list(quick.columns) == list(slow.columns) and quick.size == slow.size
         for name, column in quick.columns.items():

@@ -35,7 +35,7 @@ def test_a_split_is_read_with_its_schema(dataset: Dataset) -> None:
     assert table.index_of == {"node_hits": "x", "edge": "node"}
 
 
-def test_only_the_columns_asked_for_are_read(dataset: Dataset) -> None:
+def test_only_the_requested_columns_are_read(dataset: Dataset) -> None:
     table = dataset.read("val", columns=["edge", "node", "label"])
     assert list(table) == ["edge", "node", "label"]
     assert np.array_equal(table.ragged("node").values, dataset.read("val").ragged("node").values)
@@ -114,15 +114,15 @@ def test_a_shard_of_another_dataset_is_named_by_read(dataset_copy: Dataset) -> N
 
 def test_a_damaged_file_is_read_or_named(dataset_copy: Dataset) -> None:
     path, chance = shard(dataset_copy), random.Random(1)
-    good, said = path.read_bytes(), []
+    good, messages = path.read_bytes(), []
     for place in chance.sample(range(2048), 60):
         path.write_bytes(good[:place] + bytes([good[place] ^ 155]) + good[place + 1 :])
         try:
             dataset_copy.read("val")
         except DataError as error:
-            said.append(str(error))
-    assert said
-    assert all(path.name in message for message in said)
+            messages.append(str(error))
+    assert messages
+    assert all(path.name in message for message in messages)
 
 
 def test_a_folder_without_manifest_is_no_dataset(tmp_path: Path) -> None:

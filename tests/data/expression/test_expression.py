@@ -68,13 +68,13 @@ FIXED = {
 
 @pytest.mark.parametrize("text", FIXED)
 @given(EVENTS)
-def test_values_an_event_are_those_of_numpy(text: str, events: list[Any]) -> None:
+def test_values_per_event_are_those_of_numpy(text: str, events: list[Any]) -> None:
     made = table(events)
     wide = {n: c.astype(np.int64) if c.dtype == np.int8 else c for n, c in made.items() if isinstance(c, np.ndarray)}
     with np.errstate(all="ignore"):
         expected = np.asarray(FIXED[text](type("Columns", (), wide)))
-    found = Expression(text).evaluate(made)
-    np.testing.assert_array_equal(found, expected)
+    values = Expression(text).evaluate(made)
+    np.testing.assert_array_equal(values, expected)
 
 
 @pytest.mark.parametrize("text", ["-10 < pt <= 10 != flag"])
@@ -102,20 +102,20 @@ RAGGED = {
 @given(EVENTS.filter(bool))
 def test_values_of_items_are_those_of_awkward(text: str, events: list[Any]) -> None:
     made = table(events)
-    expected, found = RAGGED[text](made.to_awkward()), Expression(text).evaluate(made)
-    if isinstance(found, Ragged):
-        assert found.offsets is made.ragged("hit_pt").offsets
-        assert ak.num(expected).tolist() == found.lengths.tolist()
-        np.testing.assert_array_equal(found.values, ak.flatten(expected).to_numpy())
+    expected, values = RAGGED[text](made.to_awkward()), Expression(text).evaluate(made)
+    if isinstance(values, Ragged):
+        assert values.offsets is made.ragged("hit_pt").offsets
+        assert ak.num(expected).tolist() == values.lengths.tolist()
+        np.testing.assert_array_equal(values.values, ak.flatten(expected).to_numpy())
     else:
-        np.testing.assert_array_equal(found, ak.to_numpy(expected))
+        np.testing.assert_array_equal(values, ak.to_numpy(expected))
 
 
 @given(EVENTS)
 def test_a_sum_is_correct_to_double_precision(events: list[Any]) -> None:
-    found = Expression("sum(hit_pt)").evaluate(table(events))
+    sums = Expression("sum(hit_pt)").evaluate(table(events))
     expected = [sum(float(x) for x, _ in event[3]) for event in events]
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(np.asarray(sums), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_it_travels_between_processes() -> None:
         ("+".join(["pt"] * 20_000), "nested too deeply"),
     ],
 )
-def test_what_is_no_expression_is_one_line(text: str, complaint: str) -> None:
+def test_invalid_expressions_are_reported_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Expression(text)
     assert complaint in str(caught.value)
@@ -220,7 +220,7 @@ def test_what_is_no_expression_is_one_line(text: str, complaint: str) -> None:
         ("~flag", "~ takes a condition"),
     ],
 )
-def test_what_does_not_fit_the_columns_is_one_line(text: str, complaint: str) -> None:
+def test_expressions_that_do_not_fit_the_columns_are_reported_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         Expression(text).evaluate(SAMPLE)
     assert complaint in str(caught.value)

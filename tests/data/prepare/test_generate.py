@@ -15,16 +15,21 @@ from clew.recipe import find
 def test_the_files_are_the_same_by_one_process_and_by_two(detector: str, tmp_path: Path) -> None:
     made = find("tracking")
     recipe = made(made.Config.model_validate({"detector": {"name": detector}}))
-    told: list[int] = []
+    counts: list[int] = []
     for workers in (1, 2):
         count = generate(
-            recipe, 600, 5, tmp_path / str(workers), workers=workers, progress=lambda path, count: told.append(count)
+            recipe,
+            600,
+            5,
+            tmp_path / str(workers),
+            workers=workers,
+            progress=lambda path, count: counts.append(count),
         )
         assert count == 600
     one, two = (sorted((tmp_path / name).iterdir()) for name in ("1", "2"))
     assert [path.name for path in one] == [path.name for path in two] and len(one) == 3
     assert [sha256(path) for path in one] == [sha256(path) for path in two]
-    assert sum(told) == 1200
+    assert sum(counts) == 1200
 
 
 def test_more_events_begin_with_the_same_ones(tmp_path: Path) -> None:

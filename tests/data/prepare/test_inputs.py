@@ -102,19 +102,19 @@ def test_a_hash_is_remembered_until_the_file_changes(folder: Path, tmp_path: Pat
 
 def test_a_file_rewritten_at_once_is_noticed(folder: Path, tmp_path: Path) -> None:
     path, cache = folder / "a.txt", tmp_path / "cache"
-    seen = set()
+    hashes = set()
     for text in ("1", "2", "3"):
         path.write_text(text)
-        seen.add(find(path, cache=cache)[0].sha256)
-    assert len(seen) == 3
+        hashes.add(find(path, cache=cache)[0].sha256)
+    assert len(hashes) == 3
 
 
 def test_a_companion_counts_in_the_hash_and_is_no_input(folder: Path, tmp_path: Path) -> None:
-    def beside(location: str) -> inputs.RelatedFiles:
+    def related_files(location: str) -> inputs.RelatedFiles:
         return inputs.RelatedFiles([location.replace("a.txt", "b.txt")] if location.endswith("a.txt") else [])
 
     def both() -> list[InputSource]:
-        return inputs.find_sources([str(folder / "*.txt")], FileHashes(StageCache(tmp_path / "cache")), beside)
+        return inputs.find_sources([str(folder / "*.txt")], FileHashes(StageCache(tmp_path / "cache")), related_files)
 
     (before,) = both()
     (folder / "b.txt").write_text("changed")
@@ -131,7 +131,7 @@ def test_the_split_of_an_event_does_not_depend_on_the_chunk(first: int, second: 
 
 
 @pytest.mark.parametrize("sha", ["ab12", "ab13", "0" * 64])
-def test_shares_are_as_asked(sha: str) -> None:
+def test_shares_are_as_configured(sha: str) -> None:
     count = 100_000
     counts = np.bincount(split_of(InputSource("x", 1, sha), 0, count, SPLIT, seed=0), minlength=3)
     for got, share in zip(counts, SPLIT.values(), strict=True):
@@ -150,12 +150,12 @@ def test_another_seed_or_another_file_is_another_split() -> None:
     assert np.array_equal(first, split_of(InputSource("other.txt", 9, "ab12"), 0, 1000, SPLIT, seed=0))
 
 
-def test_a_list_names_patterns_a_line_each(tmp_path: Path) -> None:
+def test_a_list_names_patterns_one_per_line(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt", "c.csv"):
         (tmp_path / name).write_text("1\n")
     (tmp_path / "files").write_text(f"# what to read\n{tmp_path}/*.txt\n\n{tmp_path}/c.csv\n{tmp_path}/a.txt\n")
-    found = expand_patterns([f"@{tmp_path}/files"])
-    assert [Path(name).name for name in found] == ["a.txt", "b.txt", "c.csv"]
+    locations = expand_patterns([f"@{tmp_path}/files"])
+    assert [Path(name).name for name in locations] == ["a.txt", "b.txt", "c.csv"]
 
 
 def test_a_list_that_is_not_there_is_named(tmp_path: Path) -> None:

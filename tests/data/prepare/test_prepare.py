@@ -23,10 +23,10 @@ from tests.conftest import EVENTS
 
 
 @pytest.fixture
-def few(events: Path, tmp_path: Path) -> Path:
+def small_file(events: Path, tmp_path: Path) -> Path:
     """One file of 44 events, in a folder of its own."""
     (tmp_path / "raw").mkdir()
-    return Path(shutil.copy(sorted(events.iterdir())[1], tmp_path / "raw" / "few.txt"))
+    return Path(shutil.copy(sorted(events.iterdir())[1], tmp_path / "raw" / "small.txt"))
 
 
 def prepare(output: Path, *inputs: Path, settings: Iterable[str] = (), **options: Any) -> Dataset:
@@ -55,7 +55,7 @@ def test_every_event_is_in_exactly_one_split(events: Path, tmp_path: Path) -> No
     assert sum(map(Counter.total, prepared)) == EVENTS
 
 
-def test_the_splits_have_about_the_shares_asked_for(events: Path, tmp_path: Path) -> None:
+def test_the_splits_have_about_the_requested_shares(events: Path, tmp_path: Path) -> None:
     shares = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0}
     made = prepare(tmp_path / "dataset", events, split=shares)
     for name, share in shares.items():
@@ -78,7 +78,7 @@ def test_names_order_and_times_of_inputs_do_not_matter(events: Path, dataset: Da
     assert {item.name for item in made.manifest.inputs} == {"a.txt", "b.txt"}
 
 
-def test_a_split_is_cut_into_shards_of_the_size_asked_for(events: Path, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_split_is_cut_into_shards_of_the_requested_size(events: Path, dataset: Dataset, tmp_path: Path) -> None:
     made = prepare(tmp_path / "dataset", events, shard_mb=0.2)
     shards = made.manifest.splits["train"]
     assert len(shards) > 2
@@ -88,65 +88,65 @@ def test_a_split_is_cut_into_shards_of_the_size_asked_for(events: Path, dataset:
 
 
 @pytest.mark.parametrize("setting", ["segments.z_cut=100", "detector.z_max=500", "transforms=[]"])
-def test_a_setting_that_the_data_depends_on_changes_the_key(few: Path, tmp_path: Path, setting: str) -> None:
-    plain, changed = prepare(tmp_path / "a", few), prepare(tmp_path / "b", few, settings=[setting])
+def test_a_setting_that_the_data_depends_on_changes_the_key(small_file: Path, tmp_path: Path, setting: str) -> None:
+    plain, changed = prepare(tmp_path / "a", small_file), prepare(tmp_path / "b", small_file, settings=[setting])
     assert plain.manifest.key != changed.manifest.key
 
 
 @pytest.mark.parametrize("setting", ["model.hidden=4", "tracks.threshold=0.4", "train.epochs=1", "train.seed=3"])
-def test_a_setting_of_the_model_leaves_the_data_alone(few: Path, tmp_path: Path, setting: str) -> None:
-    plain, changed = prepare(tmp_path / "a", few), prepare(tmp_path / "b", few, settings=[setting])
+def test_a_setting_of_the_model_leaves_the_data_alone(small_file: Path, tmp_path: Path, setting: str) -> None:
+    plain, changed = prepare(tmp_path / "a", small_file), prepare(tmp_path / "b", small_file, settings=[setting])
     assert content(plain) == content(changed)
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"split": {"train": 0.5, "val": 0.5}}, {"shard_mb": 1.0}], ids=str)
-def test_another_split_is_another_dataset(few: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    plain, changed = prepare(tmp_path / "a", few), prepare(tmp_path / "b", few, **options)
+def test_another_split_is_another_dataset(small_file: Path, tmp_path: Path, options: dict[str, Any]) -> None:
+    plain, changed = prepare(tmp_path / "a", small_file), prepare(tmp_path / "b", small_file, **options)
     assert plain.manifest.key != changed.manifest.key
 
 
-def test_one_changed_number_in_an_input_changes_the_key(few: Path, tmp_path: Path) -> None:
-    before = prepare(tmp_path / "a", few)
-    lines = few.read_text().splitlines()
+def test_one_changed_number_in_an_input_changes_the_key(small_file: Path, tmp_path: Path) -> None:
+    before = prepare(tmp_path / "a", small_file)
+    lines = small_file.read_text().splitlines()
     fields = lines[5].split()
     lines[5] = " ".join([fields[0], str(float(fields[1]) + 1e-5), *fields[2:]])
-    few.write_text("\n".join(lines) + "\n")
-    assert prepare(tmp_path / "b", few).manifest.key != before.manifest.key
+    small_file.write_text("\n".join(lines) + "\n")
+    assert prepare(tmp_path / "b", small_file).manifest.key != before.manifest.key
 
 
-def test_doing_it_again_does_nothing(few: Path, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", few)
+def test_doing_it_again_does_nothing(small_file: Path, tmp_path: Path) -> None:
+    made = prepare(tmp_path / "dataset", small_file)
     before = {path: path.stat() for path in made.path.iterdir()}
-    again = prepare(tmp_path / "dataset", few, settings=["model.hidden=4"], workers=2, replace=True)
+    again = prepare(tmp_path / "dataset", small_file, settings=["model.hidden=4"], workers=2, replace=True)
     assert {path: path.stat() for path in again.path.iterdir()} == before
 
 
-def test_another_dataset_is_not_overwritten(few: Path, tmp_path: Path) -> None:
-    made = prepare(tmp_path / "dataset", few)
+def test_another_dataset_is_not_overwritten(small_file: Path, tmp_path: Path) -> None:
+    made = prepare(tmp_path / "dataset", small_file)
     before = content(made)
     with pytest.raises(DataError, match="dataset holds another dataset; choose another --output, or use --replace"):
-        prepare(tmp_path / "dataset", few, seed=1)
+        prepare(tmp_path / "dataset", small_file, seed=1)
     assert content(made) == before
 
 
-def test_another_dataset_is_replaced_when_asked(few: Path, tmp_path: Path) -> None:
-    old = prepare(tmp_path / "dataset", few).manifest.key
-    new = prepare(tmp_path / "dataset", few, seed=1, replace=True)
+def test_another_dataset_is_replaced_if_requested(small_file: Path, tmp_path: Path) -> None:
+    old = prepare(tmp_path / "dataset", small_file).manifest.key
+    new = prepare(tmp_path / "dataset", small_file, seed=1, replace=True)
     assert new.manifest.key != old
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dataset", "raw"]
     new.verify()
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_folder_that_is_no_dataset_is_never_replaced(few: Path, tmp_path: Path, replace: bool) -> None:
+def test_a_folder_that_is_no_dataset_is_never_replaced(small_file: Path, tmp_path: Path, replace: bool) -> None:
     with pytest.raises(DataError, match="raw exists and is not a dataset; choose another --output"):
-        prepare(few.parent, few, replace=replace)
-    assert few.exists()
+        prepare(small_file.parent, small_file, replace=replace)
+    assert small_file.exists()
 
 
-def test_an_output_that_cannot_be_made_is_named(few: Path) -> None:
-    with pytest.raises(DataError, match=r"few\.txt/dataset: cannot be made"):
-        prepare(few / "dataset", few)
+def test_an_output_that_cannot_be_made_is_named(small_file: Path) -> None:
+    with pytest.raises(DataError, match=r"small\.txt/dataset: cannot be made"):
+        prepare(small_file / "dataset", small_file)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -160,20 +160,20 @@ def test_an_interrupt_leaves_nothing_behind(events: Path, tmp_path: Path, worker
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_failure_names_the_file_and_leaves_nothing_behind(few: Path, tmp_path: Path, workers: int) -> None:
-    bad = few.with_name("bad.txt")
-    bad.write_text(few.read_text() + "1 2 3\n")
+def test_a_failure_names_the_file_and_leaves_nothing_behind(small_file: Path, tmp_path: Path, workers: int) -> None:
+    bad = small_file.with_name("bad.txt")
+    bad.write_text(small_file.read_text() + "1 2 3\n")
     with pytest.raises(DataError, match=r"raw/bad\.txt.*: line \d+: 3 columns, expected 6"):
-        prepare(tmp_path / "dataset", few.parent, workers=workers)
+        prepare(tmp_path / "dataset", small_file.parent, workers=workers)
     assert [path.name for path in tmp_path.iterdir()] == ["raw"]
 
 
-def test_progress_is_told_of_files_and_events(events: Path, tmp_path: Path) -> None:
-    seen: list[PrepareProgress] = []
-    prepare(tmp_path / "dataset", events, progress=seen.append)
-    assert [(state.done, state.total) for state in seen] == [(1, 2), (2, 2)]
-    assert seen[-1].events == EVENTS
-    assert seen[-1].bytes == sum(path.stat().st_size for path in events.iterdir())
+def test_progress_counts_files_and_events(events: Path, tmp_path: Path) -> None:
+    states: list[PrepareProgress] = []
+    prepare(tmp_path / "dataset", events, progress=states.append)
+    assert [(state.done, state.total) for state in states] == [(1, 2), (2, 2)]
+    assert states[-1].events == EVENTS
+    assert states[-1].bytes == sum(path.stat().st_size for path in events.iterdir())
 
 
 def test_an_event_with_nan_is_called_by_its_number(tmp_path: Path) -> None:
@@ -185,9 +185,9 @@ def test_an_event_with_nan_is_called_by_its_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"workers": 0}, {"splits": {}}, {"split": {"train": 0.5}}], ids=str)
-def test_wrong_settings_are_one_line(few: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
+def test_wrong_settings_are_one_line(small_file: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))) as caught:
-        prepare(tmp_path / "dataset", few, **settings)
+        prepare(tmp_path / "dataset", small_file, **settings)
     assert len(str(caught.value).splitlines()) == 1
 
 
@@ -198,7 +198,7 @@ class Dropping(Recipe):
         return events.slice(1)
 
 
-def test_a_recipe_must_give_a_sample_an_event(tmp_path: Path) -> None:
+def test_a_recipe_must_give_one_sample_per_event(tmp_path: Path) -> None:
     Table({"a": [1.0, 2.0, 3.0]}).save(tmp_path / "events.h5")
     with pytest.raises(RecipeError, match=r"Dropping\.prepare returned 2 samples for 3 events"):
         clew.prepare(Dropping, input=[str(tmp_path / "events.h5")], output=str(tmp_path / "dataset"), workers=1)

@@ -23,8 +23,8 @@ from tests.cli import done
 def files(events: Path, tmp_path: Path) -> dict[str, str]:
     """Two files of events under names of their own."""
     (tmp_path / "raw").mkdir()
-    found = zip("ab", sorted(events.iterdir()), strict=True)
-    return {name: str(shutil.copy(path, tmp_path / "raw" / f"{name}.txt")) for name, path in found}
+    named_files = zip("ab", sorted(events.iterdir()), strict=True)
+    return {name: str(shutil.copy(path, tmp_path / "raw" / f"{name}.txt")) for name, path in named_files}
 
 
 def prepare(output: Path, inputs: Any, **options: Any) -> Dataset:
@@ -50,10 +50,10 @@ def test_the_assignment_is_part_of_the_key_and_not_of_the_stages(files: dict[str
     inputs = {"train": files["a"], "val": files["b"]}
     one = prepare(tmp_path / "one", inputs, **options)
     swapped = {"train": files["b"], "val": files["a"]}
-    found = explain("tracking", input=swapped, output=str(tmp_path / "one"), **options)
-    assert found.dataset == "another dataset"
-    assert all(cached == total for cached, total in found.stages.values())
-    assert set(found.reasons["dataset"]) == {
+    explanation = explain("tracking", input=swapped, output=str(tmp_path / "one"), **options)
+    assert explanation.dataset == "another dataset"
+    assert all(cached == total for cached, total in explanation.stages.values())
+    assert set(explanation.reasons["dataset"]) == {
         f'split.{files["a"]}: "train" became "val"',
         f'split.{files["b"]}: "val" became "train"',
     }
@@ -139,9 +139,9 @@ def test_the_command_line_takes_split_and_pattern(files: dict[str, str], tmp_pat
     with contextlib.chdir(tmp_path):
         assert done("prepare", "tracking", *words).startswith("data: train ")
         assert "dataset: up to date" in done("prepare", "tracking", *words, "--explain")
-        told = done("data", "inspect", "data")
-        assert "a.txt (train)" in told
-        assert "b.txt (val)" in told
+        output = done("data", "inspect", "data")
+        assert "a.txt (train)" in output
+        assert "b.txt (val)" in output
         done("data", "inspect", "data", "--html", "page.html")
         assert "<td>a.txt</td><td>train</td>" in Path("page.html").read_text()
         done("data", "verify", "data")
@@ -175,6 +175,6 @@ def test_splits_by_share_and_by_file_do_not_mix_on_the_command_line() -> None:
 
 
 def test_explain_of_something_new_is_plain(files: dict[str, str], tmp_path: Path) -> None:
-    found = explain("tracking", input={"train": files["a"]}, output=str(tmp_path / "d"))
-    assert isinstance(found, Explanation)
-    assert found.dataset == "missing"
+    explanation = explain("tracking", input={"train": files["a"]}, output=str(tmp_path / "d"))
+    assert isinstance(explanation, Explanation)
+    assert explanation.dataset == "missing"

@@ -32,18 +32,16 @@ def _explain(recipe: Recipe, source: Path, output: Path) -> Explanation:
     return explain(recipe, input=[str(source)], output=str(output))
 
 
-def _missing(found: Explanation) -> dict[str, int]:
-    return {stage: total - cached for stage, (cached, total) in found.stages.items()}
+def _missing(explanation: Explanation) -> dict[str, int]:
+    return {stage: total - cached for stage, (cached, total) in explanation.stages.items()}
 
 
-def test_a_rewritten_file_is_read_again_even_with_its_size_and_date_kept(
-    numbers: Path, cache: Path, tmp_path: Path
-) -> None:
+def test_a_rewritten_file_of_the_same_size_and_date_is_read_again(numbers: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(slow(seconds=0), numbers, tmp_path / "first")
-    seen = numbers.stat()
+    stat_before = numbers.stat()
     numbers.write_text(numbers.read_text().replace("7 7.0", "7 9.0"))
-    os.utime(numbers, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    assert numbers.stat().st_size == seen.st_size
+    os.utime(numbers, ns=(stat_before.st_atime_ns, stat_before.st_mtime_ns))
+    assert numbers.stat().st_size == stat_before.st_size
     again = _prepare(slow(seconds=0), numbers, tmp_path / "second")
     values = [v for split in again.splits for v in again.read(split).ragged("value").values.tolist()]
     assert (values.count(7.0), values.count(9.0)) == (0, 2)
@@ -76,16 +74,16 @@ def test_the_order_of_files_does_not_change_fitted_numbers_nor_the_dataset(event
 def test_a_changed_cut_recomputes_the_graphs_and_nothing_else(events: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(Tracking(), events, tmp_path / "first")
     tighter = Tracking(TrackingConfig(segments=SegmentCuts(z_cut=80)))
-    found = _explain(tighter, events, tmp_path / "first")
-    assert _missing(found) == {"read": 0, "transforms": 0, "prepare": 2}
-    assert any("z_cut" in line for line in found.reasons["prepare"])
+    explanation = _explain(tighter, events, tmp_path / "first")
+    assert _missing(explanation) == {"read": 0, "transforms": 0, "prepare": 2}
+    assert any("z_cut" in line for line in explanation.reasons["prepare"])
 
 
 def test_a_changed_transform_recomputes_what_comes_after_reading(events: Path, cache: Path, tmp_path: Path) -> None:
     _prepare(Tracking(), events, tmp_path / "first")
     other = Tracking(TrackingConfig(transforms=(DropShort(stations=2),)))
-    found = _explain(other, events, tmp_path / "first")
-    assert _missing(found) == {"read": 0, "transforms": 2, "prepare": 2}
+    explanation = _explain(other, events, tmp_path / "first")
+    assert _missing(explanation) == {"read": 0, "transforms": 2, "prepare": 2}
 
 
 def test_the_network_and_track_building_do_not_count(events: Path, tmp_path: Path) -> None:
@@ -109,21 +107,21 @@ def test_a_changed_line_in_a_file_recomputes_its_pieces_only(events: Path, cache
     _prepare(Tracking(), copied, tmp_path / "first")
     changed = sorted(copied.iterdir())[0]
     changed.write_text(changed.read_text().replace("\t-1\n", "\t-1 \n", 1))
-    found = _explain(Tracking(), copied, tmp_path / "first")
-    assert _missing(found) == {"read": 1, "transforms": 1, "prepare": 1}
-    assert any(changed.name in line for line in found.reasons["inputs"])
+    explanation = _explain(Tracking(), copied, tmp_path / "first")
+    assert _missing(explanation) == {"read": 1, "transforms": 1, "prepare": 1}
+    assert any(changed.name in line for line in explanation.reasons["inputs"])
 
 
-def test_results_stream_to_disk_while_the_work_goes_on(numbers: Path, cache: Path, tmp_path: Path) -> None:
-    seen = []
+def test_results_are_written_to_disk_during_the_work(numbers: Path, cache: Path, tmp_path: Path) -> None:
+    cached_files = []
     clew.prepare(
         slow(seconds=0),
         input=[str(numbers)],
         output=str(tmp_path / "dataset"),
         workers=1,
-        progress=lambda state: seen.append(len(list(cache.glob("prepare/*/*.h5")))),
+        progress=lambda state: cached_files.append(len(list(cache.glob("prepare/*/*.h5")))),
     )
-    assert all(done <= there <= done + 2 for done, there in enumerate(seen, start=1))
+    assert all(done <= there <= done + 2 for done, there in enumerate(cached_files, start=1))
 
 
 def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_path: Path) -> None:
@@ -134,7 +132,7 @@ def test_a_damaged_cache_entry_is_made_again(numbers: Path, cache: Path, tmp_pat
     assert fingerprint(first.path) == fingerprint(second.path)
 
 
-def test_only_the_kept_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
+def test_only_the_configured_stages_stay(numbers: Path, cache: Path, tmp_path: Path) -> None:
     clew.prepare(slow(seconds=0), input=[str(numbers)], output=str(tmp_path / "d"), workers=1, keep=["read"])
     assert list(cache.glob("read/*/*.h5"))
     assert not list(cache.glob("prepare/*/*.h5"))

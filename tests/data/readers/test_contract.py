@@ -58,8 +58,8 @@ def write_trackml(path: Path) -> None:
     hits = "".join(f"{i},{i}.5,2.5,3.5,8,2,{i}\n" for i in range(500))
     truth = "".join(f"{i},{i % 9},1,2,3,.1,.2,.3,.001\n" for i in reversed(range(500)))
     path.write_text("hit_id,x,y,z,volume_id,layer_id,module_id\n" + hits)
-    beside = path.with_name(path.name.replace("hits", "truth"))
-    beside.write_text("hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n" + truth)
+    truth_path = path.with_name(path.name.replace("hits", "truth"))
+    truth_path.write_text("hit_id,particle_id,tx,ty,tz,tpx,tpy,tpz,weight\n" + truth)
 
 
 def table() -> Table:
@@ -137,8 +137,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request: pytest.FixtureRequest) -> Case:
-    found: Case = request.param
-    return found
+    reader_case: Case = request.param
+    return reader_case
 
 
 def pieces(case: Case, folder: Path, events: int = EVENTS * 2, **more: Any) -> FilePieces:
@@ -164,7 +164,7 @@ def test_all_pieces_have_the_same_columns_and_share_offsets_alike(case: Case, fo
     assert all(sharing(part) == sharing(parts[0]) for part in parts)
 
 
-def test_what_is_declared_is_given(case: Case, folder: Path) -> None:
+def test_the_declared_columns_are_read(case: Case, folder: Path) -> None:
     read = pieces(case, folder)
     declared = read.reader.declared_schema()
     assert declared is None or declared == read[0].schema
@@ -187,7 +187,7 @@ def test_pieces_travel_between_processes(case: Case, folder: Path) -> None:
     assert_same(back[0], read[0])
 
 
-def test_the_plan_is_made_once_and_anew_for_a_file_that_changed(case: Case, folder: Path, tmp_path: Path) -> None:
+def test_the_plan_is_made_once_and_again_for_a_file_that_changed(case: Case, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / case.name
     path.write_bytes((folder / case.name).read_bytes())
     read = readers.read(str(path), **case.options, **case.size(1000))
@@ -204,13 +204,13 @@ def test_a_url_is_read_like_a_path(case: Case, folder: Path) -> None:
     assert_same(whole(location, **case.options, **case.size(1000)), concat(list(pieces(case, folder))))
 
 
-def test_a_missing_file_is_told(case: Case, folder: Path) -> None:
+def test_a_missing_file_is_reported(case: Case, folder: Path) -> None:
     name = f"none/{case.name}"
     assert problem(folder / name, **case.options) == "cannot be read (no such file)"
     assert problem(f"memory://{name}", **case.options) == "cannot be read (no such file)"
 
 
-def test_an_empty_file_is_told(case: Case, tmp_path: Path) -> None:
+def test_an_empty_file_is_reported(case: Case, tmp_path: Path) -> None:
     (tmp_path / case.name).write_bytes(b"")
     assert problem(tmp_path / case.name, **case.options)
 

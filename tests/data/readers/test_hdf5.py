@@ -36,23 +36,25 @@ def table() -> Table:
 
 
 def test_numbers_and_lists_are_read_and_the_rest_left_out(plain: Path) -> None:
-    found = whole(plain, chunk=2)
-    assert set(found) == {"run", "image", "hits"}
-    assert found.schema["run"].dtype == "<i4" and found.fixed("image").shape == (3, 2, 2)
-    assert lists(found["hits"]) == [[1.5, 2.5], [], [3.5]]
+    table = whole(plain, chunk=2)
+    assert set(table) == {"run", "image", "hits"}
+    assert table.schema["run"].dtype == "<i4" and table.fixed("image").shape == (3, 2, 2)
+    assert lists(table["hits"]) == [[1.5, 2.5], [], [3.5]]
 
 
 def test_datasets_are_chosen_by_path(plain: Path) -> None:
-    found = whole(plain, columns=["/deep/inside/image", "run"], units={"run": "1"})
-    assert list(found) == ["image", "run"] and found.units == {"run": "1"}
+    table = whole(plain, columns=["/deep/inside/image", "run"], units={"run": "1"})
+    assert list(table) == ["image", "run"] and table.units == {"run": "1"}
 
 
 @pytest.mark.parametrize(
     ("name", "held"), [("name", "strings"), ("code", "strings"), ("version", "a single value"), ("deep", "")]
 )
-def test_what_is_no_column_of_numbers_cannot_be_chosen(plain: Path, name: str, held: str) -> None:
-    told = problem(plain, columns=[name])
-    assert told == f"dataset '{name}' holds {held}, not a column of numbers" if held else "no dataset 'deep'" in told
+def test_only_columns_of_numbers_can_be_chosen(plain: Path, name: str, held: str) -> None:
+    message = problem(plain, columns=[name])
+    assert (
+        message == f"dataset '{name}' holds {held}, not a column of numbers" if held else "no dataset 'deep'" in message
+    )
 
 
 def test_an_unknown_dataset_has_a_nearest(plain: Path) -> None:
@@ -63,8 +65,8 @@ def test_an_unknown_dataset_has_a_nearest(plain: Path) -> None:
 def test_datasets_of_different_lengths_must_be_chosen_from(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["x"], file["y"] = np.zeros(3), np.zeros(4)
-    told = "datasets differ in length: x 3, y 4; choose some with the reader's columns"
-    assert problem(tmp_path / "a.h5") == told
+    message = "datasets differ in length: x 3, y 4; choose some with the reader's columns"
+    assert problem(tmp_path / "a.h5") == message
     assert len(whole(tmp_path / "a.h5", columns=["y"])) == 4
 
 
@@ -83,13 +85,13 @@ def test_a_clew_table_comes_back_with_units_and_sharing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("chosen", [[], ["name"]])
-def test_a_file_without_numbers_is_told(tmp_path: Path, chosen: list[str]) -> None:
+def test_a_file_without_numbers_is_reported(tmp_path: Path, chosen: list[str]) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["name"] = ["a"]
     assert "of numbers" in problem(tmp_path / "a.h5", columns=chosen)
 
 
-def test_a_table_without_events_is_told(tmp_path: Path) -> None:
+def test_a_table_without_events_is_reported(tmp_path: Path) -> None:
     table().slice(0, 0).save(tmp_path / "t.h5")
     assert problem(tmp_path / "t.h5") == "no events in it"
 

@@ -28,7 +28,7 @@ def write(tmp_path: Path) -> Any:
 
 
 def test_numbers_and_lists_become_columns(write: Any) -> None:
-    found = whole(
+    table = whole(
         write(
             {
                 "run": np.arange(3, dtype="u2"),
@@ -41,9 +41,9 @@ def test_numbers_and_lists_become_columns(write: Any) -> None:
         ),
         units={"run": "1"},
     )
-    assert [field.dtype for field in found.schema.values()] == ["<u2", "|b1", "<f4", "|i1", "<i4", "<f2"]
-    assert lists(found["list"]) == [[1.5], [], [2.5, 3.5]] and lists(found["large"]) == [[1], [2], []]
-    assert found.fixed("fixed").tolist() == [[1, 2], [3, 4], [5, 6]] and found.units == {"run": "1"}
+    assert [field.dtype for field in table.schema.values()] == ["<u2", "|b1", "<f4", "|i1", "<i4", "<f2"]
+    assert lists(table["list"]) == [[1.5], [], [2.5, 3.5]] and lists(table["large"]) == [[1], [2], []]
+    assert table.fixed("fixed").tolist() == [[1, 2], [3, 4], [5, 6]] and table.units == {"run": "1"}
 
 
 def test_lists_of_arrays_keep_their_dimensions(write: Any) -> None:
@@ -54,12 +54,12 @@ def test_lists_of_arrays_keep_their_dimensions(write: Any) -> None:
             "grid": pa.array([[[1, 2], [3, 4]]] * 3, pa.list_(pair, 2)),
         }
     )
-    found = whole(path, chunk=2)
-    assert lists(found["points"]) == [[[1, 2]], [], [[3, 4], [5, 6]]]
-    assert found.fixed("grid").shape == (3, 2, 2) and found.schema["points"].shape == (2,)
+    table = whole(path, chunk=2)
+    assert lists(table["points"]) == [[[1, 2]], [], [[3, 4], [5, 6]]]
+    assert table.fixed("grid").shape == (3, 2, 2) and table.schema["points"].shape == (2,)
 
 
-def test_an_empty_entry_in_an_array_of_a_list_is_told(write: Any) -> None:
+def test_an_empty_entry_in_an_array_of_a_list_is_reported(write: Any) -> None:
     path = write({"points": pa.array([[], [[1, 2], [3, None]]], pa.list_(pa.list_(pa.float32(), 2)))})
     assert problem(path) == "column 'points' has 1 empty entries in its lists, first in event 1"
 
@@ -81,7 +81,7 @@ def test_a_piece_inside_a_large_row_group_is_found(write: Any) -> None:
     assert lists(part["v"])[-1] == [22_499] * 2
 
 
-def test_what_a_table_cannot_hold_is_left_out_or_refused_by_name(write: Any) -> None:
+def test_unsupported_columns_are_left_out_or_refused_by_name(write: Any) -> None:
     path = write(
         {
             "n": [1, 2],
@@ -94,8 +94,8 @@ def test_what_a_table_cannot_hold_is_left_out_or_refused_by_name(write: Any) -> 
     )
     assert list(whole(path)) == ["n"]
     for name in ("word", "kind", "nested", "words", "record"):
-        told = problem(path, columns=[name])
-        assert told.startswith(f"column '{name}' holds ") and told.endswith(
+        message = problem(path, columns=[name])
+        assert message.startswith(f"column '{name}' holds ") and message.endswith(
             "only numbers and lists of numbers can be read"
         )
 
@@ -110,12 +110,12 @@ def test_columns_are_chosen_in_any_order(write: Any) -> None:
 @pytest.mark.parametrize("chunk", [2, 100])
 def test_empty_entries_are_refused_with_their_event(write: Any, chunk: int) -> None:
     path = write({"n": [1, 2, 3, None, 5], "v": [[1], [2], [3], [], [4, None]], "w": [[1], None, [], [], []]}, 3)
-    for name, told in {
+    for name, message in {
         "n": "column 'n' has 1 empty entries, first in event 3",
         "w": "column 'w' has 1 empty entries, first in event 1",
         "v": "column 'v' has 1 empty entries in its lists, first in event 4",
     }.items():
-        assert problem(path, columns=[name], chunk=chunk) == told
+        assert problem(path, columns=[name], chunk=chunk) == message
 
 
 def test_an_empty_entry_in_another_piece_does_no_harm(write: Any) -> None:
@@ -131,7 +131,7 @@ def test_lists_of_the_same_items_share_their_offsets(write: Any) -> None:
         assert all(sharing(part) == {frozenset({"a", "b"}), frozenset({"c"})} for part in parts)
 
 
-def test_a_file_without_numbers_or_events_is_told(write: Any) -> None:
+def test_a_file_without_numbers_or_events_is_reported(write: Any) -> None:
     assert problem(write({"word": ["a"]})) == "no column of numbers in it"
     assert problem(write({"n": pa.array([], pa.int64())})) == "no events in it"
 

@@ -39,9 +39,9 @@ def test_lists_of_arrays_are_ragged_columns(tmp_path: Path, name: str, protocol:
     path = write(tmp_path / name, {"X": EVENTS, "turned": turned, "big": big, "n": np.arange(3, dtype="i2")}, protocol)
     table = whole(path)
     for column, dtype in (("X", "<f8"), ("turned", "<f8"), ("big", "<f4")):
-        found = table.ragged(column)
-        assert found.values.dtype == dtype and found.lengths.tolist() == [4, 0, 2]
-        np.testing.assert_array_equal(found.values, np.concatenate(EVENTS))
+        ragged = table.ragged(column)
+        assert ragged.values.dtype == dtype and ragged.lengths.tolist() == [4, 0, 2]
+        np.testing.assert_array_equal(ragged.values, np.concatenate(EVENTS))
     assert table.fixed("n").tolist() == [0, 1, 2] and table.fixed("n").dtype == np.int16
     assert readers.kind_of(str(path)) == "pickle"
 
@@ -152,7 +152,7 @@ def test_a_few_bytes_cannot_take_all_memory(tmp_path: Path) -> None:
     assert problem(tmp_path / "a.pkl").startswith("not a dict of columns")
 
 
-def test_what_is_cut_short_is_told(tmp_path: Path) -> None:
+def test_a_truncated_pickle_is_reported(tmp_path: Path) -> None:
     whole_file = bz2.compress(pickle.dumps({"X": EVENTS}))
     (tmp_path / "a.pkl.bz2").write_bytes(whole_file[:-9])
     assert problem(tmp_path / "a.pkl.bz2").startswith("damaged, or cut short")

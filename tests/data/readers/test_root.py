@@ -48,9 +48,9 @@ def test_branches_that_share_a_counter_share_offsets(path: Path) -> None:
 
 def test_a_glob_with_a_tree_stands_for_that_tree_of_every_file(path: Path) -> None:
     write_root(path.with_name("b.root"), {"run": np.arange(3)})
-    found = storage.expand(f"{path.parent}/*.root:tree")
-    assert found == [f"{path}:tree", f"{path.with_name('b.root')}:tree"]
-    assert [len(whole(location)) for location in found] == [10, 3]
+    locations = storage.expand(f"{path.parent}/*.root:tree")
+    assert locations == [f"{path}:tree", f"{path.with_name('b.root')}:tree"]
+    assert [len(whole(location)) for location in locations] == [10, 3]
 
 
 def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
         for number, name in enumerate(("events", "deep/runs"), start=1):
             file.mktree(name, {"n": "int32"})
             file[name].extend({"n": np.arange(number, dtype="i4")})
-    told = "several trees in it: events, deep/runs; name one after the file, as file.root:events"
-    assert problem(path) == told
+    message = "several trees in it: events, deep/runs; name one after the file, as file.root:events"
+    assert problem(path) == message
     assert (len(whole(f"{path}:events")), len(whole(f"{path}:deep/runs")), len(whole(path, tree="deep/runs"))) == (
         1,
         2,
@@ -69,13 +69,13 @@ def test_one_of_several_trees_must_be_named(tmp_path: Path) -> None:
     assert problem(f"{path}:event") == "no tree 'event' in it; did you mean 'events'?"
 
 
-def test_a_file_without_a_tree_is_told(tmp_path: Path) -> None:
+def test_a_file_without_a_tree_is_reported(tmp_path: Path) -> None:
     with uproot.recreate(tmp_path / "a.root") as file:
         file["note"] = "text"
     assert problem(tmp_path / "a.root") == "no tree in it"
 
 
-def test_a_tree_without_events_is_told(tmp_path: Path) -> None:
+def test_a_tree_without_events_is_reported(tmp_path: Path) -> None:
     with uproot.recreate(tmp_path / "a.root") as file:
         file.mktree("tree", {"n": "int32"})
     assert problem(tmp_path / "a.root") == "no events in it"
@@ -86,7 +86,7 @@ def test_an_unknown_branch_has_a_nearest(path: Path) -> None:
     assert problem(path, units={"rum": "1"}) == "no column 'rum'; did you mean 'run'?"
 
 
-def test_words_are_left_out_or_refused_by_name(tmp_path: Path) -> None:
+def test_strings_are_left_out_or_refused_by_name(tmp_path: Path) -> None:
     with uproot.recreate(tmp_path / "a.root") as file:
         file.mktree("tree", {"n": "int32", "word": "string"})
         file["tree"].extend({"n": np.arange(2, dtype="i4"), "word": ak.Array(["a", "b"])})
@@ -108,12 +108,12 @@ def test_an_rntuple_is_read_like_a_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"some text, not a tree\n" * 50, b"root"])
-def test_what_is_no_root_file_is_told(tmp_path: Path, data: bytes) -> None:
+def test_a_file_that_is_not_root_is_reported(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.root").write_bytes(data)
     assert problem(tmp_path / "a.root").startswith("not a readable ROOT file (")
 
 
-def test_a_truncated_file_is_told(path: Path) -> None:
+def test_a_truncated_file_is_reported(path: Path) -> None:
     data = path.read_bytes()
     for size in (len(data) // 2, len(data) - 1):
         path.write_bytes(data[:size])
@@ -122,7 +122,7 @@ def test_a_truncated_file_is_told(path: Path) -> None:
     assert problem(path).startswith("not a readable ROOT file (")
 
 
-def test_a_damaged_basket_is_told_by_its_branch(path: Path) -> None:
+def test_a_damaged_basket_is_reported_with_its_branch(path: Path) -> None:
     with uproot.open({path: None}) as file:
         key = file["tree"]["jet_id"].basket(0)
         begin = file["tree"]["jet_id"].member("fBasketSeek")[0] + key.member("fKeylen")

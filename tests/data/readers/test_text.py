@@ -89,8 +89,8 @@ def test_integers_keep_all_of_64_bits(write: Any) -> None:
 
 @pytest.mark.parametrize("number", ["99999999999999999999", "1e17", "18014398509481984.0"])
 def test_integers_that_floats_cannot_hold_are_refused(write: Any, number: str) -> None:
-    told = problem(write(f"# two\n\n1 2.5 3\n{number} 2.5 3\n"), columns=NAMES)
-    assert told.startswith(f"line 4: event is {float(number):.17g}, beyond 2^53")
+    message = problem(write(f"# two\n\n1 2.5 3\n{number} 2.5 3\n"), columns=NAMES)
+    assert message.startswith(f"line 4: event is {float(number):.17g}, beyond 2^53")
 
 
 def test_nan_and_infinity_are_numbers_here(write: Any) -> None:
@@ -127,9 +127,9 @@ def test_an_unsorted_file_of_one_piece_is_sorted(write: Any) -> None:
 def test_an_unsorted_file_of_several_pieces_is_refused(write: Any, size: int, order: tuple[int, ...]) -> None:
     path = write("".join(f"{event} 0.5 1\n" for event in order))
     line = next(line for line, event in enumerate(order, start=1) if event < order[line - 2] and line > 1)
-    told = problem(path, columns=NAMES, chunk_mb=size / 1e6)
-    assert told.startswith(f"line {line}: event {order[line - 1]} comes after a higher number; sort the file")
-    assert "chunk_mb" in told and len(whole(path, columns=NAMES)) == 11
+    message = problem(path, columns=NAMES, chunk_mb=size / 1e6)
+    assert message.startswith(f"line {line}: event {order[line - 1]} comes after a higher number; sort the file")
+    assert "chunk_mb" in message and len(whole(path, columns=NAMES)) == 11
 
 
 WRONG = {
@@ -156,14 +156,14 @@ def test_a_wrong_line_is_named_in_whatever_piece_it_lies(write: Any, bad: str, s
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [("1,,2", "x is '', not a number"), ("1, 2 3,2", "x is '2 3', not a number"), ("1,2,3,", "4 columns, expected 3")],
 )
-def test_fields_between_commas_are_taken_whole(write: Any, line: str, told: str) -> None:
-    assert problem(write(f"event,x,station\n0,1,2\n{line}\n")).startswith(f"line 3: {told}")
+def test_fields_between_commas_are_taken_whole(write: Any, line: str, message: str) -> None:
+    assert problem(write(f"event,x,station\n0,1,2\n{line}\n")).startswith(f"line 3: {message}")
 
 
-def test_a_decimal_comma_is_told(write: Any) -> None:
+def test_a_decimal_comma_is_reported(write: Any) -> None:
     assert problem(write("event;x;station\n1;2,5;3\n")) == "line 2: x is '2,5', not a number"
 
 
@@ -175,17 +175,17 @@ def test_the_first_line_must_name_the_columns_or_have_as_many(write: Any) -> Non
 
 
 def test_the_event_column_must_be_there(write: Any) -> None:
-    told = problem(write("evt x station\n1 2 3\n"), event="evnt")
-    assert told.startswith("no column 'evnt' with the number of the event; did you mean 'evt'?")
+    message = problem(write("evt x station\n1 2 3\n"), event="evnt")
+    assert message.startswith("no column 'evnt' with the number of the event; did you mean 'evt'?")
     assert list(whole(write("x evt\n1.5 2\n"), event="evt")) == ["evt", "x"]
 
 
-def test_a_unit_of_no_column_is_told(write: Any) -> None:
+def test_a_unit_of_no_column_is_reported(write: Any) -> None:
     assert problem(write("event xy\n1 2\n"), units={"xyz": "mm"}) == "no column 'xyz'; did you mean 'xy'?"
 
 
 @pytest.mark.parametrize("data", [bytes(range(256)) * 40, b"\x00" * 999, "1 2 3\n".encode("utf-16")])
-def test_binary_files_are_refused_in_a_few_words(write: Any, data: bytes) -> None:
+def test_binary_files_are_refused_with_a_short_message(write: Any, data: bytes) -> None:
     assert len(problem(write(data), columns=NAMES)) < 200
 
 
@@ -199,10 +199,10 @@ def test_a_file_that_grew_is_read_to_its_new_end(write: Any) -> None:
 @pytest.mark.parametrize("size", [TINY, 1])
 def test_a_line_may_be_an_event(write: Any, size: float) -> None:
     rows = "".join(f"{number},{number / 2},{number % 2}\n" for number in range(40))
-    found = whole(write(f"# jets\nn,half,odd\n{rows}\n"), event="", chunk_mb=size, integers=["odd"])
-    assert list(found) == ["n", "half", "odd"] and found.fixed("half").tolist() == [n / 2 for n in range(40)]
-    assert found.fixed("odd").dtype == np.int64 and len(found) == 40
+    table = whole(write(f"# jets\nn,half,odd\n{rows}\n"), event="", chunk_mb=size, integers=["odd"])
+    assert list(table) == ["n", "half", "odd"] and table.fixed("half").tolist() == [n / 2 for n in range(40)]
+    assert table.fixed("odd").dtype == np.int64 and len(table) == 40
 
 
-def test_a_wrong_line_among_events_of_a_line_is_told(write: Any) -> None:
+def test_a_wrong_line_is_reported_where_one_line_is_one_event(write: Any) -> None:
     assert problem(write("a,b\n1,2\n3\n"), event="") == "line 3: 1 columns, expected 2: a b"

@@ -80,12 +80,12 @@ def test_an_event_without_hits_is_an_event(hits: Path) -> None:
 def test_a_change_of_the_truth_changes_the_content_hash(hits: Path, tmp_path: Path) -> None:
     def sources() -> list[tuple[str, str]]:
         reader = TrackMLReader()
-        found = find_sources(
+        sources_of_file = find_sources(
             [str(hits.parent)],
             FileHashes(StageCache(tmp_path / "cache"), trust=False),
             lambda location: RelatedFiles(reader.companion_files(location), reader.ignored_files(location)),
         )
-        return [(source.location, source.sha256) for source in found]
+        return [(source.location, source.sha256) for source in sources_of_file]
 
     hits.with_name("event000001000-cells.csv").write_text("hit_id,ch0,ch1,value\n")
     before = sources()
@@ -103,7 +103,7 @@ def test_truth_is_found_in_folders_of_any_name(hits: Path, folder: str) -> None:
     assert TrackMLReader().companion_files(str(inner / hits.name)) == [str(inner / "event000001000-truth.csv")]
 
 
-def test_what_is_wrong_is_told_with_its_place(hits: Path) -> None:
+def test_mistakes_are_reported_with_their_place(hits: Path) -> None:
     hits.write_text(HITS.replace("-1502.5", "word"))
     assert "column #3" in problem(hits) and "'word'" in problem(hits)
     hits.write_text(HITS.replace("layer_id", "layer"))

@@ -83,12 +83,12 @@ def assert_same(left: Table, right: Table) -> None:
     assert len(left) == len(right)
     assert sharing(left) == sharing(right)
     for name in left:
-        mine, theirs = left[name], right[name]
-        if isinstance(mine, Ragged) and isinstance(theirs, Ragged):
-            np.testing.assert_array_equal(mine.offsets, theirs.offsets)
-            np.testing.assert_array_equal(mine.values, theirs.values)
+        left_column, right_column = left[name], right[name]
+        if isinstance(left_column, Ragged) and isinstance(right_column, Ragged):
+            np.testing.assert_array_equal(left_column.offsets, right_column.offsets)
+            np.testing.assert_array_equal(left_column.values, right_column.values)
         else:
-            np.testing.assert_array_equal(np.asarray(mine), np.asarray(theirs))
+            np.testing.assert_array_equal(np.asarray(left_column), np.asarray(right_column))
 
 
 def sharing(table: Table) -> set[frozenset[str]]:

@@ -65,14 +65,14 @@ def test_fixed_and_ragged_refuse_the_other_kind() -> None:
         graph().ragged("run")
 
 
-def test_schema_tells_type_shape_unit_and_pointer() -> None:
+def test_the_schema_has_type_shape_unit_and_pointer() -> None:
     table = graph().join({"p": np.zeros((2, 3), "f4")}, units={"p": "GeV"})
     assert table.schema["p"] == Field("<f4", (3,), unit="GeV")
     assert table.schema["edge"] == Field("<i8", (2,), ragged=True, index_of="node")
     assert repr(table.pick("p", "edge")) == "Table(2 events; p: float32[3], edge: ragged int64[2])"
 
 
-def test_weights_are_ones_unless_given_and_may_be_negative() -> None:
+def test_weights_are_ones_by_default_and_may_be_negative() -> None:
     assert graph().weights.tolist() == [1.0, 1.0]
     weighted = graph().join({"weight": np.array([-1, 2], dtype=np.int32)})
     assert weighted.weights.tolist() == [-1.0, 2.0]
@@ -227,9 +227,9 @@ def test_pointers_within_the_same_items_are_cut_and_renumbered(dtype: str) -> No
     nodes = Ragged([1.0, 2.0, 3.0, 4.0], [0, 1, 4])
     parent = nodes.share(np.array([0, 1, 2, 2], dtype=dtype))
     table = Table({"node": nodes, "parent": parent}, index_of={"parent": "node"})
-    kept = table.select("node", np.array([True, False, True, True]))
-    assert lists(kept, "parent") == [[0], [1, 1]]
-    assert kept.ragged("parent").values.dtype == np.dtype(dtype)
+    selected = table.select("node", np.array([True, False, True, True]))
+    assert lists(selected, "parent") == [[0], [1, 1]]
+    assert selected.ragged("parent").values.dtype == np.dtype(dtype)
 
 
 def test_items_that_point_at_others_are_not_the_same_items_even_where_there_are_as_many() -> None:
@@ -277,12 +277,12 @@ def test_a_pointer_is_plain_numbers_once_its_items_are_gone() -> None:
         ({"node": "edge"}, "'node' points at 'edge' and must be integers"),
     ],
 )
-def test_pointers_that_cannot_be_are_refused(index_of: dict[str, str], complaint: str) -> None:
+def test_invalid_pointers_are_refused(index_of: dict[str, str], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         Table(dict(graph()), index_of=index_of)
 
 
-def test_join_keeps_the_unit_of_a_replaced_column_unless_given() -> None:
+def test_join_keeps_the_unit_of_a_replaced_column_by_default() -> None:
     table = Table({"x": [1.0]}, units={"x": "mm"})
     assert table.join({"x": [2.0]}).units == {"x": "mm"}
     assert table.join({"x": [2.0]}, units={"x": "cm"}).units == {"x": "cm"}

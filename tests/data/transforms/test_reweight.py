@@ -17,9 +17,9 @@ EDGES = (0.0, 50.0, 100.0, 200.0, 400.0)
 
 
 def _fitted(transform: Reweight, *tables: Table) -> Reweight:
-    found = fit([transform], lambda: tables)[0]
-    assert isinstance(found, Reweight)
-    return found
+    fitted = fit([transform], lambda: tables)[0]
+    assert isinstance(fitted, Reweight)
+    return fitted
 
 
 def _spectra(events: Table) -> np.ndarray:
@@ -28,22 +28,22 @@ def _spectra(events: Table) -> np.ndarray:
 
 
 def test_flat_gives_every_class_and_bin_the_same_sum() -> None:
-    found = _fitted(Reweight(columns={"pt": EDGES}, largest=1e9), EVENTS)(EVENTS)
-    spectra = _spectra(found)
+    reweighted = _fitted(Reweight(columns={"pt": EDGES}, largest=1e9), EVENTS)(EVENTS)
+    spectra = _spectra(reweighted)
     np.testing.assert_allclose(spectra, spectra[0, 0])
-    assert found.weights.sum() == pytest.approx(EVENTS.weights.sum())
+    assert reweighted.weights.sum() == pytest.approx(EVENTS.weights.sum())
 
 
 def test_a_reference_class_keeps_its_spectrum() -> None:
-    found = _spectra(_fitted(Reweight(columns={"pt": EDGES}, reference=0), EVENTS)(EVENTS))
+    spectra = _spectra(_fitted(Reweight(columns={"pt": EDGES}, reference=0), EVENTS)(EVENTS))
     before = _spectra(EVENTS)
-    np.testing.assert_allclose(found / found.sum(axis=1, keepdims=True), [before[0] / before[0].sum()] * 3)
-    np.testing.assert_allclose(found.sum(axis=1), found.sum() / 3)
+    np.testing.assert_allclose(spectra / spectra.sum(axis=1, keepdims=True), [before[0] / before[0].sum()] * 3)
+    np.testing.assert_allclose(spectra.sum(axis=1), spectra.sum() / 3)
 
 
 def test_without_columns_classes_are_balanced_by_their_shares() -> None:
-    found = _fitted(Reweight(shares=(1, 1, 2)), EVENTS)(EVENTS)
-    sums = np.bincount(LABEL, found.weights)
+    reweighted = _fitted(Reweight(shares=(1, 1, 2)), EVENTS)(EVENTS)
+    sums = np.bincount(LABEL, reweighted.weights)
     np.testing.assert_allclose(sums / sums[0], [1, 1, 2])
 
 
@@ -55,16 +55,16 @@ def test_the_order_of_chunks_changes_no_bit() -> None:
 
 def test_no_factor_is_above_the_largest() -> None:
     events = Table({"label": np.array([0] * 999 + [1]), "pt": np.ones(1000)})
-    found = _fitted(Reweight(largest=3), events)(events)
-    assert found.weights.max() == 3
+    reweighted = _fitted(Reweight(largest=3), events)(events)
+    assert reweighted.weights.max() == 3
 
 
-def test_what_has_no_class_keeps_its_weight() -> None:
+def test_events_without_a_class_keep_their_weight() -> None:
     odd = Table({"label": np.array([-1, 7]), "pt": np.array([1.0, 1e9])})
     assert _fitted(Reweight(columns={"pt": EDGES}), EVENTS)(odd).weights.tolist() == [1, 1]
 
 
-def test_what_cannot_be_fitted_is_told() -> None:
+def test_data_that_cannot_be_fitted_is_reported() -> None:
     with pytest.raises(DataError, match="no event of the reference class 9"):
         _fitted(Reweight(columns={"pt": EDGES}, reference=9), EVENTS)
     with pytest.raises(DataError, match="no factors yet"):

@@ -107,7 +107,7 @@ def test_fitting_in_chunks_is_fitting_the_whole(chunks: list[list[float]]) -> No
     assert moments.std["x"] == pytest.approx(whole.std(), rel=1e-6, abs=1e-6)
 
 
-def test_numbers_given_by_hand_are_not_fitted() -> None:
+def test_numbers_in_the_settings_are_not_fitted() -> None:
     given_all = MinMax(columns=("x",), low={"x": -100}, high={"x": 100})
     assert not given_all.needs_fit
     assert fit([given_all], lambda: pytest.fail("no pass over the data was needed")) == [given_all]
@@ -129,14 +129,14 @@ def test_each_transform_is_fitted_on_what_those_before_it_made() -> None:
 
 
 def test_a_pass_may_be_made_elsewhere() -> None:
-    asked: list[tuple[FittedTransform, int]] = []
+    requests: list[tuple[FittedTransform, int]] = []
 
     def elsewhere(transform: FittedTransform, before: Any) -> list[Any]:
-        asked.append((transform, len(before)))
+        requests.append((transform, len(before)))
         return [transform.measure(events())]
 
     done: list[Any] = fit([Cylindrical(), MinMax(columns=("x",))], lambda: pytest.fail("asked here"), elsewhere)
-    assert asked == [(MinMax(columns=("x",)), 1)]
+    assert requests == [(MinMax(columns=("x",)), 1)]
     assert done[1].high == {"x": 10.0}
 
 

@@ -146,11 +146,11 @@ def test_hits_outside_the_limits_of_their_station_are_removed() -> None:
 
 
 def test_the_limits_themselves_are_inside() -> None:
-    kept = StationLimits(limits={0: {"z": (0.0, 4.0)}, 2: {"z": (3.0, 6.0)}})(hits(FIRST[:-2]))
-    assert lists(kept, "z") == [[0, 1, 2, 3, 4, 5, 6]]
+    selected = StationLimits(limits={0: {"z": (0.0, 4.0)}, 2: {"z": (3.0, 6.0)}})(hits(FIRST[:-2]))
+    assert lists(selected, "z") == [[0, 1, 2, 3, 4, 5, 6]]
 
 
-def test_a_hit_outside_is_an_error_where_asked() -> None:
+def test_a_hit_outside_is_an_error_on_request() -> None:
     limits = StationLimits(limits={3: {"z": (11.5, 12.5)}}, outside="error")
     with pytest.raises(DataError, match="event 1: a hit of station 3 is out of its limits"):
         limits(sample())

@@ -43,9 +43,9 @@ def written(tables: list[Table], path: Path) -> Table:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_pieces_are_read_back_as_one_table(ending: str, tmp_path: Path) -> None:
     pieces = [table(5), table(1, 1), table(40, 2)]
-    found, whole = written(pieces, tmp_path / f"out{ending}"), concat(pieces)
+    read_back, whole = written(pieces, tmp_path / f"out{ending}"), concat(pieces)
     for name, column in whole.items():
-        other = found[name]
+        other = read_back[name]
         if isinstance(column, Ragged):
             assert isinstance(other, Ragged)
             np.testing.assert_array_equal(other.offsets, column.offsets, name)
@@ -62,9 +62,9 @@ def test_an_empty_piece_adds_nothing(ending: str, tmp_path: Path) -> None:
 
 
 def test_a_table_that_grows_keeps_units_and_shared_items(tmp_path: Path) -> None:
-    found = written([table(4), table(4, 1)], tmp_path / "out.h5")
-    assert found.units == {"x": "mm"}
-    assert found.items_with("x") == ["x", "number"]
+    read_back = written([table(4), table(4, 1)], tmp_path / "out.h5")
+    assert read_back.units == {"x": "mm"}
+    assert read_back.items_with("x") == ["x", "number"]
 
 
 def test_units_are_in_the_metadata_of_parquet(tmp_path: Path) -> None:
@@ -77,16 +77,16 @@ def test_units_are_in_the_metadata_of_parquet(tmp_path: Path) -> None:
 
 def test_rows_of_a_list_become_branches(tmp_path: Path) -> None:
     edges = Ragged(np.arange(6, dtype=np.int32).reshape(3, 2), [0, 1, 3])
-    found = written([Table({"edge": edges, "half": np.ones(2, np.float16)})], tmp_path / "out.root")
-    assert found.ragged("edge_1").values.tolist() == [1, 3, 5]
-    assert found.fixed("half").dtype == np.float32
+    table = written([Table({"edge": edges, "half": np.ones(2, np.float16)})], tmp_path / "out.root")
+    assert table.ragged("edge_1").values.tolist() == [1, 3, 5]
+    assert table.fixed("half").dtype == np.float32
 
 
 def test_a_counter_does_not_take_the_name_of_a_column(tmp_path: Path) -> None:
     lists = Ragged([1.0, 2.0], [0, 0, 2])
-    found = written([Table({"x": lists, "nx": [7, 8]})], tmp_path / "out.root")
-    assert found.fixed("nx").tolist() == [7, 8]
-    assert found.ragged("x").lengths.tolist() == [0, 2]
+    table = written([Table({"x": lists, "nx": [7, 8]})], tmp_path / "out.root")
+    assert table.fixed("nx").tolist() == [7, 8]
+    assert table.ragged("x").lengths.tolist() == [0, 2]
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -99,7 +99,7 @@ def test_columns_that_change_are_named(ending: str, tmp_path: Path) -> None:
             writer.append(Table({"b": np.ones(2)}))
 
 
-def test_what_is_no_number_is_named(tmp_path: Path) -> None:
+def test_columns_without_numbers_are_named(tmp_path: Path) -> None:
     with (
         writers.find("x.h5")(tmp_path / "out.h5") as writer,
         pytest.raises(DataError, match="column 'name' holds <U1; only numbers can be written"),
@@ -107,12 +107,12 @@ def test_what_is_no_number_is_named(tmp_path: Path) -> None:
         writer.append(Table({"name": np.array(["a", "b"])}))
 
 
-def test_an_ending_nobody_writes_lists_those_there_are() -> None:
+def test_an_unknown_ending_lists_those_that_can_be_written() -> None:
     with pytest.raises(ConfigError, match=r"out\.csv: no writer supports files with this name; choose from \.h5"):
         writers.find("out.csv")
 
 
-def test_what_goes_wrong_behind_is_raised(tmp_path: Path) -> None:
+def test_errors_of_the_writing_thread_are_raised(tmp_path: Path) -> None:
     def write() -> None:
         with writers.write_in_background(writers.find("x.h5")(tmp_path / "out.h5")) as append:
             append(Table({"a": [1]}))

@@ -129,51 +129,51 @@ def test_an_exported_model_takes_raw_columns(to: str, scaled: Run, folder: Path,
     assert made.facts.included == ("standard of pt, eta, mass",)
     assert made.facts.left_out == ("select 'mass < 9'",)
     with h5py.File(folder / "events.h5") as file:
-        kept = file["mass"][:] < 9
-        raw = np.stack([file[name][:][kept] for name in ("pt", "eta", "mass")], axis=1).astype(np.float32)
+        selected = file["mass"][:] < 9
+        raw = np.stack([file[name][:][selected] for name in ("pt", "eta", "mass")], axis=1).astype(np.float32)
     if to == "onnx":
-        (said,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
+        (exported_output,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
     else:
-        said = torch.export.load(made.path).module()(torch.from_numpy(raw))["output"].detach().numpy()
-    wanted = clew.predict(scaled, input=[str(folder / "events.h5")])
-    assert isinstance(wanted, Table)
-    np.testing.assert_allclose(said, wanted.fixed("output"), atol=1e-5)
+        exported_output = torch.export.load(made.path).module()(torch.from_numpy(raw))["output"].detach().numpy()
+    run_rows = clew.predict(scaled, input=[str(folder / "events.h5")])
+    assert isinstance(run_rows, Table)
+    np.testing.assert_allclose(exported_output, run_rows.fixed("output"), atol=1e-5)
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_clew_predicts_with_it_as_with_the_run(to: str, scaled: Run, folder: Path, tmp_path: Path) -> None:
     path = clew.export(scaled, to=to, output=tmp_path / f"model{ENDINGS[to]}").path
-    same(clew.predict(scaled, split="val"), clew.predict(path, data=dataset_of(scaled), split="val"))  # type: ignore[arg-type]
+    same(clew.predict(scaled, split="val"), clew.predict(path, data=dataset_of(scaled), split="val"))
     raw = [str(folder / "events.h5")]
-    same(clew.predict(scaled, input=raw), clew.predict(path, input=raw))  # type: ignore[arg-type]
+    same(clew.predict(scaled, input=raw), clew.predict(path, input=raw))
 
 
 @pytest.mark.parametrize("to", ENDINGS)
-def test_a_keras_cnn_goes_home_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
+def test_a_keras_cnn_is_exported_in_every_format(to: str, keras_run: Run, tmp_path: Path) -> None:
     made = clew.export(keras_run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert made.facts.difference <= (1e-5 if to == "onnx" else 0)
-    same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))  # type: ignore[arg-type]
+    same(clew.predict(keras_run), clew.predict(made.path, data=dataset_of(keras_run)))
     if to == "keras":
         again = keras.load_keras().models.load_model(made.path)
-        wanted = clew.predict(keras_run, split="val")
-        assert isinstance(wanted, Table)
+        run_rows = clew.predict(keras_run, split="val")
+        assert isinstance(run_rows, Table)
         x = Dataset(dataset_of(keras_run)).read("val").fixed("features")
-        np.testing.assert_allclose(again(x).detach().numpy(), wanted.fixed("output"), atol=1e-6)
+        np.testing.assert_allclose(again(x).detach().numpy(), run_rows.fixed("output"), atol=1e-6)
 
 
 def test_a_keras_file_scales_by_itself(folder: Path, tmp_path: Path) -> None:
     library = keras.load_keras()
     model = library.Sequential([library.Input((3,)), library.layers.Dense(2)])
     path = saved(model, folder / "flat.keras")
-    given = {"features": "pt,eta,mass", "labels": "top", "scale": "min_max", **QUICK}
-    run = clew.train(path, str(folder / "events.h5"), output=folder / "runs" / "scaled-keras", **given)
+    settings = {"features": "pt,eta,mass", "labels": "top", "scale": "min_max", **QUICK}
+    run = clew.train(path, str(folder / "events.h5"), output=folder / "runs" / "scaled-keras", **settings)
     made = clew.export(run, to="keras", output=tmp_path / "out.keras")
     again = library.models.load_model(made.path)
     with h5py.File(folder / "events.h5") as file:
         raw = np.stack([file[name][:] for name in ("pt", "eta", "mass")], axis=1).astype(np.float32)
-    wanted = clew.predict(run, input=[str(folder / "events.h5")])
-    assert isinstance(wanted, Table)
-    np.testing.assert_allclose(again(raw).detach().numpy(), wanted.fixed("output"), atol=1e-4)
+    run_rows = clew.predict(run, input=[str(folder / "events.h5")])
+    assert isinstance(run_rows, Table)
+    np.testing.assert_allclose(again(raw).detach().numpy(), run_rows.fixed("output"), atol=1e-4)
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
@@ -182,14 +182,14 @@ def test_sequences_have_two_free_axes(to: str, folder: Path, tmp_path: Path) -> 
     lengths = rng.integers(1, 9, 120)
     items = Ragged.from_lengths(rng.normal(size=int(lengths.sum())), lengths)
     table = Table({"a": items, "b": items.share(5 + rng.normal(size=int(lengths.sum()))), "Y": rng.integers(0, 3, 120)})
-    given = {"features": "a,b", "labels": "Y", "scale": "standard", **QUICK}
-    run = clew.train(f"{folder / 'net.py'}:Pool", table, output=folder / "runs" / f"pool-{to}", **given)
+    settings = {"features": "a,b", "labels": "Y", "scale": "standard", **QUICK}
+    run = clew.train(f"{folder / 'net.py'}:Pool", table, output=folder / "runs" / f"pool-{to}", **settings)
     made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert [(each.name, each.axes) for each in made.facts.inputs] == [
         ("features", ("events", "features_longest")),
         ("features_mask", ("events", "features_longest")),
     ]
-    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))  # type: ignore[arg-type]
+    same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
 
 
 @pytest.mark.parametrize("to", ["onnx", "torch"])
@@ -197,7 +197,7 @@ def test_a_graph_network_takes_nodes_and_edges(to: str, run: Run, dataset: Datas
     made = clew.export(run, to=to, output=tmp_path / f"model{ENDINGS[to]}")
     assert [each.axes for each in made.facts.inputs] == [("node_items",), ("edge_items",)]
     assert "Tracking.prepare, which makes edge, node" in made.facts.left_out
-    same(clew.predict(run), clew.predict(made.path, data=dataset))  # type: ignore[arg-type]
+    same(clew.predict(run), clew.predict(made.path, data=dataset))
 
 
 def test_sums_at_repeated_places_come_out_whole(folder: Path, tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_names_and_facts_are_in_the_file(scaled: Run, keras_run: Run, tmp_path: 
     assert [(each.name, each.shape) for each in session.get_inputs()] == [("features", ["events", 8, 8, 1])]
     assert [(each.name, each.shape) for each in session.get_outputs()] == [("output", ["events", 3])]
     with zipfile.ZipFile(made["keras"].path) as file:
-        told = json.loads(file.read("clew.json"))
-    for facts in (json.loads(session.get_modelmeta().custom_metadata_map["clew"]), told):
+        archived_facts = json.loads(file.read("clew.json"))
+    for facts in (json.loads(session.get_modelmeta().custom_metadata_map["clew"]), archived_facts):
         assert (facts["run"], facts["clew_version"], facts["outputs"]) == ("cnn", clew.__version__, ["output"])
         assert facts["dataset_key"] == Dataset(dataset_of(keras_run)).manifest.key
         assert len(facts["config_hash"]) == 64 and facts["inputs"][0]["name"] == "features"
@@ -252,7 +252,7 @@ def test_a_program_loads_without_clew(scaled: Run, tmp_path: Path) -> None:
         ("torch", "Fixed", "tied to one size|cannot be exported|fails on a batch of"),
     ],
 )
-def test_a_model_that_must_fail_the_gate_leaves_no_file(
+def test_a_model_that_fails_the_parity_check_leaves_no_file(
     to: str, name: str, words: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = flat_run(folder, name)
@@ -264,7 +264,7 @@ def test_a_model_that_must_fail_the_gate_leaves_no_file(
     assert capsys.readouterr().err == ""  # torch would print its graph
 
 
-def test_the_gate_is_as_narrow_as_asked(scaled: Run, folder: Path, tmp_path: Path) -> None:
+def test_the_parity_check_has_the_configured_tolerance(scaled: Run, folder: Path, tmp_path: Path) -> None:
     run = flat_run(folder, "Different")
     assert clew.export(run, to="torch", output=tmp_path / "wide.pt2", tolerance=0.5).facts.difference > 1e-3
     with pytest.raises(RecipeError, match="more than the tolerance of 1e-12"):
@@ -272,7 +272,7 @@ def test_the_gate_is_as_narrow_as_asked(scaled: Run, folder: Path, tmp_path: Pat
     assert not (tmp_path / "narrow.onnx").exists()
 
 
-def test_what_has_no_way_home_is_told(run: Run, scaled: Run, tmp_path: Path) -> None:
+def test_formats_that_do_not_fit_are_reported(run: Run, scaled: Run, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="only a model that came from Keras can go back"):
         clew.export(run, to="keras", output=tmp_path / "model.keras")
     with pytest.raises(ConfigError, match="no format 'onyx'; did you mean 'onnx'"):
@@ -283,13 +283,13 @@ def test_what_has_no_way_home_is_told(run: Run, scaled: Run, tmp_path: Path) -> 
 
 def test_the_commands(scaled: Run, folder: Path, tmp_path: Path) -> None:
     file, table = tmp_path / "model.onnx", tmp_path / "scores.parquet"
-    told = done("export", scaled.path, "--to", "onnx", "-o", file)
-    assert "does itself: standard of pt, eta, mass" in told and "does not do: select 'mass < 9'" in told
+    output = done("export", scaled.path, "--to", "onnx", "-o", file)
+    assert "includes: standard of pt, eta, mass" in output and "does not include: select 'mass < 9'" in output
     assert "300" not in done("predict", file, dataset_of(scaled), "-o", table, "--split", "val")
     done("predict", file, folder / "events.h5", "-o", tmp_path / "raw.h5", "--workers", "2")
-    wanted = clew.predict(scaled, input=[str(folder / "events.h5")])
-    assert isinstance(wanted, Table)
-    same(Table.load(tmp_path / "raw.h5"), wanted)
+    run_rows = clew.predict(scaled, input=[str(folder / "events.h5")])
+    assert isinstance(run_rows, Table)
+    same(Table.load(tmp_path / "raw.h5"), run_rows)
     refused = command("export", scaled.path, "--to", "onnx", "-o", file)
     assert refused.code == 2 and "exists already" in refused.err
     refused = command("predict", file, "-o", tmp_path / "other.h5")

@@ -35,8 +35,8 @@ class Hand:
 
     def start(self) -> Hand:
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
-            own = {**os.environ, "CLEW_TOKEN": self.token, "OMP_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=own)
+            environment = {**os.environ, "CLEW_TOKEN": self.token, "OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log, env=environment)
         return self
 
     def end(self, sign: int = signal.SIGTERM) -> None:

@@ -27,7 +27,7 @@ from tests.jobs.agent.conftest import Hand, Hands, python
 from tests.jobs.agent.test_work import order, until
 from tests.server.conftest import Live
 
-SLEEPS = "import time; print('begun', flush=True); time.sleep({}); print('over')"
+SLEEPS = "import time; print('started', flush=True); time.sleep({}); print('finished')"
 Somebody = Callable[..., Client]
 
 
@@ -43,29 +43,27 @@ def test_a_job_runs_and_what_it_prints_streams(somebody: Somebody, hands: Hands)
     ada = somebody("ada")
     hands(ada)
     job = python(ada, "print('häuser'); print('é' * 200_000)", name="first")
-    heard = list(ada.jobs.follow(job.id))
-    assert [each.state for each in heard if isinstance(each, Job)][-1] == "done"
-    text = "".join(each for each in heard if isinstance(each, str))
+    updates = list(ada.jobs.follow(job.id))
+    assert [each.state for each in updates if isinstance(each, Job)][-1] == "done"
+    text = "".join(each for each in updates if isinstance(each, str))
     assert text == "häuser\n" + "é" * 200_000 + "\n" == "".join(ada.jobs.log(job.id))
     assert kinds(ada, job.id) == ["submitted", "claimed", "running", "done"]
     assert ada.jobs.get(job.id).agent == "a"
     assert ada.connection.call("GET", "/overview")["storage"] == len(text.encode())
 
 
-def test_who_has_no_room_left_gets_the_beginning_of_a_log(
-    somebody: Somebody, hands: Hands, client: httpx.Client
-) -> None:
+def test_a_full_quota_stores_the_start_of_a_log(somebody: Somebody, hands: Hands, client: httpx.Client) -> None:
     ada = somebody("ada")
     hands(ada)
     name = ada.me()["name"]
     assert client.patch(f"/api/v1/users/{name}", json={"quota_bytes": 1}).status_code == 200
     code = "import time\nfor _ in range(4):\n    print('a' * 2_000_000, flush=True); time.sleep(0.3)"
     job = ada.jobs.wait(python(ada, code).id)
-    kept = ada.connection.call("GET", "/overview")["storage"]
-    assert job.state == "done" and 100_000 <= kept <= 1_000_000
+    stored_bytes = ada.connection.call("GET", "/overview")["storage"]
+    assert job.state == "done" and 100_000 <= stored_bytes <= 1_000_000
 
 
-def test_a_failing_job_tells_its_code_and_its_last_words(somebody: Somebody, hands: Hands) -> None:
+def test_a_failing_job_reports_its_exit_code_and_last_output(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hands(ada)
     job = ada.jobs.wait(python(ada, "import sys; print('no luck', flush=True); sys.exit(3)").id)
@@ -78,7 +76,7 @@ def test_cancelling_ends_what_waits_at_once_and_what_runs_soon(somebody: Somebod
     assert ada.jobs.cancel(job.id).state == "cancelled"
     hand = hands(ada)
     job = python(ada, SLEEPS.format(60))
-    until(lambda: "begun" in "".join(ada.jobs.log(job.id)))
+    until(lambda: "started" in "".join(ada.jobs.log(job.id)))
     assert ada.jobs.cancel(job.id).cancelling
     assert ada.jobs.wait(job.id, seconds=30).state == "cancelled"
     (attempt,) = hand.folder.glob(f"jobs/{job.id}-*/attempt-1")
@@ -98,7 +96,7 @@ def test_limits_are_reasons(somebody: Somebody, hands: Hands) -> None:
     assert ended.state == "failed" and "GB of memory" in ended.reason
 
 
-def test_what_stopped_early_goes_on_as_often_as_it_asked(somebody: Somebody, hands: Hands) -> None:
+def test_a_job_that_stopped_early_is_requeued_as_often_as_requested(somebody: Somebody, hands: Hands) -> None:
     again = (
         "import pathlib, sys; f = pathlib.Path('count'); n = int(f.read_text()) if f.exists() else 0\n"
         "f.write_text(str(n + 1)); print('part', n + 1); sys.exit(0 if n == 2 else 75)"
@@ -136,7 +134,7 @@ def test_the_next_attempt_may_be_ordered_before_the_answer_about_the_last(tmp_pa
         assert [(each.job, each.attempt) for each in agent._jobs.held()] == [(1, 2)]
 
 
-def refused(given: JobOrder, root: AgentFolder) -> Task:
+def refused(order: JobOrder, root: AgentFolder) -> Task:
     raise RunError("not here")
 
 
@@ -173,21 +171,21 @@ def test_jobs_wait_for_slots_and_urgent_ones_come_first(somebody: Somebody, hand
     ada.jobs.cancel(never.id)
 
 
-def test_an_agent_killed_while_a_job_runs_finds_it_again(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
+def test_an_agent_killed_while_a_job_runs_adopts_it_again(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
     ada = somebody("ada")
     hand = hands(ada)
-    mark = tmp_path / "begun"
+    mark = tmp_path / "started"
     job = python(ada, f"open({str(mark)!r}, 'a').write('x')\n{SLEEPS.format(2)}")
     until(mark.exists)
     hand.end(signal.SIGKILL)
     assert state(ada, job.id) in ("claimed", "running")
     hand.start()
     assert ada.jobs.wait(job.id, seconds=60).state == "done"
-    assert mark.read_text() == "x" and "".join(ada.jobs.log(job.id)) == "begun\nover\n"
+    assert mark.read_text() == "x" and "".join(ada.jobs.log(job.id)) == "started\nfinished\n"
     assert f"job {job.id} was started before" in hand.log
 
 
-def test_a_job_that_ends_while_no_agent_looks_is_told_later(somebody: Somebody, hands: Hands) -> None:
+def test_a_job_that_ends_without_its_agent_is_reported_later(somebody: Somebody, hands: Hands) -> None:
     ada = somebody("ada")
     hand = hands(ada)
     job = python(ada, SLEEPS.format(1))
@@ -229,16 +227,16 @@ def test_only_agents_of_the_owner_or_the_group_get_a_job(somebody: Somebody, han
     ada, bob, eve = somebody("ada", group="trackers"), somebody("bob", group="trackers"), somebody("eve")
     hands(eve, "eve")
     hands(bob, "bob")
-    own, shared = python(ada, "print(1)"), python(ada, "print(2)", group="trackers")
+    private, shared = python(ada, "print(1)"), python(ada, "print(2)", group="trackers")
     until(lambda: len(eve.agents()) == 1 and len(bob.agents()) == 1)
     time.sleep(1)
-    assert (state(ada, own.id), state(ada, shared.id)) == ("waiting", "waiting")
+    assert (state(ada, private.id), state(ada, shared.id)) == ("waiting", "waiting")
     hands(bob, "group", group="trackers")
     assert ada.jobs.wait(shared.id, seconds=30).agent == "group"
-    assert state(ada, own.id) == "waiting"
+    assert state(ada, private.id) == "waiting"
     for stranger in (bob, eve):
         with pytest.raises(ServerError, match="no such job"):
-            stranger.jobs.get(own.id)
+            stranger.jobs.get(private.id)
     with pytest.raises(ServerError, match="no such job"):
         eve.jobs.get(shared.id)
     with pytest.raises(ServerError, match="no such group"):
@@ -253,7 +251,7 @@ def test_an_agent_cannot_serve_a_group_that_is_not_its_owners(somebody: Somebody
     assert "no such group" in hand.log
 
 
-def test_nobody_speaks_for_anothers_agent(somebody: Somebody, hands: Hands) -> None:
+def test_a_user_cannot_report_for_the_agent_of_another_user(somebody: Somebody, hands: Hands) -> None:
     ada, eve = somebody("ada"), somebody("eve")
     hands(ada)
     until(lambda: bool(ada.agents()))
@@ -273,7 +271,7 @@ def _token(hand: Hand, job: int) -> str:
     return order.token
 
 
-def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
+def test_the_token_of_a_job_grants_access_to_its_run_only_and_until_it_ends(
     somebody: Somebody, hands: Hands, shared_server: Live
 ) -> None:
     ada = somebody("ada")
@@ -281,23 +279,23 @@ def test_the_token_of_a_job_opens_its_own_run_alone_until_it_ends(
     before = ada.connection.call("POST", "/runs", body={"uid": "mine", "name": "mine"})
     job = python(ada, SLEEPS.format(60))
     until(lambda: state(ada, job.id) == "running")
-    with shared_server.client(_token(hand, job.id)) as own:
-        made = own.post("/api/v1/runs", json={"uid": "jobs", "name": "jobs"}).json()
-        assert made["job"] == job.id and own.get(f"/api/v1/runs/{made['id']}").status_code == 200
+    with shared_server.client(_token(hand, job.id)) as job_client:
+        made = job_client.post("/api/v1/runs", json={"uid": "jobs", "name": "jobs"}).json()
+        assert made["job"] == job.id and job_client.get(f"/api/v1/runs/{made['id']}").status_code == 200
         refused: list[httpx.Response] = [
-            own.get(f"/api/v1/runs/{before['id']}"),
-            own.get("/api/v1/runs"),
-            own.get("/api/v1/jobs"),
-            own.get(f"/api/v1/jobs/{job.id}"),
-            own.post("/api/v1/jobs", json={"name": "x", "spec": {"recipe": "x"}}),
-            own.get("/api/v1/agents"),
-            own.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"]}),
+            job_client.get(f"/api/v1/runs/{before['id']}"),
+            job_client.get("/api/v1/runs"),
+            job_client.get("/api/v1/jobs"),
+            job_client.get(f"/api/v1/jobs/{job.id}"),
+            job_client.post("/api/v1/jobs", json={"name": "x", "spec": {"recipe": "x"}}),
+            job_client.get("/api/v1/agents"),
+            job_client.post("/api/v1/tokens", json={"name": "x", "scopes": ["read"]}),
         ]
         assert {each.status_code for each in refused} <= {403, 404}
         assert ada.jobs.get(job.id).run == made["id"]
         ada.jobs.cancel(job.id)
         ada.jobs.wait(job.id, seconds=30)
-        assert own.get(f"/api/v1/runs/{made['id']}").status_code == 401
+        assert job_client.get(f"/api/v1/runs/{made['id']}").status_code == 401
 
 
 def _deep(levels: int) -> dict[str, Any]:
@@ -305,46 +303,46 @@ def _deep(levels: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("bad", ["\ud800", {"\udfff": 1}, _deep(200), _deep(300)], ids=["half", "key", "200", "300"])
-def test_what_cannot_be_sent_on_is_not_taken(person: Any, bad: Any) -> None:
+def test_values_that_json_cannot_hold_are_refused(person: Any, bad: Any) -> None:
     ada: httpx.Client = person("ada", scopes=("submit", "agent"))
     who = {"name": "a", "uid": "0123456789abcdef", "slots": {"cpus": 1}}
     agent = ada.post("/api/v1/agents", json=who).json()["id"]
     job = {"name": "job", "spec": {"recipe": "none", "bad": bad}}
     for path, body in (("jobs", job), ("runs", {"uid": "x", "name": "x", "config": {"bad": bad}})):
-        told = ada.post(f"/api/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
-        assert told.status_code == 422 and "cannot be sent" in told.text
+        response = ada.post(f"/api/v1/{path}", content=json.dumps(body), headers={"Content-Type": "application/json"})
+        assert response.status_code == 422 and "cannot be sent" in response.text
     assert ada.post(f"/api/v1/agents/{agent}/poll", json={"wait": 0}).json()["orders"] == []
 
 
 @pytest.fixture
-def own(server: Live) -> Iterator[Client]:
+def user(server: Live) -> Iterator[Client]:
     with Client(server.url, server.token) as client:
         yield client
 
 
-def test_a_server_killed_while_jobs_run_loses_nothing(own: Client, server: Live, hands: Hands) -> None:
-    hand = hands(own)
-    made = [python(own, f"import time; print('begun {n}', flush=True); time.sleep({n})").id for n in (1, 2, 3)]
-    until(lambda: state(own, made[0]) == "running")
+def test_a_server_killed_while_jobs_run_loses_nothing(user: Client, server: Live, hands: Hands) -> None:
+    hand = hands(user)
+    made = [python(user, f"import time; print('started {n}', flush=True); time.sleep({n})").id for n in (1, 2, 3)]
+    until(lambda: state(user, made[0]) == "running")
     server.stop(signal.SIGKILL)
     time.sleep(1.5)  # the first ends meanwhile
     server.start()
-    ended = [own.jobs.wait(job, seconds=60) for job in made]
+    ended = [user.jobs.wait(job, seconds=60) for job in made]
     assert [(each.state, each.attempt) for each in ended] == [("done", 1)] * 3
-    assert ["".join(own.jobs.log(job)) for job in made] == [f"begun {n}\n" for n in (1, 2, 3)]
+    assert ["".join(user.jobs.log(job)) for job in made] == [f"started {n}\n" for n in (1, 2, 3)]
     assert "the server does not answer" in hand.log
 
 
-def test_following_goes_on_over_a_restart_of_the_server(own: Client, server: Live, hands: Hands) -> None:
-    hands(own)
-    job = python(own, "import time\nfor n in range(6): print(n, flush=True); time.sleep(.5)")
-    heard: list[Any] = []
-    for each in own.jobs.follow(job.id):
-        heard.append(each)
+def test_following_continues_after_a_restart_of_the_server(user: Client, server: Live, hands: Hands) -> None:
+    hands(user)
+    job = python(user, "import time\nfor n in range(6): print(n, flush=True); time.sleep(.5)")
+    updates: list[Any] = []
+    for each in user.jobs.follow(job.id):
+        updates.append(each)
         if each == "1\n":
             server.stop(signal.SIGKILL)
             server.start()
-    assert "".join(each for each in heard if isinstance(each, str)) == "0\n1\n2\n3\n4\n5\n"
+    assert "".join(each for each in updates if isinstance(each, str)) == "0\n1\n2\n3\n4\n5\n"
 
 
 def test_the_server_alone_is_enough(tmp_path: Path) -> None:
@@ -368,11 +366,11 @@ def test_the_server_alone_is_enough(tmp_path: Path) -> None:
 def _pid(live: Live, other: int = 0) -> int:
     """The local agent's, once there is one with another number."""
     assert live.process is not None
-    found, parent = list[int](), psutil.Process(live.process.pid)
+    children, parent = list[int](), psutil.Process(live.process.pid)
 
     def there() -> bool:
-        found[:] = [each.pid for each in parent.children() if each.pid != other]
-        return bool(found)
+        children[:] = [each.pid for each in parent.children() if each.pid != other]
+        return bool(children)
 
     until(there)
-    return found[0]
+    return children[0]

@@ -16,19 +16,19 @@ SMALL = Path(__file__).parents[2] / "bench" / "recipes" / "small.py"
 Somebody = Callable[..., Client]
 
 
-def test_a_benchmark_is_submitted_and_its_figures_are_kept(
+def test_a_benchmark_is_submitted_and_its_figures_are_stored(
     somebody: Somebody, hands: Hands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
     ada = somebody("ada")
     hands(ada, clew=True)
     words = f"particleflow --recipe {SMALL} --events 16 --epochs 1 --batch-size 8 --threads 1"
-    told = command(ada, "submit", words, "--kind", "bench", "--output", "speed", "--follow")
-    assert told.returncode == 0, told.stderr + told.stdout
-    assert "events/s" in told.stdout and ": done" in told.stdout
-    found = {row["name"]: row for row in ada.connection.call("GET", "/benchmarks")["items"]}
-    assert found.keys() == {"speed small_summary", "speed report"}
-    summary = hepscore.WorkloadSummary.model_validate(found["speed small_summary"]["document"])
+    finished = command(ada, "submit", words, "--kind", "bench", "--output", "speed", "--follow")
+    assert finished.returncode == 0, finished.stderr + finished.stdout
+    assert "events/s" in finished.stdout and ": done" in finished.stdout
+    benchmarks = {row["name"]: row for row in ada.connection.call("GET", "/benchmarks")["items"]}
+    assert benchmarks.keys() == {"speed small_summary", "speed report"}
+    summary = hepscore.WorkloadSummary.model_validate(benchmarks["speed small_summary"]["document"])
     assert summary.report.log == "ok" and summary.report.wl_scores["training"] > 0
     failed = command(ada, "submit", words + " --set train.best.metric=nothing", "--kind", "bench", "--wait")
     assert (

@@ -31,23 +31,23 @@ SMALL = ("--set", "model.hidden=8", "--set", "train.threads=1")
 
 def command(client: Client, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     token = client.connection._http.headers["Authorization"].removeprefix("Bearer ")
-    own = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
+    environment = {**os.environ, "CLEW_SERVER": client.server, "CLEW_TOKEN": token}
     clew = [sys.executable, "-c", "from clew.cli.main import run; run()"]
     return subprocess.run(
-        [*clew, *map(str, words)], capture_output=True, text=True, timeout=200, env=own, cwd=cwd, check=False
+        [*clew, *map(str, words)], capture_output=True, text=True, timeout=200, env=environment, cwd=cwd, check=False
     )
 
 
-def test_a_training_is_submitted_followed_recorded_and_judged(
+def test_a_training_is_submitted_followed_recorded_and_evaluated(
     somebody: Somebody, hands: Hands, dataset: Dataset, tmp_path: Path
 ) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
-    told = command(
+    finished = command(
         ada, "submit", "tracking", "--dataset", dataset.path, "--epochs", 2, *SMALL, "--output", "first", "--follow"
     )
-    assert told.returncode == 0, told.stderr
-    assert "epoch   2/2" in told.stdout and ": done" in told.stdout
+    assert finished.returncode == 0, finished.stderr
+    assert "epoch   2/2" in finished.stdout and ": done" in finished.stdout
     (job,) = ada.jobs.list()
     assert (job.name, job.state) == ("first", "done") and job.run is not None
     run = ada.runs.get(job.run)
@@ -57,8 +57,8 @@ def test_a_training_is_submitted_followed_recorded_and_judged(
     assert {"report.html", "checkpoints/best.safetensors", "checkpoints/last.safetensors"} <= names
     saved = ada.artefacts.download(run.id, "report.html", tmp_path / "report.html")
     assert "<html" in saved.read_text()[:500]
-    told = command(ada, "submit", job.id, "--kind", "evaluate", "--wait")
-    assert told.returncode == 0, told.stderr + told.stdout
+    finished = command(ada, "submit", job.id, "--kind", "evaluate", "--wait")
+    assert finished.returncode == 0, finished.stderr + finished.stdout
     assert any(each.name.startswith("plots/") for each in ada.artefacts.list(run.id))
     shown = command(ada, "jobs").stdout
     assert "first" in shown and "evaluate" in shown
@@ -67,13 +67,13 @@ def test_a_training_is_submitted_followed_recorded_and_judged(
     assert about["spec"]["train"]["epochs"] == 2 and about["history"][-1]["kind"] == "done"
 
 
-def test_a_training_that_stops_early_goes_on_in_the_same_run(
+def test_a_training_that_stops_early_resumes_in_the_same_run(
     somebody: Somebody, hands: Hands, dataset: Dataset
 ) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
-    given = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
-    job = ada.jobs.submit(submission("tracking", given, name="long", dataset=str(dataset.path), requeue=1))
+    settings = ["train.epochs=100000", "train.time_limit_minutes=0.01", "model.hidden=8", "train.threads=1"]
+    job = ada.jobs.submit(submission("tracking", settings, name="long", dataset=str(dataset.path), requeue=1))
     ended = ada.jobs.wait(job.id, seconds=200)
     assert (ended.state, ended.exit_code, ended.attempt) == ("failed", 75, 2)
     assert ended.run is not None and [each.job for each in ada.runs.list()] == [job.id]
@@ -84,16 +84,16 @@ def test_a_training_that_stops_early_goes_on_in_the_same_run(
     assert ada.runs.get(ended.run).state == "stopped"
 
 
-def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
+def test_a_users_recipe_is_sent_along_and_its_data_is_found_by_key(
     somebody: Somebody, hands: Hands, flat: Dataset, tmp_path: Path
 ) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
     inputs = json.dumps([str(flat.path.parent / "*.h5")])
-    told = command(
+    finished = command(
         ada, "submit", RECIPE, "--kind", "prepare", "--set", f"prepare.input={inputs}", "--output", "points", "--wait"
     )
-    assert told.returncode == 0, told.stderr + told.stdout
+    assert finished.returncode == 0, finished.stderr + finished.stdout
     (known,) = ada.datasets.list()
     assert known.name == "points" and known.key == flat.manifest.key
     study = tmp_path / "study.yaml"
@@ -101,10 +101,10 @@ def test_a_recipe_of_ones_own_travels_and_its_data_is_known_by_key(
     study.write_text(
         f"recipe: {RECIPE}\ntrain: {{epochs: 1, threads: 1}}\ntune: {{space: {space}, trials: 2, parallel: 1}}\n"
     )
-    told = command(ada, "submit", study, "--kind", "tune", "--dataset", known.key, "--wait")
-    assert told.returncode == 0, told.stderr + told.stdout + "".join(ada.jobs.log(2))
-    (found,) = ada.studies.list()
-    assert found.external and found.counts == {"complete": 2} and found.best
+    finished = command(ada, "submit", study, "--kind", "tune", "--dataset", known.key, "--wait")
+    assert finished.returncode == 0, finished.stderr + finished.stdout + "".join(ada.jobs.log(2))
+    (listed_study,) = ada.studies.list()
+    assert listed_study.external and listed_study.counts == {"complete": 2} and listed_study.best
     assert {each.name for each in ada.runs.list()} == {"trial-0000", "trial-0001"}
 
 
@@ -118,8 +118,8 @@ def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["X"], file["Y"] = np.eye(4, dtype=np.float32).repeat(25, 0), np.arange(100) % 2
     words = ("--model", "net.py:build", "--train", "a*.h5", "--features", "X", "--labels", "Y", "--epochs", 1, "--wait")
-    told = command(ada, "submit", *words, "--set", "train.threads=1", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr + told.stdout
+    finished = command(ada, "submit", *words, "--set", "train.threads=1", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr + finished.stdout
     (job,) = ada.jobs.list()
     assert job.name == "net" and job.run is not None
     assert "accuracy" in ada.runs.get(job.run).metrics
@@ -129,11 +129,11 @@ def test_a_model_without_a_recipe_is_trained_where_the_agent_is(
 
 def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tmp_path: Path) -> None:
     ada = somebody("ada")
-    given = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
-    job, root = ada.jobs.submit(given), AgentFolder(tmp_path)
+    request = submission("scale tracking --dataset /data --workers 1,2", kind="bench", name="sizes")
+    job, root = ada.jobs.submit(request), AgentFolder(tmp_path)
     agent = ada.connection.call("POST", "/agents", body={"name": "a", "uid": "00000000", "slots": {"cpus": 1}})["id"]
-    (told,) = ada.connection.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
-    order = JobOrder.model_validate(told)
+    (answer,) = ada.connection.call("POST", f"/agents/{agent}/poll", body={"held": [], "wait": 0})["orders"]
+    order = JobOrder.model_validate(answer)
     task = order_task(order, root)
     assert isinstance(task, CommandTask)
     words = task.arguments
@@ -144,40 +144,43 @@ def test_figures_of_a_benchmark_land_among_the_benchmarks(somebody: Somebody, tm
     (output / "scale.json").write_text(json.dumps({"speed-up": [1.0, 1.9]}))
     for _ in range(2):  # the answer may get lost
         assert finish(order, root, ada.server) == ""
-    (kept,) = ada.connection.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
-    assert kept["document"] == {"speed-up": [1.0, 1.9]} and kept["host"]
+    (benchmark,) = ada.connection.call("GET", "/benchmarks", params={"name": "sizes"})["items"]
+    assert benchmark["document"] == {"speed-up": [1.0, 1.9]} and benchmark["host"]
 
 
 def test_exit_codes_are_those_of_jobs(somebody: Somebody, hands: Hands, tmp_path: Path) -> None:
     ada = somebody("ada")
     hands(ada, clew=True)
-    told = command(ada, "submit", "tracking", "--dataset", tmp_path, "--wait")
-    assert told.returncode == 2 and "no dataset there" in told.stdout
+    finished = command(ada, "submit", "tracking", "--dataset", tmp_path, "--wait")
+    assert finished.returncode == 2 and "no dataset there" in finished.stdout
     job = next(ada.jobs.list())
     assert command(ada, "logs", job.id, "--follow").returncode == 2
     assert command(ada, "jobs", 999_999).returncode == 2
     for words in (("stop", job.id), ("requeue", 999_999), ("jobs", "--state", "dun"), ("submit", "trackin")):
-        told = command(ada, *words)
-        assert told.returncode == 2 and told.stderr.count("\n") == 1, told.stderr
+        finished = command(ada, *words)
+        assert finished.returncode == 2 and finished.stderr.count("\n") == 1, finished.stderr
     retried = command(ada, "retry", job.id)
     assert f"is job {job.id} again" in retried.stdout
     assert ada.jobs.wait(job.id + 1, seconds=60).state == "failed"
     assert "now" in command(ada, "jobs", "--agents").stdout
 
 
-def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
+def test_a_job_that_no_agent_can_run_is_reported(somebody: Somebody) -> None:
     ada = somebody("ada")
-    told = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
-    assert told.returncode == 0 and "no agent that may run it is there; start one with: clew agent" in told.stdout
+    finished = command(ada, "submit", "tracking", "--dataset", "/data", "--cpus", 64)
+    assert (
+        finished.returncode == 0
+        and "no agent that may run it is connected; start one with: clew agent" in finished.stdout
+    )
     (job,) = ada.jobs.list()
     introduction = {"name": "small", "uid": "00000000", "slots": {"cpus": 1}}
     ada.connection.call("POST", "/agents", body=introduction)
-    assert "no agent that may run it has so much to give" in command(ada, "jobs", job.id).stdout
+    assert "no agent that may run it has enough resources" in command(ada, "jobs", job.id).stdout
     assert "cancelled" in command(ada, "stop", job.id).stdout
 
 
 @pytest.mark.parametrize(
-    ("settings", "options", "told"),
+    ("settings", "options", "message"),
     [
         (["train.epochz=3"], {}, "unknown key 'train.epochz'"),
         ([], {"kind": "tune"}, "no section `tune`"),
@@ -192,17 +195,17 @@ def test_a_job_that_nobody_can_run_says_so(somebody: Somebody) -> None:
     ],
     ids=["key", "tune", "prepare", "dataset", "name", "cpus", "evaluate", "bench", "file", "files"],
 )
-def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options: dict[str, str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_mistakes_are_found_before_anything_is_sent(settings: list[str], options: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         submission("tracking", settings, **options)  # type: ignore[arg-type]
 
 
 def test_a_job_has_as_many_workers_as_processes(tmp_path: Path) -> None:
-    given = submission("tracking", ["train.workers=3"], dataset="/data", resources={"memory": 10})
-    needs = given.resources
-    assert (needs.workers, needs.cpus, needs.memory, given.dataset) == (3, 1, 10, "/data")
+    request = submission("tracking", ["train.workers=3"], dataset="/data", resources={"memory": 10})
+    needs = request.resources
+    assert (needs.workers, needs.cpus, needs.memory, request.dataset) == (3, 1, 10, "/data")
     assert (needs.total_cpus, needs.total_memory) == (3, 30)
-    own = tmp_path / "own.py"
-    own.write_text(Path(RECIPE).read_text())
-    travelling = submission(str(own), dataset="0123456789abcdef0123")
+    recipe_file = tmp_path / "own.py"
+    recipe_file.write_text(Path(RECIPE).read_text())
+    travelling = submission(str(recipe_file), dataset="0123456789abcdef0123")
     assert travelling.spec["recipe"] == "own.py" and list(travelling.files) == ["own.py"]

@@ -52,9 +52,9 @@ def order(code: str, *, job: int = 1, attempt: int = 1, **resources: object) -> 
     )
 
 
-def python(given: JobOrder, root: AgentFolder) -> Task:
+def python(order: JobOrder, root: AgentFolder) -> Task:
     """In place of clew: the code that is in the spec."""
-    return ProgramTask(command=(sys.executable, "-c", given.spec["code"]))
+    return ProgramTask(command=(sys.executable, "-c", order.spec["code"]))
 
 
 @pytest.fixture
@@ -71,17 +71,17 @@ def work(root: AgentFolder, grace: float = 5) -> JobList:
 
 
 def end(work: JobList, job: int = 1) -> JobResult:
-    found: list[JobResult] = []
+    results: list[JobResult] = []
 
     def ended() -> bool:
-        found[:] = [each for working, each in work.results() if working.order.job == job and each.state != "running"]
-        return bool(found)
+        results[:] = [each for working, each in work.results() if working.order.job == job and each.state != "running"]
+        return bool(results)
 
     until(ended)
-    return found[0]
+    return results[0]
 
 
-def said(root: AgentFolder, job: int = 1, attempt: int = 1) -> str:
+def job_log(root: AgentFolder, job: int = 1, attempt: int = 1) -> str:
     return supervisor.log_file(root.job(f"{job}-x").attempt(attempt)).read_text()
 
 
@@ -94,21 +94,21 @@ def test_a_job_runs_in_its_folder_with_its_token_and_its_cores(root: AgentFolder
             gpus=1,
         )
     )
-    told = end(doing)
-    assert (told.code, told.reason) == (0, "") and told.ended is not None
-    where, what = said(root).splitlines()
+    result = end(doing)
+    assert (result.code, result.reason) == (0, "") and result.ended is not None
+    where, what = job_log(root).splitlines()
     assert where == f"{root.job('1-x').path} clew_secret http://x"
     assert what.split()[:2] == ["1", "0"] and int(what.split()[2]) != psutil.Process().pid
     assert supervisor.process_file(root.job("1-x").attempt(1)).stat().st_mode & 0o077 == 0
 
 
-def test_what_a_failing_job_said_last_is_its_reason(root: AgentFolder) -> None:
+def test_the_last_output_of_a_failing_job_is_its_reason(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("print('fine'); raise SystemExit('clew: no such thing')"))
     assert (end(doing).code, end(doing).reason) == (1, "no such thing")
 
 
-def test_wall_time_is_kept(root: AgentFolder) -> None:
+def test_the_wall_time_is_enforced(root: AgentFolder) -> None:
     doing = work(root, grace=0.3)
     doing.take(
         order(
@@ -116,17 +116,17 @@ def test_wall_time_is_kept(root: AgentFolder) -> None:
             wall_time=0.5,
         )
     )
-    told = end(doing)
-    assert told.code == -9 and told.reason == "its wall time of 0.5 s is over"
-    assert "asked" in said(root)
+    result = end(doing)
+    assert result.code == -9 and result.reason == "its wall time of 0.5 s is over"
+    assert "asked" in job_log(root)
 
 
-def test_memory_is_kept(root: AgentFolder) -> None:
+def test_the_memory_limit_is_enforced(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("x = bytearray(300_000_000); import time; time.sleep(60)", memory=100_000_000))
-    told = end(doing)
-    assert told.code == -9 and "GB of memory, its limit is 0.10 GB" in told.reason
-    assert told.memory > 100_000_000
+    result = end(doing)
+    assert result.code == -9 and "GB of memory, its limit is 0.10 GB" in result.reason
+    assert result.memory > 100_000_000
 
 
 def test_shared_memory_counts_once(root: AgentFolder) -> None:
@@ -136,7 +136,7 @@ def test_shared_memory_counts_once(root: AgentFolder) -> None:
     assert end(doing).code == 0
 
 
-def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
+def test_a_cancelled_job_may_succeed(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(
         order(
@@ -144,12 +144,12 @@ def test_a_cancelled_job_may_end_well(root: AgentFolder) -> None:
             "while True: time.sleep(1)"
         )
     )
-    until(lambda: "on" in said(root))
+    until(lambda: "on" in job_log(root))
     doing.cancel(1)
     assert end(doing).code == 75
 
 
-def test_a_job_cancelled_before_its_keeper_is_there_ends_all_the_same(root: AgentFolder) -> None:
+def test_a_job_cancelled_before_its_supervisor_starts_ends(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
     for _ in range(3):
@@ -170,10 +170,10 @@ def test_nothing_is_left_of_a_job_that_ended(root: AgentFolder) -> None:
     assert not left(root)
 
 
-def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> None:
+def test_a_job_whose_supervisor_is_killed_is_lost_and_leaves_no_process(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
-    until(lambda: "on" in said(root))
+    until(lambda: "on" in job_log(root))
     psutil.Process(int(supervisor.supervisor_file(root.job("1-x").attempt(1)).read_text().partition(":")[0])).kill()
     assert end(doing).state == "lost"
     until(lambda: not left(root))
@@ -182,40 +182,40 @@ def test_a_job_whose_keeper_is_killed_is_lost_and_gone(root: AgentFolder) -> Non
 def test_a_job_whose_folder_is_gone_ends(root: AgentFolder) -> None:
     doing = work(root)
     doing.take(order("import time; print('on', flush=True); time.sleep(60)"))
-    until(lambda: "on" in said(root))
+    until(lambda: "on" in job_log(root))
     shutil.rmtree(root.path)
     until(lambda: not left(root))
 
 
 def test_another_process_takes_over(root: AgentFolder) -> None:
     first = work(root)
-    first.take(order("import time; print('begun', flush=True); time.sleep(1); print('over')"))
-    until(lambda: "begun" in said(root))
+    first.take(order("import time; print('started', flush=True); time.sleep(1); print('finished')"))
+    until(lambda: "started" in job_log(root))
     second = work(root)
     assert [each.job for each in second.adopt()] == [1]
     assert end(second).code == 0
-    assert said(root) == "begun\nover\n"
+    assert job_log(root) == "started\nfinished\n"
     second.confirm(1, 1)
     assert not work(root).adopt()
 
 
-def test_an_order_that_was_only_accepted_is_begun_by_the_next(root: AgentFolder) -> None:
-    root.job("1-x").accept(order("print('begun')"))
+def test_an_order_that_was_only_accepted_is_started_by_the_next_agent(root: AgentFolder) -> None:
+    root.job("1-x").accept(order("print('started')"))
     second = work(root)
     second.adopt()
-    assert end(second).code == 0 and said(root) == "begun\n"
+    assert end(second).code == 0 and job_log(root) == "started\n"
 
 
 def test_an_order_that_comes_again_changes_nothing(root: AgentFolder) -> None:
     doing = work(root)
     for _ in range(3):
-        doing.take(order("print('begun')"))
+        doing.take(order("print('started')"))
     assert end(doing).code == 0
     doing.confirm(1, 1)
-    doing.take(order("print('begun')"))
-    assert end(doing).state == "lost" and said(root) == "begun\n", "a server that gives it again has lost its end"
+    doing.take(order("print('started')"))
+    assert end(doing).state == "lost" and job_log(root) == "started\n", "a server that gives it again has lost its end"
     doing.take(order("print('again')", attempt=2))
-    assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
+    assert end(doing).code == 0 and job_log(root, attempt=2) == "again\n"
 
 
 def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
@@ -226,10 +226,10 @@ def test_an_old_attempts_end_leaves_the_next_alone(root: AgentFolder) -> None:
     doing.confirm(1, 1)
     assert not doing.drop(1, 1)
     assert [each.attempt for each in doing.held()] == [2]
-    assert end(doing).code == 0 and said(root, attempt=2) == "again\n"
+    assert end(doing).code == 0 and job_log(root, attempt=2) == "again\n"
 
 
-def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
+def test_many_supervisors_of_one_task_start_it_once(tmp_path: Path) -> None:
     once = (sys.executable, "-c", "print('once')")
     ProcessSpec(command=once, working_folder=str(tmp_path), mark="j.1").write(tmp_path)
     with supervisor.log_file(tmp_path).open("ab") as log:
@@ -242,7 +242,7 @@ def test_many_keepers_of_one_task_start_it_once(tmp_path: Path) -> None:
     assert LocalLauncher().state(LaunchedJob("local", "", str(tmp_path))) == "finished"
 
 
-def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
+def test_a_job_that_cannot_start_has_a_reason(root: AgentFolder) -> None:
     doing = JobList(root, JobTarget(), SLOTS)
     wants = order("").model_copy(update={"kind": "evaluate", "target_key": "0-x"})
     doing.take(wants)
@@ -250,8 +250,8 @@ def test_a_job_that_cannot_begin_says_why(root: AgentFolder) -> None:
 
 
 @pytest.mark.parametrize("error", [NotADirectoryError("a file"), ValueError("a value"), RecursionError("too deep")])
-def test_whatever_a_job_meets_the_agent_goes_on(root: AgentFolder, error: Exception) -> None:
-    def broken(given: JobOrder, root: AgentFolder) -> Task:
+def test_the_agent_survives_every_fault_of_a_job(root: AgentFolder, error: Exception) -> None:
+    def broken(order: JobOrder, root: AgentFolder) -> Task:
         raise error
 
     for doing in (
@@ -272,16 +272,16 @@ def test_an_order_that_cannot_be_written_down_says_why(root: AgentFolder) -> Non
 @pytest.mark.parametrize("name", ["order.json", "spec.yaml", "attempt-1", "recipe.py"])
 @pytest.mark.parametrize("kind", ["train", "tune", "prepare"])
 def test_a_jobs_name_is_no_file_of_the_agents(root: AgentFolder, name: str, kind: str) -> None:
-    given = order("").model_copy(update={"name": name, "kind": kind, "files": {"recipe.py": ""}})
-    folder = root.job(given.key)
-    folder.accept(given)
+    renamed = order("").model_copy(update={"name": name, "kind": kind, "files": {"recipe.py": ""}})
+    folder = root.job(renamed.key)
+    folder.accept(renamed)
     folder.attempt(1).mkdir()
-    made = order_task(given, root)
+    made = order_task(renamed, root)
     assert not folder.output(name).exists() and str(folder.output(name)) in made.model_dump_json()
-    assert folder.order() == given
+    assert folder.order() == renamed
 
 
-def test_rooms_do_not_overlap() -> None:
+def test_slots_of_jobs_do_not_overlap() -> None:
     needs, cores = Resources(cpus=1, gpus=1), available_cores()
     slots = Slots(cpus=len(cores), gpus=2)
     first = free_slot(needs, slots, [])

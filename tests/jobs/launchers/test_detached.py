@@ -29,7 +29,7 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_job_is_watched_to_its_end_and_leaves_its_words(tmp_path: Path) -> None:
+def test_a_job_is_watched_to_its_end_and_leaves_its_output(tmp_path: Path) -> None:
     local = find_launcher("local")
     job = local.start(command_task(["--version"]), folder=tmp_path / "job")
     assert list(watch(local, job))[-1] == "finished"
@@ -43,7 +43,7 @@ def test_a_job_that_fails_is_seen(tmp_path: Path) -> None:
     assert "no recipe 'nothing'" in job.log.read_text()
 
 
-def test_a_job_whose_keeper_is_gone_is_lost(tmp_path: Path) -> None:
+def test_a_job_without_its_supervisor_is_lost(tmp_path: Path) -> None:
     assert find_launcher("local").state(LaunchedJob("local", "999999:1.0", str(tmp_path))) == "lost"
 
 
@@ -55,9 +55,9 @@ def test_a_launcher_that_is_not_there_is_named() -> None:
 def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     options = ["--epochs", "2000", "--set", "model.hidden=8", "--set", "train.threads=1", "--output", str(run.path)]
-    begun = clew("train", "tracking", "--dataset", str(dataset.path), *options, "--detach")
-    assert begun.returncode == 0, begun.stderr
-    assert "runs in the background" in begun.stdout
+    started = clew("train", "tracking", "--dataset", str(dataset.path), *options, "--detach")
+    assert started.returncode == 0, started.stderr
+    assert "runs in the background" in started.stdout
     until(lambda: run.last("step") is not None)
     assert clew("runs", "list", str(tmp_path)).stdout.count("running") == 1
     stopped = clew("stop", str(run.path))
@@ -69,7 +69,7 @@ def test_a_detached_run_is_stopped_and_resumed(dataset: Dataset, tmp_path: Path)
     assert run.last("resume") is not None
 
 
-def test_a_detached_run_that_cannot_begin_says_why(tmp_path: Path) -> None:
+def test_a_detached_run_that_cannot_start_says_why(tmp_path: Path) -> None:
     done = clew("train", "tracking", "--dataset", str(tmp_path / "no"), "--output", str(tmp_path / "run"), "--detach")
     assert done.returncode == 2
     assert "the job did not start:" in done.stderr and "no dataset there" in done.stderr

@@ -1,4 +1,4 @@
-"""What a run needs: found, and told where it is not there."""
+"""The doctor finds what a run needs, and says what is missing."""
 
 from __future__ import annotations
 
@@ -26,51 +26,51 @@ def server() -> Iterator[str]:
         thread.join()
 
 
-def found(folder: Path, name: str, site: Site | None = None, server: str | None = None) -> doctor.Finding:
+def finding(folder: Path, name: str, site: Site | None = None, server: str | None = None) -> doctor.Finding:
     return next(each for each in doctor.examine(folder, site, server=server) if each.name == name)
 
 
-def test_a_machine_that_runs_these_tests_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_runs_these_tests_passes_all_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLEW_SERVER", raising=False)
     monkeypatch.chdir(tmp_path)
     assert "locks: kept in" in done("doctor")
     hosts = json.loads(done("doctor", "--json"))["hosts"]
     names = [each["name"] for each in hosts[0]["findings"]]
-    wanted = ["scheduler", "python", "torch", "gpu", "mpi", "locks", "space here", "ports", "service", "clock"]
-    assert [name for name in names if name in wanted] == wanted
+    expected = ["scheduler", "python", "torch", "gpu", "mpi", "locks", "space here", "ports", "service", "clock"]
+    assert [name for name in names if name in expected] == expected
     assert not list(tmp_path.iterdir())
 
 
-def test_a_server_that_is_not_there_is_told_and_one_that_is_has_its_clock_read(
+def test_a_missing_server_is_reported_and_the_clock_of_a_running_one_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: str
 ) -> None:
     monkeypatch.setenv("CLEW_SERVER", "http://127.0.0.1:9")
     outcome = clew("doctor", "--folder", tmp_path)
     assert outcome.code == 1 and "service: http://127.0.0.1:9 does not answer" in outcome.out
     assert "check CLEW_SERVER" in outcome.out
-    assert found(tmp_path, "service", server=server).verdict == "good"
-    assert "the service's" in found(tmp_path, "clock", server=server).message
+    assert finding(tmp_path, "service", server=server).verdict == "good"
+    assert "the service's" in finding(tmp_path, "clock", server=server).message
 
 
-def test_a_folder_that_is_not_there_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_folder_and_a_full_disk_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = tmp_path / "gone"
-    assert {found(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
+    assert {finding(gone, name).verdict for name in ("locks", "space here")} == {"bad"}
     monkeypatch.setattr(doctor, "_SPACE", 1e30)
-    full = found(tmp_path, "space here")
+    full = finding(tmp_path, "space here")
     assert full.verdict == "bad" and "clew cache prune" in full.advice
 
 
-def test_a_site_whose_gpus_are_not_seen_is_bad(tmp_path: Path) -> None:
+def test_a_site_with_missing_gpus_is_bad(tmp_path: Path) -> None:
     site = Site(name="alps", scheduler="slurm", gpus=400, scratch=str(tmp_path / "none"))
-    gpu = found(tmp_path, "gpu", site)
+    gpu = finding(tmp_path, "gpu", site)
     assert gpu.verdict == "bad" and "400 are in the profile of alps" in gpu.message and gpu.advice
-    assert found(tmp_path, "scratch", site).verdict == "bad"
+    assert finding(tmp_path, "scratch", site).verdict == "bad"
 
 
-def test_the_doctor_says_whose_mpi_it_is(tmp_path: Path) -> None:
+def test_the_doctor_names_the_source_of_mpi(tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
-    told = found(tmp_path, "mpi").message
-    assert told.startswith(("the wheel of PyPI: ", "the site's: "))
+    message = finding(tmp_path, "mpi").message
+    assert message.startswith(("the wheel of PyPI: ", "the site's: "))
 
 
 def test_storage_that_nothing_can_read_is_bad(tmp_path: Path) -> None:

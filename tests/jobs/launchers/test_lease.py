@@ -11,27 +11,27 @@ from clew.jobs.lease import Lease
 
 
 def test_a_holder_gives_signs_of_life_and_hears(tmp_path: Path) -> None:
-    given, held = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
-    given.grant()
-    before = given.seen()
+    granted, held = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
+    granted.grant()
+    before = granted.seen()
     held.beat(now=True)
     assert (held.lost, held.told) == (False, "")
-    assert before is not None and (given.seen() or 0) > before
-    given.tell("pruned: 3")
+    assert before is not None and (granted.seen() or 0) > before
+    granted.tell("pruned: 3")
     held.beat(now=True)
     assert held.told == "pruned: 3"
 
 
 def test_one_that_was_taken_back_is_lost(tmp_path: Path) -> None:
-    given, held = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
-    given.grant()
-    given.revoke()
+    granted, held = Lease(tmp_path / "lease"), Lease(tmp_path / "lease")
+    granted.grant()
+    granted.revoke()
     held.beat(now=True)
-    assert held.lost and given.seen() is None
-    given.revoke()
+    assert held.lost and granted.seen() is None
+    granted.revoke()
 
 
-def test_it_is_handed_out_once(tmp_path: Path) -> None:
+def test_it_is_granted_once(tmp_path: Path) -> None:
     Lease(tmp_path / "lease").grant()
     with pytest.raises(RunError, match="assigned before"):
         Lease(tmp_path / "lease").grant()

@@ -39,23 +39,23 @@ def work(flat: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
         monkeypatch.setenv(name, "https://127.0.0.1:9/server/panda")
     monkeypatch.setenv("CLEW_SITES", str(tmp_path / "sites"))
     monkeypatch.chdir(tmp_path)
-    given = template(flat, tune={"trials": 7}, train={"epochs": 1})
-    data = {**given.data, "prepare": {"input": ["rucio:user.me:events"]}}
+    settings = template(flat, tune={"trials": 7}, train={"epochs": 1})
+    data = {**settings.data, "prepare": {"input": ["rucio:user.me:events"]}}
     (tmp_path / "my.yaml").write_text(to_yaml(data))
     words = ("scheduler=panda", f"container={IMAGE}", "panda.out=user.me.{name}", "panda.queue=ANALY_GPU")
     done("site", "add", "panda", *(word for each in words for word in ("--set", each)))
     return tmp_path
 
 
-def task(told: str) -> dict[str, Any]:
+def task(output: str) -> dict[str, Any]:
     """The task that --dry-run prints after the client's words."""
-    made: dict[str, Any] = json.loads(told[told.index("\n{") :])
+    made: dict[str, Any] = json.loads(output[output.index("\n{") :])
     return made
 
 
 def test_a_training_is_a_task_whose_command_runs(work: Path, flat: Dataset) -> None:
-    told = done("train", "my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
-    made = task(told)
+    output = done("train", "my.yaml", "--set", "train.optimizer.lr=0.05", "--on", "panda", "--dry-run")
+    made = task(output)
     assert made["taskName"].startswith("user.me.my") and made["container_name"] == IMAGE
     assert "user.me:events" in json.dumps(made) and made["site"] == "ANALY_GPU"
     outputs = {str(each.get("dataset", "")) for each in made["jobParameters"]}
@@ -110,7 +110,7 @@ def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "parameter",
     [
         Parameter(uniform=(0, 1)),
         Parameter(uniform=(2, 9), integer=True),
@@ -120,11 +120,11 @@ def test_a_study_is_a_task_of_phpo_whose_commands_run(work: Path, flat: Dataset)
         Parameter(uniform=(0, 1), step=0.25),
     ],
 )
-def test_a_space_comes_back_from_pandas_to_panda(given: Parameter) -> None:
-    assert from_panda("x", json.loads(json.dumps(to_panda(given)))) == given
+def test_a_space_comes_back_from_pandas_to_panda(parameter: Parameter) -> None:
+    assert from_panda("x", json.loads(json.dumps(to_panda(parameter)))) == parameter
 
 
-def test_what_panda_cannot_do_is_told(work: Path) -> None:
+def test_options_that_panda_does_not_support_are_reported(work: Path) -> None:
     with pytest.raises(ConfigError, match="does not support conditions"):
         to_panda(Parameter(uniform=(0, 1), when={"a": 1}))
     with pytest.raises(ConfigError, match=r"panda\.out"):

@@ -50,24 +50,24 @@ def test_an_exported_tagger_gives_the_rows_of_its_run(
     else:
         assert set(axes.values()) == {("events",)}
     same(clew.predict(run), clew.predict(made.path, data=dataset_of(run)))
-    few = tmp_path / "few.h5"
-    jets(7, seed=8).save(few)
-    same(clew.predict(run, input=[str(few)]), clew.predict(made.path, input=[str(few)]))
+    small_input = tmp_path / "few.h5"
+    jets(7, seed=8).save(small_input)
+    same(clew.predict(run, input=[str(small_input)]), clew.predict(made.path, input=[str(small_input)]))
 
 
 def test_features_are_scaled_by_the_exported_tagger(trained: Trained, labelled: Path, tmp_path: Path) -> None:
     run = trained("mlp")
     made = clew.export(run, to="onnx", output=tmp_path / "model.onnx")
-    assert [told.partition(" of ")[0] for told in made.facts.included] == ["standard"]
-    assert all(told.startswith("compute feature_") for told in made.facts.left_out)
+    assert [entry.partition(" of ")[0] for entry in made.facts.included] == ["standard"]
+    assert all(entry.startswith("compute feature_") for entry in made.facts.left_out)
     events: Table = Table.load(labelled)
     recipe = run.recipe
     for step in recipe.transforms()[:-1]:  # all but the scaling
         events = step(events) if getattr(step, "kind", "") != "reweight" else events
     raw = recipe.prepare(events).fixed("features")
-    (said,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
-    wanted: Any = clew.predict(run, input=[str(labelled)], raw=True)
-    np.testing.assert_allclose(said, wanted.fixed("output"), atol=1e-4)
+    (exported_scores,) = onnxruntime.InferenceSession(made.path).run(None, {"features": raw})
+    run_scores: Any = clew.predict(run, input=[str(labelled)], raw=True)
+    np.testing.assert_allclose(exported_scores, run_scores.fixed("output"), atol=1e-4)
 
 
 def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
@@ -81,11 +81,11 @@ def test_images_of_a_file_are_scaled_by_the_exported_tagger() -> None:
 
 def test_the_commands(trained: Trained, tmp_path: Path) -> None:
     run, file = trained("gru"), tmp_path / "gru.onnx"
-    told = done("export", run.path, "--to", "onnx", "-o", file)
-    assert "does not do: Jets.prepare, which makes constituents" in told and "label" not in told
+    output = done("export", run.path, "--to", "onnx", "-o", file)
+    assert "does not include: Jets.prepare, which makes constituents" in output and "label" not in output
     done("predict", file, dataset_of(run).path, "-o", tmp_path / "out.parquet", "--columns", "jet_pt")
     done("predict", run.path, "-o", tmp_path / "own.parquet", "--columns", "jet_pt")
-    found, wanted = (parquet.read_table(tmp_path / name) for name in ("out.parquet", "own.parquet"))
-    assert found.column_names == wanted.column_names and "score_top" in found.column_names
-    for name in found.column_names:
-        np.testing.assert_allclose(found[name].to_numpy(), wanted[name].to_numpy(), atol=1e-5)
+    exported_rows, run_rows = (parquet.read_table(tmp_path / name) for name in ("out.parquet", "own.parquet"))
+    assert exported_rows.column_names == run_rows.column_names and "score_top" in exported_rows.column_names
+    for name in exported_rows.column_names:
+        np.testing.assert_allclose(exported_rows[name].to_numpy(), run_rows[name].to_numpy(), atol=1e-5)

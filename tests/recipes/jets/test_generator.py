@@ -49,10 +49,10 @@ def test_constituents_add_up_to_their_jet(made: Table) -> None:
 
 
 def test_more_jets_begin_with_the_same_ones(made: Table) -> None:
-    few = generator.make_jets(7, 1, 0, JetGeneratorConfig())
+    first_jets = generator.make_jets(7, 1, 0, JetGeneratorConfig())
     for name in ("jet_pt", "label", "jet_mass"):
-        np.testing.assert_array_equal(few.fixed(name), made.fixed(name)[:7])
-    np.testing.assert_array_equal(few.ragged("part_pid").values, made.slice(0, 7).ragged("part_pid").values)
+        np.testing.assert_array_equal(first_jets.fixed(name), made.fixed(name)[:7])
+    np.testing.assert_array_equal(first_jets.ragged("part_pid").values, made.slice(0, 7).ragged("part_pid").values)
     assert generator.make_jets(2, 2, 0, JetGeneratorConfig()).fixed("jet_pt")[0] != made.fixed("jet_pt")[0]
 
 

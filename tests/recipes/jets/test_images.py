@@ -18,10 +18,10 @@ def _jet(*parts: tuple[float, float, float]) -> Table:
 
 
 def test_every_constituent_falls_into_its_cell() -> None:
-    found = draw(
+    images = draw(
         _jet((10, -0.5, 0.5), (5, 0.1, -0.7), (2, 0.15, -0.65), (7, 3, 0)), JetImageConfig(pixels=4, rotate=False)
     )
-    assert found.shape == (1, 4, 4) and found[0, 0, 3] == 10 and found[0, 2, 0] == 7 and found.sum() == 17
+    assert images.shape == (1, 4, 4) and images[0, 0, 3] == 10 and images[0, 2, 0] == 7 and images.sum() == 17
 
 
 def test_a_turned_or_mirrored_jet_has_the_same_image() -> None:

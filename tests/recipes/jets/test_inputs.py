@@ -29,8 +29,8 @@ def _samples(recipe: Any, path: Path) -> Table:
     events = concat(list(recipe.read(str(path))))
     for step in recipe.transforms():
         events = step(events)
-    found: Table = recipe.prepare(events)
-    return found
+    samples: Table = recipe.prepare(events)
+    return samples
 
 
 def test_what_is_made_on_the_way_is_not_read() -> None:
@@ -51,10 +51,10 @@ def test_formats_give_the_same_samples(ending: str, tmp_path: Path) -> None:
         path = tmp_path / f"jets.{ending}"
         with writers.find(path)(path) as writer:
             writer.append(table)
-    found, wanted = (_samples(recipe, tmp_path / f"jets.{each}") for each in (ending, "h5"))
-    np.testing.assert_array_equal(found.ragged("constituents").values, wanted.ragged("constituents").values)
-    np.testing.assert_array_equal(found.ragged("constituents").offsets, wanted.ragged("constituents").offsets)
-    assert found.fixed("label").tolist() == wanted.fixed("label").tolist()
+    samples, hdf5_samples = (_samples(recipe, tmp_path / f"jets.{each}") for each in (ending, "h5"))
+    np.testing.assert_array_equal(samples.ragged("constituents").values, hdf5_samples.ragged("constituents").values)
+    np.testing.assert_array_equal(samples.ragged("constituents").offsets, hdf5_samples.ragged("constituents").offsets)
+    assert samples.fixed("label").tolist() == hdf5_samples.fixed("label").tolist()
 
 
 def test_only_the_branches_that_are_needed_are_read(tmp_path: Path) -> None:
@@ -82,14 +82,14 @@ def test_a_jet_a_line_of_text(tmp_path: Path) -> None:
     assert events.fixed("mass").tolist() == [80, 170, 90]
 
 
-def test_a_constituent_a_line_of_text(tmp_path: Path) -> None:
+def test_text_with_one_constituent_per_line(tmp_path: Path) -> None:
     lines = ["jet part_pt part_deta top", "7 10 0.125 1", "7 20 0.25 1", "9 5 0.375 0"]
     (tmp_path / "jets.txt").write_text("\n".join(lines) + "\n")
     settings = ["data.event=jet", "data.variables={top: first(top)}", "data.labels={qcd: '!top', top: top}"]
     recipe = load_settings("jets", [*settings, "data.keep=[jet]", "constituents.inputs=[part_deta]"]).recipe
-    found = _samples(recipe, tmp_path / "jets.txt")
-    assert [each[:, 0].tolist() for each in found.ragged("constituents")] == [[0.25, 0.125], [0.375]]
-    assert found.fixed("label").tolist() == [1, 0] and found.fixed("jet").tolist() == [7, 9]
+    samples = _samples(recipe, tmp_path / "jets.txt")
+    assert [each[:, 0].tolist() for each in samples.ragged("constituents")] == [[0.25, 0.125], [0.375]]
+    assert samples.fixed("label").tolist() == [1, 0] and samples.fixed("jet").tolist() == [7, 9]
 
 
 def test_jets_of_no_class_are_left_out_and_the_first_class_counts() -> None:
@@ -110,11 +110,13 @@ def test_the_public_jetclass_file_is_read_by_the_shipped_settings(tmp_path: Path
     for step in recipe.transforms():
         step = step if not isinstance(step, Reweight) else step.fitted([step.measure(events)])
         events = step(events)
-    found, reference = recipe.prepare(events), parquet.read_table(path)
-    assert found.ragged("constituents").values.shape[1] == 15 and (events.ragged("part_pt").values > 0).all()
+    samples, reference = recipe.prepare(events), parquet.read_table(path)
+    assert samples.ragged("constituents").values.shape[1] == 15 and (events.ragged("part_pt").values > 0).all()
     chosen = np.abs(reference["jet_eta"].to_numpy()) < 2.5
     qcd = np.array([any(each) for each in reference["aux_genpart_isQcdParton"].to_pylist()])
-    assert found.fixed("label").tolist() == (~qcd[chosen & (reference["jet_pt"].to_numpy() > 200)]).astype(int).tolist()
+    assert (
+        samples.fixed("label").tolist() == (~qcd[chosen & (reference["jet_pt"].to_numpy() > 200)]).astype(int).tolist()
+    )
 
 
 def _image_file(path: Path, counts: tuple[int, int] = (7, 4)) -> np.ndarray[Any, Any]:
@@ -129,23 +131,23 @@ def _image_file(path: Path, counts: tuple[int, int] = (7, 4)) -> np.ndarray[Any,
 def test_files_of_images_are_read_class_by_class(chunk: int, tmp_path: Path) -> None:
     images = _image_file(tmp_path / "images.h5")
     reader = ImageFile(classes=("QCD", "TT"), chunk=chunk)
-    found = concat(
+    table = concat(
         [reader.load(str(tmp_path / "images.h5"), piece) for piece in reader.pieces(str(tmp_path / "images.h5"))]
     )
-    np.testing.assert_array_equal(found.fixed("image"), images)
-    assert found.fixed("label").tolist() == [0] * 7 + [1] * 4
-    np.testing.assert_allclose(found.fixed("jet_pt"), images.sum(axis=(1, 2)), rtol=1e-6)
+    np.testing.assert_array_equal(table.fixed("image"), images)
+    assert table.fixed("label").tolist() == [0] * 7 + [1] * 4
+    np.testing.assert_allclose(table.fixed("jet_pt"), images.sum(axis=(1, 2)), rtol=1e-6)
 
 
 def test_pixels_are_constituents() -> None:
     image = np.zeros((2, 3, 3), dtype=np.float32)
     image[0, 0, 2], image[0, 1, 1] = 1.0, 5.0
-    found = pixels(image)
-    assert found["part_pt"][0].tolist() == [5.0, 1.0] and found["part_deta"][0].tolist() == [0.0, -1.0]
-    assert found["part_dphi"][0].tolist() == [0.0, 1.0] and len(found["part_pt"][1]) == 0
+    constituents = pixels(image)
+    assert constituents["part_pt"][0].tolist() == [5.0, 1.0] and constituents["part_deta"][0].tolist() == [0.0, -1.0]
+    assert constituents["part_dphi"][0].tolist() == [0.0, 1.0] and len(constituents["part_pt"][1]) == 0
 
 
-def test_a_file_without_such_images_is_told(tmp_path: Path) -> None:
+def test_a_file_without_such_images_is_reported(tmp_path: Path) -> None:
     _image_file(tmp_path / "images.h5")
     with pytest.raises(DataError, match=r"no dataset 'QCDD' in it, only QCD, TT"):
         ImageFile(classes=("QCDD", "TT")).pieces(str(tmp_path / "images.h5"))

@@ -63,20 +63,20 @@ def test_shapes_do_not_depend_on_how_a_jet_is_turned(side: float) -> None:
     image = torch.zeros(3, 9, 9)
     image.view(3, -1)[:, ::7] = torch.rand(3, 12) + 0.1
     pixels = CloudPixels.of(image, 20)
-    found = shapes(pixels, image.sum(dim=(1, 2)))
-    assert found.shape == (3, SHAPES)
+    variables = shapes(pixels, image.sum(dim=(1, 2)))
+    assert variables.shape == (3, SHAPES)
     turn = pixels.rotated(0.6, 0.8, side)
-    torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), found, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(shapes(turn, image.sum(dim=(1, 2))), variables, rtol=1e-3, atol=1e-3)
 
 
-def test_a_cloud_judges_turned_images_alike() -> None:
+def test_a_cloud_gives_rotated_images_the_same_scores() -> None:
     torch.manual_seed(0)
     model, image = PixelCloud(2, JetImagesNetworkConfig(width=4)).eval(), torch.rand(4, 10, 10)
     torch.testing.assert_close(model(image), model(image.flip(1)), rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(model(image), model(image.transpose(1, 2)), rtol=1e-4, atol=1e-4)
 
 
-def test_training_images_are_turned_and_judged_ones_are_not() -> None:
+def test_training_images_are_rotated_and_evaluated_ones_are_not() -> None:
     torch.manual_seed(0)
     image = torch.arange(16.0).reshape(1, 4, 4).expand(64, 4, 4)
     assert len(torch.unique(random_flips(image), dim=0)) == 8
@@ -96,15 +96,15 @@ def test_networks_can_be_exported_with_free_sizes(kind: str) -> None:
     places = torch.export.Dim("places", min=2, max=512)
     if kind in SEQUENCE_NETWORKS:
         model = _sequence(kind)
-        few: Any = (torch.randn(3, 7, 4), torch.ones(3, 7, dtype=torch.bool))
+        example: Any = (torch.randn(3, 7, 4), torch.ones(3, 7, dtype=torch.bool))
         more: Any = OTHERS
         free: Any = ({0: jets, 1: places}, {0: jets, 1: places})
     else:
         made = {"cnn": ImageNet(2, JetImagesNetworkConfig()), "cloud": PixelCloud(2, JetImagesNetworkConfig())}
         model = (made.get(kind) or Perceptron(4, 2, JetFeaturesNetworkConfig())).eval()
         shape = (4,) if kind == "mlp" else (30, 30)
-        few, more, free = (torch.rand(3, *shape),), (torch.rand(6, *shape),), ({0: jets},)
-    exported = torch.export.export(model, few, dynamic_shapes=free)
+        example, more, free = (torch.rand(3, *shape),), (torch.rand(6, *shape),), ({0: jets},)
+    exported = torch.export.export(model, example, dynamic_shapes=free)
     with torch.no_grad():
         torch.testing.assert_close(exported.module()(*more), model(*more), rtol=1e-4, atol=1e-5)
 
@@ -116,8 +116,8 @@ def test_a_gru_can_be_exported_by_torchscript_alone(tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime")
     model, path = _sequence("gru"), tmp_path / "gru.onnx"
     names = {name: {0: "jets", 1: "places"} for name in ("values", "mask")}
-    few = (torch.randn(1, 7, 4), torch.ones(1, 7, dtype=torch.bool))
-    torch.onnx.export(model, few, path, dynamo=False, input_names=list(names), dynamic_axes=names)
+    example = (torch.randn(1, 7, 4), torch.ones(1, 7, dtype=torch.bool))
+    torch.onnx.export(model, example, path, dynamo=False, input_names=list(names), dynamic_axes=names)
     session = runtime.InferenceSession(str(path))
-    found = session.run(None, {name: each.numpy() for name, each in zip(names, OTHERS, strict=True)})[0]
-    np.testing.assert_allclose(found, model(*OTHERS).detach().numpy(), rtol=1e-4, atol=1e-5)
+    exported_scores = session.run(None, {name: each.numpy() for name, each in zip(names, OTHERS, strict=True)})[0]
+    np.testing.assert_allclose(exported_scores, model(*OTHERS).detach().numpy(), rtol=1e-4, atol=1e-5)

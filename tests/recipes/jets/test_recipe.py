@@ -76,10 +76,10 @@ def test_reweighting_reaches_the_samples(sample: Path, tmp_path: Path) -> None:
 def test_constituents_are_ordered_and_cut(tmp_path: Path) -> None:
     recipe = load_settings("jets", ["constituents.inputs=[part_pt]", "constituents.max_constituents=5"]).recipe
     table = jets(40)
-    found = recipe.prepare(table).ragged("constituents")
-    assert found.lengths.tolist() == np.minimum(table.ragged("part_pt").lengths, 5).tolist()
-    for mine, all_of_it in zip(found, table.ragged("part_pt"), strict=True):
-        np.testing.assert_allclose(mine[:, 0], np.sort(all_of_it)[::-1][:5], rtol=1e-6)
+    constituents = recipe.prepare(table).ragged("constituents")
+    assert constituents.lengths.tolist() == np.minimum(table.ragged("part_pt").lengths, 5).tolist()
+    for jet_constituents, all_of_it in zip(constituents, table.ragged("part_pt"), strict=True):
+        np.testing.assert_allclose(jet_constituents[:, 0], np.sort(all_of_it)[::-1][:5], rtol=1e-6)
 
 
 def test_two_classes_have_plain_names(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_two_classes_have_plain_names(tmp_path: Path) -> None:
     for step in recipe.transforms():
         table = step(table)
     assert set(table.fixed("label")) == {0, 1} and len(table) == 60
-    found = recipe.metrics(recipe.prepare(table), {"output": np.zeros((60, 2))}, Table({}))
-    assert {"auc", "rejection_30", "rejection_50", "rejection_70", "curves", "scores", "accuracy_pt"} <= found.keys()
+    metrics = recipe.metrics(recipe.prepare(table), {"output": np.zeros((60, 2))}, Table({}))
+    assert {"auc", "rejection_30", "rejection_50", "rejection_70", "curves", "scores", "accuracy_pt"} <= metrics.keys()
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (["metrics.signals=[tau]"], "metrics: no class 'tau', only q, g, W, Z, top"),
         (["data.labels={q: 'label == 0'}"], "'q' is the only class"),
@@ -104,8 +104,8 @@ def test_two_classes_have_plain_names(tmp_path: Path) -> None:
         (["reweight={reference: 1}"], "a reference class needs columns"),
     ],
 )
-def test_settings_that_make_no_sense_are_told(settings: list[str], told: str) -> None:
-    with pytest.raises(ConfigError, match=told.replace("(", r"\(")):
+def test_settings_that_make_no_sense_are_reported(settings: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message.replace("(", r"\(")):
         load_settings("jets", settings)
 
 
@@ -134,15 +134,15 @@ assert "torch" not in sys.modules and "matplotlib" not in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
 
 
-def test_the_public_images_are_told_apart(tmp_path: Path) -> None:
+def test_the_public_images_are_distinguished(tmp_path: Path) -> None:
     path = real("machine-learning-das/jet_images.h5")
     settings = ["data.images=[QCD, TT]", "train.epochs=2", "train.threads=1", "model.width=8"]
     loaded = load_settings("jetimages", [*settings, "model.kind=cloud"])
     data = clew.prepare(loaded.recipe, loaded.prepare, input=[str(path)], output=str(tmp_path / "data"), workers=1)
     assert sum(data.splits.values()) == 5027
     run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
-    found: Any = clew.evaluate(run).metrics["auc"]
-    assert found.value > 0.93 and 0.001 < found.error < 0.03
+    auc: Any = clew.evaluate(run).metrics["auc"]
+    assert auc.value > 0.93 and 0.001 < auc.error < 0.03
 
 
 def test_recipes_are_found_by_name() -> None:

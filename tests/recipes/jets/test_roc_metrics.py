@@ -26,12 +26,12 @@ def _area(scores: np.ndarray, truth: np.ndarray, weights: np.ndarray) -> float:
 
 @pytest.mark.parametrize("weights", [np.ones(3000), WEIGHTS])
 def test_the_area_is_the_share_of_pairs_in_order(weights: np.ndarray) -> None:
-    found = RocArea(*histograms(SCORES, TRUTH, weights))
-    assert found.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-4)
+    area = RocArea(*histograms(SCORES, TRUTH, weights))
+    assert area.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-4)
 
 
 @pytest.mark.parametrize("weights", [np.ones(3000), WEIGHTS])
-def test_its_error_is_that_of_drawing_events_anew(weights: np.ndarray) -> None:
+def test_its_error_is_that_of_resampled_events(weights: np.ndarray) -> None:
     rng, drawn = np.random.default_rng(0), []
     for _ in range(200):
         rows = rng.integers(0, 3000, 3000)
@@ -41,12 +41,12 @@ def test_its_error_is_that_of_drawing_events_anew(weights: np.ndarray) -> None:
 
 def test_the_rejection_is_read_off_the_sorted_scores() -> None:
     cut = np.quantile(SCORES[TRUTH], 0.5)
-    wanted = 1 / (SCORES[~TRUTH] > cut).mean()
-    found = Rejection(*histograms(SCORES, TRUTH, np.ones(3000)), 0.5)
-    assert found.value == pytest.approx(wanted, rel=0.02)
+    expected = 1 / (SCORES[~TRUTH] > cut).mean()
+    rejection = Rejection(*histograms(SCORES, TRUTH, np.ones(3000)), 0.5)
+    assert rejection.value == pytest.approx(expected, rel=0.02)
     passed = (SCORES[~TRUTH] > cut).mean()
-    binomial = wanted * math.sqrt((1 - passed) / passed / (~TRUTH).sum())
-    assert binomial < found.error < 2.5 * binomial  # the threshold has an error too
+    binomial = expected * math.sqrt((1 - passed) / passed / (~TRUTH).sum())
+    assert binomial < rejection.error < 2.5 * binomial  # the threshold has an error too
 
 
 def test_without_background_to_count_there_is_no_rejection() -> None:
@@ -91,8 +91,8 @@ def test_scores_are_drawn_as_shares() -> None:
     assert [trace["name"] for trace in drawn["data"]] == ["top", "QCD"]
 
 
-def test_negative_weights_are_borne() -> None:
+def test_negative_weights_are_accepted() -> None:
     weights = np.where(np.arange(3000) % 10 == 0, -1.0, 1.0)
-    found = RocArea(*histograms(SCORES, TRUTH, weights))
-    assert found.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-3)
-    assert 0.005 < found.error < 0.05
+    area = RocArea(*histograms(SCORES, TRUTH, weights))
+    assert area.value == pytest.approx(_area(SCORES, TRUTH, weights), abs=1e-3)
+    assert 0.005 < area.error < 0.05

@@ -35,18 +35,18 @@ def blind(path: Path, *, without: tuple[str, ...] = UNKNOWN) -> Path:
 @pytest.mark.parametrize("kind", ["gru", "cnn", "mlp"])
 def test_jets_without_labels_get_the_same_scores(kind: str, trained: Trained, tmp_path: Path) -> None:
     run = trained(kind)
-    wanted: Any = clew.predict(run, input=[str(blind(tmp_path / "known.root", without=()))])
+    labelled_rows: Any = clew.predict(run, input=[str(blind(tmp_path / "known.root", without=()))])
     for ending in ("root", "parquet", "h5"):
-        found: Any = clew.predict(run, input=[str(blind(tmp_path / f"real.{ending}"))])
-        assert list(found) == list(wanted)
-        np.testing.assert_allclose(found.fixed("score_top"), wanted.fixed("score_top"), atol=1e-6)
+        unlabelled_rows: Any = clew.predict(run, input=[str(blind(tmp_path / f"real.{ending}"))])
+        assert list(unlabelled_rows) == list(labelled_rows)
+        np.testing.assert_allclose(unlabelled_rows.fixed("score_top"), labelled_rows.fixed("score_top"), atol=1e-6)
 
 
 def test_what_only_weights_and_plots_need_may_be_missing_too(trained: Trained, tmp_path: Path) -> None:
     run = trained("cnn")
     assert set(run.recipe.label_columns()) == {"label", "jet_mass", "jet_pt"}
     path = blind(tmp_path / "real.root", without=("label", "jet_mass", "jet_pt"))
-    assert len(clew.predict(run, input=[str(path)])) == 30  # type: ignore[arg-type]
+    assert len(clew.predict(run, input=[str(path)])) == 30
     with pytest.raises(DataError, match="jet_pt"):
         clew.predict(run, input=[str(path)], columns=["jet_pt"])
 
@@ -58,7 +58,7 @@ def test_what_the_network_needs_may_not(trained: Trained, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("ending", ["root", "h5", "parquet"])
-def test_labels_are_needed_to_judge_and_to_prepare(ending: str, trained: Trained, tmp_path: Path) -> None:
+def test_labels_are_needed_to_evaluate_and_to_prepare(ending: str, trained: Trained, tmp_path: Path) -> None:
     path = str(blind(tmp_path / f"real.{ending}"))
     with pytest.raises(DataError, match="'label'"):
         clew.evaluate(trained("gru"), input=[path])
@@ -69,9 +69,9 @@ def test_labels_are_needed_to_judge_and_to_prepare(ending: str, trained: Trained
 def test_an_exported_tagger_needs_no_labels_either(trained: Trained, tmp_path: Path) -> None:
     run, path = trained("mlp"), blind(tmp_path / "real.root")
     file = clew.export(run, to="torch", output=tmp_path / "model.pt2").path
-    found: Any = clew.predict(file, input=[str(path)])
-    wanted: Any = clew.predict(run, input=[str(path)])
-    np.testing.assert_allclose(found.fixed("score_top"), wanted.fixed("score_top"), atol=1e-5)
+    exported_rows: Any = clew.predict(file, input=[str(path)])
+    run_rows: Any = clew.predict(run, input=[str(path)])
+    np.testing.assert_allclose(exported_rows.fixed("score_top"), run_rows.fixed("score_top"), atol=1e-5)
 
 
 def test_a_selection_on_the_class_keeps_it_needed() -> None:
@@ -102,13 +102,13 @@ def test_images_of_unknown_class_may_have_any_name(tmp_path: Path) -> None:
     data = clew.prepare(loaded.recipe, loaded.prepare, input=where, output=str(tmp_path / "data"), workers=1)
     run = clew.train(loaded.recipe, data, config=loaded.train, output=tmp_path / "run")
     known: Any = clew.predict(run, input=where)
-    found: Any = clew.predict(run, input=[str(tmp_path / "real.h5")])
-    np.testing.assert_allclose(found.fixed("score_TT"), known.fixed("score_TT"), atol=1e-6)
+    predictions: Any = clew.predict(run, input=[str(tmp_path / "real.h5")])
+    np.testing.assert_allclose(predictions.fixed("score_TT"), known.fixed("score_TT"), atol=1e-6)
     with pytest.raises(DataError, match="no dataset 'QCD'"):
         clew.evaluate(run, input=[str(tmp_path / "real.h5")])
 
 
-def test_scaling_of_what_is_there_goes_on() -> None:
+def test_scaling_of_remaining_columns_is_kept() -> None:
     steps = [
         Compute(column="label", expression="kind > 1"),
         Select(where="label"),
@@ -116,5 +116,5 @@ def test_scaling_of_what_is_there_goes_on() -> None:
         MinMax(columns=("label",)),
         Compute(column="far", expression="pt + 1"),
     ]
-    kept, gone = without_columns(steps, ["kind"])
-    assert kept == [Standard(columns=("pt",)), steps[-1]] and gone == {"kind", "label"}
+    remaining, gone = without_columns(steps, ["kind"])
+    assert remaining == [Standard(columns=("pt",)), steps[-1]] and gone == {"kind", "label"}

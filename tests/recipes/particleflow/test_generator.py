@@ -92,7 +92,7 @@ def test_parametric_events_are_pinned() -> None:
     assert table.ragged("elements").values[:, 1].sum(dtype=np.float64) == pytest.approx(PT, rel=1e-5)
 
 
-def test_classes_can_be_told_from_features() -> None:
+def test_classes_can_be_separated_by_features() -> None:
     """Better than by the type of element alone: by electromagnetic share and energy too."""
     table = generator.make_events(6, 3, 0, PARAMETRIC)
     x, pid = table.ragged("elements").values, table.ragged("targets").values[:, 0]
@@ -130,7 +130,7 @@ def test_any_number_of_processes_makes_the_same_files(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.usefixtures("_small_pool")
-def test_the_pool_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pool_is_made_once_and_reused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path))
     first = pileup.load_pool(FEW.pool, FEW.energy)
     assert len(first.offsets) == 201 and len(list(tmp_path.glob("kept/*/*.h5"))) == 2

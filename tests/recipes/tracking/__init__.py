@@ -64,7 +64,7 @@ def to_lists(table: Table) -> list[list[Hit]]:
 
 
 @st.composite
-def events(draw: st.DrawFn, detector: Detector = CYLINDERS, most: int = 9) -> Table:
+def events(draw: st.DrawFn, detector: Detector = CYLINDERS, max_hits: int = 9) -> Table:
     """Up to three events of up to `most` hits, close enough to link, half of them around the seam.
 
     Whole mm and mrad: no difference comes near enough to a cut for rounding to matter.
@@ -77,7 +77,7 @@ def events(draw: st.DrawFn, detector: Detector = CYLINDERS, most: int = 9) -> Ta
         st.integers(-120, 120),
         st.integers(-1, 2),
     )
-    return to_table(draw(st.lists(st.lists(hit, max_size=most), max_size=3)))
+    return to_table(draw(st.lists(st.lists(hit, max_size=max_hits), max_size=3)))
 
 
 def pairs(hits: Sequence[Hit], cuts: SegmentCuts) -> set[tuple[int, int]]:
@@ -91,10 +91,10 @@ def pairs(hits: Sequence[Hit], cuts: SegmentCuts) -> set[tuple[int, int]]:
 
 def triples(hits: Sequence[Hit], detector: Detector, cuts: SegmentCuts) -> dict[tuple[int, int, int], int]:
     """Edges with their labels by trying every pair of segments."""
-    found = pairs(hits, cuts)
+    segments = pairs(hits, cuts)
     return {
         (i, j, k): int(hits[i].track == hits[j].track == hits[k].track != -1)
-        for (i, j), (middle, k) in itertools.product(found, found)
+        for (i, j), (middle, k) in itertools.product(segments, segments)
         if j == middle and _bend(hits[i], hits[j], hits[k], detector) < cuts.bend_cut
     }
 
@@ -120,8 +120,8 @@ def built_pairs(graphs: Table, event: int) -> list[tuple[int, int]]:
 
 def built_triples(graphs: Table, event: int) -> list[tuple[tuple[int, int, int], int]]:
     """The edges that clew built, as hits of the event, and their labels."""
-    nodes, found = built_pairs(graphs, event), []
+    nodes, labelled_triples = built_pairs(graphs, event), []
     for (a, b), label in zip(graphs.ragged("edge")[event], graphs.ragged("label")[event], strict=True):
         assert nodes[a][1] == nodes[b][0]
-        found.append(((*nodes[a], nodes[b][1]), int(label)))
-    return found
+        labelled_triples.append(((*nodes[a], nodes[b][1]), int(label)))
+    return labelled_triples

@@ -152,7 +152,7 @@ def test_no_events_are_no_tracks(muons: Table) -> None:
 
 
 @needs_acts
-def test_a_module_the_detector_lacks_is_told(muons: Table) -> None:
+def test_a_module_the_detector_lacks_is_reported(muons: Table) -> None:
     module = muons.ragged("module_id")
     wrong = muons.join({"module_id": module.share(module.values + 90_000)})
     with pytest.raises(DataError, match="GenericDetector does not have"):
@@ -163,9 +163,9 @@ def test_without_pyacts_one_line_says_what_to_install(monkeypatch: pytest.Monkey
     for name in [name for name in sys.modules if name.split(".")[0] == "acts"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "acts", None)
-    with pytest.raises(RecipeError, match=r"pip install 'clew\[hep\]'") as told:
+    with pytest.raises(RecipeError, match=r"pip install 'clew\[hep\]'") as error:
         acts.simulate_acts(1, seed=1)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("values", [(-1, 0, 0), (1, -1, 0), (1, 0, -1)])

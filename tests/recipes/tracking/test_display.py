@@ -23,13 +23,13 @@ def strict(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-def draw(samples: Table, found: Any, detector: Detector) -> dict[str, Any]:
-    return display.events(samples, found, matching.match(samples, found), detector)
+def draw(samples: Table, track_numbers: Any, detector: Detector) -> dict[str, Any]:
+    return display.events(samples, track_numbers, matching.match(samples, track_numbers), detector)
 
 
 def test_found_missed_and_ghost_tracks_are_drawn(dataset: Dataset) -> None:
-    found = np.array([0, 0, 0, -1, -1, -1, 1, 1, 1])
-    (drawn,) = draw(to_table([EVENT]), found, CYLINDERS).values()
+    track_numbers = np.array([0, 0, 0, -1, -1, -1, 1, 1, 1])
+    (drawn,) = draw(to_table([EVENT]), track_numbers, CYLINDERS).values()
     traces = {trace["name"]: trace for trace in strict(json.dumps(drawn))["data"] if trace["xaxis"] == "x"}
     assert {name: len(trace["x"]) for name, trace in traces.items()} == {"hits": 9, "found": 5, "missed": 5, "ghost": 5}
     assert traces["missed"]["x"][1] == round(WHOLE[1][0].x, 2)

@@ -24,7 +24,7 @@ CUTS = EdgeCuts(turn_cut=0.00513, z0_cut=101.3, slope_cut=2.51)
 
 def by_hand(hits: list[Hit], cuts: EdgeCuts) -> dict[tuple[int, int], int]:
     """Edges by trying every pair."""
-    found = {}
+    labels = {}
     for (i, a), (j, b) in itertools.permutations(enumerate(hits), 2):
         dr = math.hypot(b.x, b.y) - math.hypot(a.x, a.y)
         if b.station != a.station + 1:
@@ -32,8 +32,8 @@ def by_hand(hits: list[Hit], cuts: EdgeCuts) -> dict[tuple[int, int], int]:
         slope = (b.z - a.z) / dr
         z0 = a.z - slope * math.hypot(a.x, a.y)
         if abs(turn(a, b)) < cuts.turn_cut * dr and abs(slope) < cuts.slope_cut and abs(z0) < cuts.z0_cut:
-            found[i, j] = int(a.track == b.track != -1)
-    return found
+            labels[i, j] = int(a.track == b.track != -1)
+    return labels
 
 
 def assert_as_by_hand(events: Table, detector: Detector, cuts: EdgeCuts) -> None:
@@ -56,9 +56,9 @@ def test_generated_events_have_the_graphs_of_the_loop() -> None:
 
 def test_edges_over_the_seam_are_short() -> None:
     track = [at(r, math.pi + 0.02 * (s - 1), 10.0 * s, s, track=0) for s, r in enumerate(CYLINDERS.radii)]
-    seen = hitgraph.build(to_table([track]), CYLINDERS, EdgeCuts()).ragged("edge").values
-    assert seen.shape == (2, 4)
-    assert np.abs(seen).max() < 5
+    edge_features = hitgraph.build(to_table([track]), CYLINDERS, EdgeCuts()).ragged("edge").values
+    assert edge_features.shape == (2, 4)
+    assert np.abs(edge_features).max() < 5
 
 
 def test_events_prepared_together_are_those_prepared_alone() -> None:
@@ -97,7 +97,7 @@ def test_true_edges_of_the_graph_file_stay_within_a_track(sectors: Table) -> Non
     assert (np.unique(track[track >= 0], return_counts=True)[1] >= graphfile.MIN_HITS).all()
 
 
-def test_sectors_of_one_event_are_kept_together(sectors: Table) -> None:
+def test_sectors_of_one_event_stay_together(sectors: Table) -> None:
     assert HitGraph.defaults["prepare"] == {"split_by": "collision"}
     samples = HitGraph().prepare(sectors)
     assert (samples.fixed("event") // 100 == samples.fixed("collision")).all()

@@ -16,9 +16,9 @@ def graphs(hits: list[int], edges: list[int]) -> Table:
     joined = np.concatenate([rng.integers(0, max(n, 1), (e, 2)) for n, e in zip(hits, edges, strict=True)])
     node = Ragged.from_lengths(rng.normal(size=(sum(hits), 3)).astype(np.float32), hits)
     link = Ragged.from_lengths(joined.astype(np.int32), edges)
-    seen = link.share(rng.normal(size=(sum(edges), 4)).astype(np.float32))
+    edge_features = link.share(rng.normal(size=(sum(edges), 4)).astype(np.float32))
     label = link.share(rng.integers(0, 2, sum(edges)).astype(np.uint8))
-    return Table({"node": node, "link": link, "edge": seen, "label": label}, index_of={"link": "node"})
+    return Table({"node": node, "link": link, "edge": edge_features, "label": label}, index_of={"link": "node"})
 
 
 def net(iterations: int = 8) -> InteractionNet:

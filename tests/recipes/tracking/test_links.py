@@ -21,8 +21,8 @@ def scored_links(draw: st.DrawFn) -> Scored:
     return links, draw(st.lists(st.integers(0, 10).map(lambda n: n / 10), min_size=len(links), max_size=len(links)))
 
 
-def groups(found: NDArray[np.int64]) -> set[frozenset[int]]:
-    return {frozenset(np.flatnonzero(found == number).tolist()) for number in found[found >= 0]}
+def groups(track_numbers: NDArray[np.int64]) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(track_numbers == number).tolist()) for number in track_numbers[track_numbers >= 0]}
 
 
 def reachable(links: list[tuple[int, int]]) -> set[frozenset[int]]:
@@ -36,12 +36,12 @@ def reachable(links: list[tuple[int, int]]) -> set[frozenset[int]]:
 
 def walked(links: list[tuple[int, int]], scores: list[float], threshold: float) -> set[frozenset[int]]:
     """The best link first, one outwards and one inwards for every hit."""
-    kept: list[tuple[int, int]] = []
+    accepted_links: list[tuple[int, int]] = []
     for number in sorted(range(len(links)), key=lambda each: (-scores[each], each)):
         a, b = links[number]
-        if scores[number] > threshold and all(a != c and b != d for c, d in kept):
-            kept.append((a, b))
-    return reachable(kept)
+        if scores[number] > threshold and all(a != c and b != d for c, d in accepted_links):
+            accepted_links.append((a, b))
+    return reachable(accepted_links)
 
 
 def as_array(links: list[tuple[int, int]]) -> NDArray[np.int64]:
@@ -58,36 +58,36 @@ def test_components_are_what_links_reach(sample: Scored) -> None:
 @given(scored_links(), st.integers(1, 4))
 def test_a_walk_takes_the_best_links_first(sample: Scored, shortest: int) -> None:
     links, scores = sample
-    found = tracks.from_links(
+    track_numbers = tracks.from_links(
         as_array(links), np.array(scores), 10, HitGraphBuildingConfig(threshold=0.25, min_hits=shortest)
     )
-    assert groups(found) == {each for each in walked(links, scores, 0.25) if len(each) >= shortest}
+    assert groups(track_numbers) == {each for each in walked(links, scores, 0.25) if len(each) >= shortest}
 
 
 @settings(max_examples=100, deadline=None)
 @given(scored_links())
 def test_components_of_links_above_the_threshold(sample: Scored) -> None:
     links, scores = sample
-    found = tracks.from_links(
+    track_numbers = tracks.from_links(
         as_array(links), np.array(scores), 10, HitGraphBuildingConfig(threshold=0.25, method="components")
     )
     above = [link for link, score in zip(links, scores, strict=True) if score > 0.25]
-    assert groups(found) == {each for each in reachable(above) if len(each) >= 3}
+    assert groups(track_numbers) == {each for each in reachable(above) if len(each) >= 3}
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 9), min_size=1, max_size=5), st.integers(0, 5)), max_size=12))
 def test_the_best_candidates_take_their_hits_first(candidates: list[tuple[set[int], int]]) -> None:
     taken: set[int] = set()
-    wanted = set()
+    expected = set()
     for number in sorted(range(len(candidates)), key=lambda each: (-candidates[each][1], each)):
         if not candidates[number][0] & taken:
             taken |= candidates[number][0]
-            wanted.add(frozenset(candidates[number][0]))
+            expected.add(frozenset(candidates[number][0]))
     members = np.array([hit for hits, _ in candidates for hit in sorted(hits)], dtype=np.int64)
     owner = np.repeat(np.arange(len(candidates)), [len(hits) for hits, _ in candidates])
     scores = np.array([score for _, score in candidates], dtype=float)
-    assert groups(tracks.from_candidates(members, owner, scores, 10)) == wanted
+    assert groups(tracks.from_candidates(members, owner, scores, 10)) == expected
 
 
 def test_a_long_path_is_one_track() -> None:

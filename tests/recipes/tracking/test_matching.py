@@ -22,9 +22,9 @@ Tracks = list[list[int]]
 
 
 def judged(
-    events: Table, found: np.ndarray, wanted: TrackingMetricsConfig = ALL_TRACKS, detector: Detector = CYLINDERS
+    events: Table, track_numbers: np.ndarray, config: TrackingMetricsConfig = ALL_TRACKS, detector: Detector = CYLINDERS
 ) -> dict[str, Metric]:
-    return make_metrics(events, matching.match(events, found), detector, wanted)
+    return make_metrics(events, matching.match(events, track_numbers), detector, config)
 
 
 def table(pairs: Pairs, **columns: object) -> Table:
@@ -32,29 +32,31 @@ def table(pairs: Pairs, **columns: object) -> Table:
 
 
 def numbered(pairs: Pairs) -> np.ndarray:
-    _, dense = np.unique([-1, *(found for _, found in pairs)], return_inverse=True)
+    _, dense = np.unique([-1, *(track for _, track in pairs)], return_inverse=True)
     return dense[1:] - 1
 
 
 def owners(true: list[int], tracks: Tracks) -> list[tuple[int, float]]:
     """By loops: the true track that most hits of each found one are of, and the least share both have in common."""
-    told = []
+    majorities = []
     for hits in tracks:
-        own = Counter(true[hit] for hit in hits if true[hit] != -1)
-        best = min(own, key=lambda each: (-own[each], each), default=-1)
-        told.append((best, min(own[best] / len(hits), own[best] / true.count(best)) if own else 0.0))
-    return told
+        hit_counts = Counter(true[hit] for hit in hits if true[hit] != -1)
+        best = min(hit_counts, key=lambda each: (-hit_counts[each], each), default=-1)
+        majorities.append(
+            (best, min(hit_counts[best] / len(hits), hit_counts[best] / true.count(best)) if hit_counts else 0.0)
+        )
+    return majorities
 
 
 def check(true: list[int], tracks: Tracks, match: matching.Match) -> None:
-    told = owners(true, tracks)
+    majorities = owners(true, tracks)
     for row, share in enumerate(matching.MAJORITIES):
-        good = [best for best, least in told if least >= share]
+        good = [best for best, score in majorities if score >= share]
         assert (match.true_majority[row].sum(), match.found_majority[row].sum()) == (len(set(good)), len(good))
-    exact = [best for best, least in told if least == 1]
+    exact = [best for best, score in majorities if score == 1]
     assert (match.true_found.sum(), match.found_true.sum()) == (len(set(exact)), len(exact))
-    pairs = zip(told, tracks, strict=True)
-    scored = {hit for (best, least), hits in pairs if least > 0.5 for hit in hits if true[hit] == best}
+    pairs = zip(majorities, tracks, strict=True)
+    scored = {hit for (best, score), hits in pairs if score > 0.5 for hit in hits if true[hit] == best}
     assert set(np.flatnonzero(match.scored_hits)) == scored
 
 
@@ -68,12 +70,12 @@ def test_matches_are_those_of_their_definition(pairs: Pairs) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=10), st.data())
-def test_tracks_that_share_hits_are_judged_alike(true: list[int], data: st.DataObject) -> None:
+def test_tracks_that_share_hits_are_matched_alike(true: list[int], data: st.DataObject) -> None:
     hits = st.sets(st.integers(0, len(true) - 1), min_size=1, max_size=6)
     tracks = [sorted(each) for each in data.draw(st.lists(hits, max_size=4))]
-    found = np.repeat(np.arange(len(tracks)), [len(each) for each in tracks])
+    track_numbers = np.repeat(np.arange(len(tracks)), [len(each) for each in tracks])
     flat = np.array([hit for each in tracks for hit in each], dtype=np.int64)
-    check(true, tracks, matching.match_lists(table([(each, -1) for each in true]), found, flat))
+    check(true, tracks, matching.match_lists(table([(each, -1) for each in true]), track_numbers, flat))
 
 
 def test_half_of_two_tracks_is_a_match_with_one_of_them() -> None:
@@ -86,18 +88,18 @@ def test_a_second_track_of_a_particle_is_a_duplicate() -> None:
     assert judged(table(pairs), numbered(pairs))["duplicate_rate"].value == 0.5
 
 
-def test_only_wanted_tracks_count_for_efficiency_and_all_for_purity() -> None:
+def test_only_selected_tracks_count_for_efficiency_and_all_for_purity() -> None:
     pairs = [(0, 0)] * 3 + [(1, 1)] * 4
     events = table(pairs)
     px = events.ragged("x").share(np.array([2.0] * 3 + [0.5] * 4))
     events = events.join({"px": px, "py": px.share(0 * px.values), "pz": px})
-    for wanted, total in (
+    for config, total in (
         (TrackingMetricsConfig(), 2),
         (TrackingMetricsConfig(pt_min=1.0), 1),
         (TrackingMetricsConfig(hits_min=4), 1),
         (TrackingMetricsConfig(pt_min=1.0, hits_min=4), 0),
     ):
-        figures = judged(events, numbered(pairs), wanted)
+        figures = judged(events, numbered(pairs), config)
         assert (figures["efficiency_75"].total, figures["purity_75"].passed) == (total, 2)  # type: ignore[attr-defined]
 
 

@@ -54,20 +54,22 @@ def assert_as_by_hand(events: Table, detector: Detector) -> None:
         columns = (samples.ragged(name)[event].tolist() for name in ("step", "step_hit", "step_label"))
         steps = {(made[prefix], hit): label for prefix, hit, label in zip(*columns, strict=True)}
         longer = [members for members in made if len(members) > 1]
-        wanted = {(p, c): int(is_true(hits, (*p, c))) for p in longer for c in range(len(hits)) if follows(hits, p, c)}
-        assert steps == wanted
+        expected = {
+            (p, c): int(is_true(hits, (*p, c))) for p in longer for c in range(len(hits)) if follows(hits, p, c)
+        }
+        assert steps == expected
 
 
 def unspun(events: Table) -> Table:
     """Only the first hit of a track on each station stays its own."""
     lists: list[list[Hit]] = []
     for hits in to_lists(events):
-        seen: set[tuple[int, int]] = set()
+        stations_of_tracks: set[tuple[int, int]] = set()
         lists.append([])
         for hit in hits:
-            again = (hit.track, hit.station) in seen
+            again = (hit.track, hit.station) in stations_of_tracks
             lists[-1].append(hit._replace(track=-1) if again else hit)
-            seen.add((hit.track, hit.station))
+            stations_of_tracks.add((hit.track, hit.station))
     return to_table(lists)
 
 

@@ -25,8 +25,8 @@ def columns(hits: Bes3Hits) -> list[NDArray[np.float64]]:
 
 
 def assert_equal(left: Bes3Hits, right: Bes3Hits) -> None:
-    for mine, theirs in zip(columns(left), columns(right), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
+    for left_column, right_column in zip(columns(left), columns(right), strict=True):
+        np.testing.assert_array_equal(left_column, right_column)
 
 
 def chosen(hits: Bes3Hits, mask: NDArray[np.bool_]) -> Bes3Hits:
@@ -94,11 +94,11 @@ def on_a_true_strip(
     return float((near < 1e-3).mean())
 
 
-def test_hits_and_tracks_an_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
+def test_hits_and_tracks_per_event_are_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
     x, track = public.ragged("x"), public.ragged("track")
-    theirs = x.lengths.astype(float), np.array([len(np.unique(t[t >= 0])) for t in track], dtype=float)
-    mine = np.bincount(hits.event).astype(float), np.bincount(hits.event[hits.track >= 0]) / 3
-    for a, b in zip(theirs, mine, strict=True):
+    public_counts = x.lengths.astype(float), np.array([len(np.unique(t[t >= 0])) for t in track], dtype=float)
+    simulated_counts = np.bincount(hits.event).astype(float), np.bincount(hits.event[hits.track >= 0]) / 3
+    for a, b in zip(public_counts, simulated_counts, strict=True):
         error = np.hypot(a.std(ddof=1) / len(a) ** 0.5, b.std(ddof=1) / len(b) ** 0.5)
         assert abs(a.mean() - b.mean()) < 4 * error
 
@@ -130,24 +130,24 @@ def largest_gap(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 @pytest.mark.parametrize("station", [0, 1, 2])
 def test_true_hits_are_spread_in_z_as_in_the_public_sample(hits: Bes3Hits, public: Table, station: int) -> None:
     chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values >= 0)
-    theirs = public.ragged("z").values[chosen_public].astype(float)
-    mine = hits.z[(hits.station == station) & (hits.track >= 0)]
+    public_z = public.ragged("z").values[chosen_public].astype(float)
+    simulated_z = hits.z[(hits.station == station) & (hits.track >= 0)]
     # tracks of an event share a vertex only: the 1% limit for independent values, a little widened
-    assert largest_gap(theirs, mine) < 1.8 * (1 / len(theirs) + 1 / len(mine)) ** 0.5
+    assert largest_gap(public_z, simulated_z) < 1.8 * (1 / len(public_z) + 1 / len(simulated_z)) ** 0.5
 
 
 @pytest.mark.parametrize("station", [0, 1, 2])
 def test_ghosts_are_spread_in_z_as_in_the_public_sample(hits: Bes3Hits, public: Table, station: int) -> None:
     chosen_public = (public.ragged("station").values == station) & (public.ragged("track").values < 0)
-    theirs = public.ragged("z").values[chosen_public].astype(float)
-    mine = hits.z[(hits.station == station) & (hits.track < 0)]
+    public_z = public.ragged("z").values[chosen_public].astype(float)
+    simulated_z = hits.z[(hits.station == station) & (hits.track < 0)]
     # ghosts come in crowds of one event: 51 events count, not their 700 hits
-    assert largest_gap(theirs, mine) < 1.63 * (1 / 51 + 1 / EVENTS) ** 0.5
+    assert largest_gap(public_z, simulated_z) < 1.63 * (1 / 51 + 1 / EVENTS) ** 0.5
 
 
 def test_as_many_ghosts_share_a_true_phi_as_in_the_public_sample(hits: Bes3Hits, public: Table) -> None:
     x, y = public.ragged("x"), public.ragged("y")
     station, noise = public.ragged("station").values, public.ragged("track").values < 0
-    theirs = on_a_true_strip(x.events, station, np.arctan2(y.values, x.values), noise)
-    mine = on_a_true_strip(hits.event, hits.station, np.arctan2(hits.y, hits.x), hits.track < 0)
-    assert abs(theirs - mine) < 0.1  # 0.806 +- 0.050 in the sample, by event
+    public_share = on_a_true_strip(x.events, station, np.arctan2(y.values, x.values), noise)
+    simulated_share = on_a_true_strip(hits.event, hits.station, np.arctan2(hits.y, hits.x), hits.track < 0)
+    assert abs(public_share - simulated_share) < 0.1  # 0.806 +- 0.050 in the sample, by event

@@ -28,9 +28,9 @@ def chosen(hits: Columns, first: int, count: int) -> Columns:
 
 @pytest.mark.parametrize(("first", "count"), [(0, 200), (0, 10), (60, 20), (64, 64), (130, 1), (5, 0)])
 def test_any_range_of_events_is_a_part_of_the_same_sample(hits: Columns, first: int, count: int) -> None:
-    made, wanted = simulate(count, 3, first), chosen(hits, first, count)
-    for name in wanted:
-        np.testing.assert_array_equal(made[name], wanted[name])
+    made, expected = simulate(count, 3, first), chosen(hits, first, count)
+    for name in expected:
+        np.testing.assert_array_equal(made[name], expected[name])
 
 
 def test_another_seed_gives_other_events(hits: Columns) -> None:
@@ -66,12 +66,12 @@ def test_files_are_read_back_in_mm_with_stations_counted_through(tmp_path: Path,
     (path, count) = next(iter(recipe.generate(20, 3, tmp_path)))
     assert (count, path.name) == (20, "synthetic-bmn-seed3-00000.txt")
     events = concat(list(recipe.read(str(path))))
-    wanted = chosen(hits, 0, 20)
-    np.testing.assert_array_equal(events.ragged("station").values, wanted["station"])
-    np.testing.assert_array_equal(events.ragged("track").values, wanted["track"])
+    expected = chosen(hits, 0, 20)
+    np.testing.assert_array_equal(events.ragged("station").values, expected["station"])
+    np.testing.assert_array_equal(events.ragged("track").values, expected["track"])
     samples = recipe.prepare(events)
-    np.testing.assert_allclose(samples.ragged("x").values, wanted["x"], rtol=1e-5, atol=1e-4)
-    np.testing.assert_allclose(samples.ragged("pz").values, wanted["pz"], rtol=1e-5)
+    np.testing.assert_allclose(samples.ragged("x").values, expected["x"], rtol=1e-5, atol=1e-4)
+    np.testing.assert_allclose(samples.ragged("pz").values, expected["pz"], rtol=1e-5)
     assert "vx" not in samples
 
 
@@ -112,5 +112,5 @@ def test_the_command_line_makes_them(tmp_path: Path, words: list[str]) -> None:
 
 
 def test_the_classes_are_those_that_are_shipped() -> None:
-    found = {name: type(settings.load_settings(name).recipe) for name in ("tracking", "hitgraph", "tracknet")}
-    assert found == {"tracking": Tracking, "hitgraph": HitGraph, "tracknet": TrackNet}
+    classes = {name: type(settings.load_settings(name).recipe) for name in ("tracking", "hitgraph", "tracknet")}
+    assert classes == {"tracking": Tracking, "hitgraph": HitGraph, "tracknet": TrackNet}

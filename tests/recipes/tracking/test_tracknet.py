@@ -31,13 +31,13 @@ def net(work: TrackNet) -> tracknet.TrackNetwork:
 
 def outputs(model: nn.Module, samples: Table) -> dict[str, np.ndarray]:
     with torch.no_grad():
-        found = model.eval()(to_batch(samples, TrackNet.columns))
-    return {name: value.double().numpy() for name, value in found.items()}
+        output = model.eval()(to_batch(samples, TrackNet.columns))
+    return {name: value.double().numpy() for name, value in output.items()}
 
 
 def test_the_published_network_has_its_number_of_parameters() -> None:
-    own = TrackNet().optimizers(net(TrackNet()))
-    assert sum(parameter.numel() for parameter in own["ellipse"]) == 10_020
+    parameters = TrackNet().optimizers(net(TrackNet()))
+    assert sum(parameter.numel() for parameter in parameters["ellipse"]) == 10_020
 
 
 def test_an_event_is_seen_the_same_in_any_company() -> None:
@@ -60,8 +60,8 @@ def test_states_are_those_of_whole_sequences() -> None:
             hits.insert(0, int(batch["parent"][hits[0]]))
         chain = batch["prefix"][hits]
         first = lines.line_features(None, chain[:1])
-        seen = torch.cat([first, lines.line_features(chain[:-1], chain[1:])]) * torch.tensor(model.shape.scales)
-        _, state = model.gru(seen.unsqueeze(1))
+        features = torch.cat([first, lines.line_features(chain[:-1], chain[1:])]) * torch.tensor(model.shape.scales)
+        _, state = model.gru(features.unsqueeze(1))
         torch.testing.assert_close(states[prefix], state[:, 0], rtol=0, atol=1e-5)
 
 
@@ -92,12 +92,12 @@ def test_the_loss_of_the_ellipse_is_the_published_one(alpha: float) -> None:
 def test_each_loss_moves_its_own_parameters_only() -> None:
     work = TrackNet()
     model, batch = net(work), to_batch(work.prepare(generated(3, seed=2)), TrackNet.columns)
-    own = {name: list(parameters) for name, parameters in work.optimizers(model).items()}
+    parameters_of = {name: list(parameters) for name, parameters in work.optimizers(model).items()}
     for name, other in (("ellipse", "ghosts"), ("ghosts", "ellipse")):
         model.zero_grad()
         dict(work.step(model, batch))[name].total.backward()  # type: ignore[no-untyped-call]
-        assert all(parameter.grad is not None for parameter in own[name])
-        assert all(parameter.grad is None for parameter in own[other])
+        assert all(parameter.grad is not None for parameter in parameters_of[name])
+        assert all(parameter.grad is None for parameter in parameters_of[other])
 
 
 def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
@@ -115,13 +115,13 @@ def test_candidates_are_the_seeds_with_every_hit_in_their_ellipse() -> None:
     }
     length = made["length"].astype(int)
     ends = np.cumsum(length) - 1
-    found = {(int(made["member_event"][end]), int(made["members"][end])) for end in ends}
+    last_hits = {(int(made["member_event"][end]), int(made["members"][end])) for end in ends}
     assert set(length.tolist()) == {3}
-    assert hits <= found  # steps are looked for in a box, candidates in an ellipse that may reach out of it
+    assert hits <= last_hits  # steps are looked for in a box, candidates in an ellipse that may reach out of it
     assert len(length) >= (inside & two[prefix]).sum()
 
 
-def test_the_best_of_each_group_are_kept_in_their_order() -> None:
+def test_the_best_of_each_group_stay_in_their_order() -> None:
     group, score = torch.tensor([2, 0, 2, 0, 2, 1]), torch.tensor([0.1, 0.5, 0.9, 0.7, 0.9, 0.0])
     assert best_per_group(group, score, 1).tolist() == [2, 3, 5]
     assert best_per_group(group, score, 2).tolist() == [1, 2, 3, 4, 5]

@@ -25,42 +25,42 @@ LOOSE = SegmentCuts(phi_cut=0.5, z_cut=400, bend_cut=1.0)
 def greedy(graphs: Table, event: int, scores: Scores, threshold: float) -> set[frozenset[int]]:
     """Tracks of one event, one edge after the other from the best score down."""
     nodes, chains = built_pairs(graphs, event), [hits for hits, _ in built_triples(graphs, event)]
-    kept: list[tuple[int, int, int]] = []
+    accepted_chains: list[tuple[int, int, int]] = []
     for edge in sorted(range(len(chains)), key=lambda number: (-scores[number], number)):
-        free = all(chains[edge][role] != other[role] for other in kept for role in range(3))
+        free = all(chains[edge][role] != other[role] for other in accepted_chains for role in range(3))
         if scores[edge] > threshold and free:
-            kept.append(chains[edge])
-    group = {chain: number for number, chain in enumerate(kept)}
-    for a in kept:
-        for b in kept:
+            accepted_chains.append(chains[edge])
+    group = {chain: number for number, chain in enumerate(accepted_chains)}
+    for a in accepted_chains:
+        for b in accepted_chains:
             if a[1:] == b[:2]:
                 assert a[1:] in nodes
                 group = {c: group[a] if g == group[b] else g for c, g in group.items()}
     owner: dict[int, int] = {}
-    for chain in kept:
+    for chain in accepted_chains:
         for hit in chain:
             owner.setdefault(hit, group[chain])
     return {frozenset(h for h, o in owner.items() if o == number) for number in owner.values()}
 
 
-def found_sets(events: Table, found: NDArray[np.int64]) -> list[set[frozenset[int]]]:
-    per_event = list(events.ragged("x").share(found))
+def track_hit_sets(events: Table, track_numbers: NDArray[np.int64]) -> list[set[frozenset[int]]]:
+    per_event = list(events.ragged("x").share(track_numbers))
     return [{frozenset(np.flatnonzero(f == n).tolist()) for n in f[f >= 0]} for f in per_event]
 
 
 @st.composite
 def scored(draw: st.DrawFn, detector: Detector) -> tuple[Table, Scores]:
-    graphs = segments.build(draw(tracking.events(detector, most=14)), detector, LOOSE)
+    graphs = segments.build(draw(tracking.events(detector, max_hits=14)), detector, LOOSE)
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     digits = draw(st.sampled_from([1, 6]))
     return graphs, rng.random(len(graphs.ragged("edge").values)).round(digits)
 
 
 def assert_greedy(graphs: Table, scores: Scores) -> None:
-    found = tracks.from_edges(graphs, scores, 0.2)
+    track_numbers = tracks.from_edges(graphs, scores, 0.2)
     per_edge = list(graphs.ragged("edge").share(scores))
-    assert found_sets(graphs, found) == [greedy(graphs, e, per_edge[e], 0.2) for e in range(len(graphs))]
-    numbers = np.unique(found[found >= 0])
+    assert track_hit_sets(graphs, track_numbers) == [greedy(graphs, e, per_edge[e], 0.2) for e in range(len(graphs))]
+    numbers = np.unique(track_numbers[track_numbers >= 0])
     assert numbers.tolist() == list(range(len(numbers)))
 
 
@@ -83,23 +83,27 @@ def test_a_track_through_four_stations_is_one_track() -> None:
     assert tracks.from_edges(graphs, np.full(4, 0.2), 0.2).tolist() == [-1] * 8
 
 
-def true_sets(hits: Sequence[int]) -> set[frozenset[int]]:
-    return {frozenset(i for i, t in enumerate(hits) if t == track) for track in hits if track >= 0}
+def hit_sets(track_numbers: Sequence[int]) -> set[frozenset[int]]:
+    return {
+        frozenset(hit for hit, number in enumerate(track_numbers) if number == track)
+        for track in track_numbers
+        if track >= 0
+    }
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.tuples(st.integers(-1, 3), st.integers(-1, 3)), max_size=8), max_size=4))
 def test_a_match_is_the_exact_set_of_hits(events: list[list[tuple[int, int]]]) -> None:
     table = to_table([[Hit(1, 0, 0, 0, true) for true, _ in event] for event in events])
-    numbers = [found + 4 * event if found >= 0 else -1 for event, hits in enumerate(events) for _, found in hits]
+    numbers = [track + 4 * event if track >= 0 else -1 for event, hits in enumerate(events) for _, track in hits]
     _, dense = np.unique([-1, *numbers], return_inverse=True)
     match = matching.match(table, dense[1:] - 1)
-    true = [true_sets([t for t, _ in hits]) for hits in events]
-    found = [true_sets([f for _, f in hits]) for hits in events]
-    both = [len(a & b) for a, b in zip(true, found, strict=True)]
+    true = [hit_sets([track for track, _ in hits]) for hits in events]
+    predicted = [hit_sets([track for _, track in hits]) for hits in events]
+    both = [len(a & b) for a, b in zip(true, predicted, strict=True)]
     for event in range(len(events)):
         assert (match.true_event == event).sum() == len(true[event])
-        assert (match.found_event == event).sum() == len(found[event])
+        assert (match.found_event == event).sum() == len(predicted[event])
         assert match.true_found[match.true_event == event].sum() == both[event]
         assert match.found_true[match.found_event == event].sum() == both[event]
 

@@ -19,11 +19,11 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path: Path) -> None:
+def test_a_model_is_stored_found_and_downloaded(run: Run, dataset: Dataset, tmp_path: Path) -> None:
     place = models.store_model(run, str(tmp_path / "models"), ("model", "plots", "report"))
-    (found,) = models.find_models(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
-    assert found.location == place
-    assert found.facts["dataset_key"] == dataset.manifest.key and found.facts["metric"] == "loss"
+    (match,) = models.find_models(str(tmp_path / "models"), "val_loss < 100 and test_loss < 100 and epoch >= 0")
+    assert match.location == place
+    assert match.facts["dataset_key"] == dataset.manifest.key and match.facts["metric"] == "loss"
     brought = models.fetch_model(place, tmp_path / "model")
     assert brought.checkpoint("best").read_bytes() == run.checkpoint("best").read_bytes()
     assert (tmp_path / "model" / "report.html").exists()
@@ -36,9 +36,9 @@ def test_a_model_is_kept_found_and_brought(run: Run, dataset: Dataset, tmp_path:
 
 def test_the_numbers_are_those_of_the_best_validation(run: Run, tmp_path: Path) -> None:
     models.store_model(run, str(tmp_path / "models"))
-    (found,) = models.find_models(str(tmp_path / "models"))
+    (match,) = models.find_models(str(tmp_path / "models"))
     losses = [record["metrics"]["loss"] for record in run.records(kind="validation")]
-    assert found.facts["val_loss"] == min(losses)
+    assert match.facts["val_loss"] == min(losses)
     assert models.find_models(str(tmp_path / "models"), f"val_loss < {min(losses)}") == []
 
 
@@ -54,11 +54,11 @@ def test_a_model_that_was_brought_keeps_what_was_known(run: Run, dataset: Datase
     brought = models.fetch_model(place, tmp_path / "model")
     clew.evaluate(brought, data=dataset, split="val", name="mine")
     models.store_model(brought, str(tmp_path / "models"), name=Path(place).name)
-    (found,) = models.find_models(str(tmp_path / "models"), "mine_loss < 100")
-    assert found.facts["val_loss"] > 0
+    (match,) = models.find_models(str(tmp_path / "models"), "mine_loss < 100")
+    assert match.facts["val_loss"] > 0
 
 
-def test_a_condition_that_cannot_be_is_told(run: Run, tmp_path: Path) -> None:
+def test_an_impossible_condition_is_reported(run: Run, tmp_path: Path) -> None:
     models.store_model(run, str(tmp_path / "models"))
     with pytest.raises(ConfigError, match=r"no model has a number 'val_los'; did you mean 'val_loss'\?"):
         models.find_models(str(tmp_path / "models"), "val_los < 1")
@@ -87,10 +87,10 @@ def test_a_run_stores_itself(dataset: Dataset, tmp_path: Path) -> None:
         "tracking", ["model.hidden=8", "train.epochs=1", f"train.store.to={tmp_path / 'models'}"]
     )
     run = clew.train(small.recipe, dataset, config=small.train, output=tmp_path / "run")
-    (found,) = models.find_models(str(tmp_path / "models"))
-    kept = Path(found.location)
-    assert (kept / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
-    assert (kept / "report.html").exists()
+    (match,) = models.find_models(str(tmp_path / "models"))
+    stored = Path(match.location)
+    assert (stored / "checkpoints" / "best.safetensors").read_bytes() == run.checkpoint("best").read_bytes()
+    assert (stored / "report.html").exists()
 
 
 def test_a_store_that_fails_costs_no_run(dataset: Dataset, tmp_path: Path) -> None:

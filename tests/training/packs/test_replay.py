@@ -130,7 +130,7 @@ def test_replayed_steps_give_the_results_of_single_steps(
     assert all(torch.equal(single.stack.untrained[name], tensor) for name, tensor in replayed.stack.untrained.items())
 
 
-def test_the_limit_of_steps_is_kept() -> None:
+def test_the_limit_of_steps_is_respected() -> None:
     engine = make_engine(ADAM, needs_vmap=False)
     losses, _ = train(engine, ReplayedSteps(engine, TracingRecorder()), limit=7)
     assert max(len(steps.totals) for steps in losses) == 7
@@ -166,7 +166,7 @@ def records(folder: Path, flat: Dataset, **settings: Any) -> list[list[Any]]:
     names = ("kind", "epoch", "step", "samples", "loss", "lr", "metrics", "status", "error")
     kinds = ("step", "validation", "end")
     rows = [[[r.get(n) for n in names] for r in member.run.records() if r["kind"] in kinds] for member in members]
-    return [[*own, member.message.replace(str(folder), "")] for own, member in zip(rows, members, strict=True)]
+    return [[*row, member.message.replace(str(folder), "")] for row, member in zip(rows, members, strict=True)]
 
 
 @pytest.mark.parametrize(

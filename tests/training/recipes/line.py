@@ -90,8 +90,8 @@ class Line(Recipe):
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
         """`near`: predictions within 0.5; `high`: the same of those above 1.5, of which there may be none."""
-        said, true = objects.fixed("output"), samples.fixed("y")
+        predicted, true = objects.fixed("output"), samples.fixed("y")
         if self.config.fault == "judge" and len(samples) > 4:  # a rehearsal has four
             raise ValueError("wrong on purpose")
-        near, high = abs(said - true) < 0.5, said > 1.5
+        near, high = abs(predicted - true) < 0.5, predicted > 1.5
         return {"near": Ratio.of(near, samples.weights), "high": Ratio.of(near[high])}

@@ -33,12 +33,12 @@ class Whole(Recipe):
         return Table({"said": outputs["said"], "double": samples.ragged("hits").share(outputs["double"])})
 
     def metrics(self, samples: Table, outputs: Mapping[str, Any], objects: Table) -> Mapping[str, Metric]:
-        said, true, weights = objects.fixed("said"), samples.fixed("y"), samples.weights
-        binned = Binned.of(true, said > 0, np.arange(-8, 9, 4), axis="y", label="share", weights=weights)
+        predicted, true, weights = objects.fixed("said"), samples.fixed("y"), samples.weights
+        binned = Binned.of(true, predicted > 0, np.arange(-8, 9, 4), axis="y", label="share", weights=weights)
         return {
-            "near": Ratio.of(abs(said - true) < 3, weights),
-            "f1": F1.of(said > 0, true > 0, weights),
-            "auc": Roc.of(1 / (1 + np.exp(-said)), true > 0, weights),
+            "near": Ratio.of(abs(predicted - true) < 3, weights),
+            "f1": F1.of(predicted > 0, true > 0, weights),
+            "auc": Roc.of(1 / (1 + np.exp(-predicted)), true > 0, weights),
             "hits": Mean(float(objects.ragged("double").values.sum()), float(len(samples))),
             "binned": binned,
         }

@@ -48,8 +48,8 @@ class Bend(Recipe):
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         far: Tensor = (outputs - batch["y"]) ** 2
-        found: Tensor = far * self.config.part + abs(outputs) * 0.01
-        return found
+        loss: Tensor = far * self.config.part + abs(outputs) * 0.01
+        return loss
 
     def _die(self) -> None:
         Bend._steps += 1

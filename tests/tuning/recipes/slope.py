@@ -59,11 +59,11 @@ class Slope(Recipe):
         outputs = self.forward(model, batch)
         time.sleep(self.config.pause)
         Slope._steps += 1
-        if self.config.fault != "none" and Slope._steps > self.config.after and self._mine():
+        if self.config.fault != "none" and Slope._steps > self.config.after and self._fails_on_this_rank():
             outputs = self._go_wrong(outputs)
         return {"loss": self.loss(outputs, batch)}
 
-    def _mine(self) -> bool:
+    def _fails_on_this_rank(self) -> bool:
         if (dist.get_rank() if dist.is_initialized() else 0) != self.config.rank:
             return False
         if not self.config.once:

@@ -16,8 +16,8 @@ from clew.inference.model_runner import ModelRunner
 from clew.recipe import Recipe
 from clew.runs import Run
 from clew.training import checkpoint
+from clew.training.device import find_device
 from clew.training.run_recipe import recipe_of_run
-from clew.training.training_data import default_device
 
 _SECONDS = 3.0
 """Shortest duration of the measurement of inference."""
@@ -106,7 +106,7 @@ def _validation_batch(run: Run, recipe: Recipe) -> Batch:
 
 
 def _device(config: WorkloadConfig) -> torch.device:
-    return default_device(0) if devices_per_copy(config) else torch.device("cpu")
+    return find_device() if devices_per_copy(config) else torch.device("cpu")
 
 
 def _best_model(run: Run, recipe: Recipe) -> torch.nn.Module:

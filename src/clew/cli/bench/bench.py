@@ -9,10 +9,11 @@ import typer
 from rich.markup import escape
 
 from clew.cli.bench import workload
+from clew.cli.bench.scale_options import ScaleOptions
 from clew.cli.bench.strategies import strategies
-from clew.cli.bench.values import parts, whole_numbers
-from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
-from clew.cli.text_table import Column, room, write
+from clew.cli.bench.values import Json
+from clew.cli.options import bold, console, progress, table, takes_options
+from clew.cli.text_table import Column, line_width, write
 
 if TYPE_CHECKING:
     from clew.bench.scaling.results import ScalingResult
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Measure scaling, strategies, and a node with the particle-flow workload.", no_args_is_help=True)
 _SHARES = {"communicate": "communication", "wait": "wait", "io": "I/O", "compute": "compute"}
 """Titles of columns; a narrow terminal drops the last ones first."""
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 @app.callback()
@@ -30,36 +30,8 @@ def _group() -> None:
 
 
 @app.command()
-def scale(
-    recipe: What,
-    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "1,2,4",
-    strategy: Annotated[str, typer.Option(help="Strategies, separated by commas (see `clew train`).")] = "allreduce",
-    weak: Annotated[
-        bool, typer.Option("--weak", help="Weak scaling: the work grows with the workers (default: they share it).")
-    ] = False,
-    dataset: Annotated[str | None, typer.Option(help="A dataset made by `clew prepare`.")] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Epochs; the first one does not count for the speed.")] = 3,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Batch size of all workers; with --weak of each worker (default: that of the recipe)."
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads per worker (default: the cores divided by the largest size).")
-    ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Trainings per size, with different seeds.")] = 1,
-    predict: Annotated[
-        str, typer.Option(help="Sizes to predict (default: powers of two up to 16 times the largest).")
-    ] = "",
-    limit: Annotated[str, typer.Option(help="Time limit per training, for example 90s or 10m.")] = "10m",
-    on: Annotated[
-        str | None, typer.Option(metavar="SITE", help="Run the trainings at this site (`clew site list`).")
-    ] = None,
-    settings: Settings = None,
-    output: Annotated[Path, typer.Option(help="A folder for the runs, scale.json and scale.html.")] = Path("scaling"),
-    json: Json = False,
-) -> None:
+@takes_options(ScaleOptions)
+def scale(options: ScaleOptions) -> None:
     """Measure how training scales: speed-up, efficiency, losses, and where the time goes at every size.
 
     Results are written after every size. The same command resumes an interrupted study, also with more sizes. Sizes
@@ -72,36 +44,20 @@ def scale(
       clew bench scale tracking --strategy allreduce,downpour --predict 8,64
       clew bench scale tracking --workers 1,2,4,8,16 --on mycluster --output scaling-mycluster
     """
-    from clew.bench.scaling.study import ScaleConfig, measure_scaling
-    from clew.core.config import Document, validate
+    from clew.bench.scaling.study import measure_scaling
 
-    options = {
-        "recipe": recipe,
-        "dataset": dataset,
-        "workers": whole_numbers(workers, "--workers"),
-        "strategies": parts(strategy),
-        "weak": weak,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "threads": threads,
-        "repeat": repeat,
-        "predict": whole_numbers(predict, "--predict"),
-        "minutes": parse_seconds(limit, "--limit") / 60,
-        "on": on,
-        "settings": list(settings or ()),
-    }
-    config = validate(ScaleConfig, Document(options, {}, "clew bench scale"))
+    config, output = options.config(), options.output
     with progress() as bar:
         task = bar.add_task("scale", total=None, note="")
 
         def on_progress(now: ScalingProgress) -> None:
             note = f"{now.run.strategy} on {now.run.workers}: {now.state} {now.seconds:.0f} s"
             bar.update(task, completed=now.done, total=now.total, note=note)
-            if now.ended and not json:
+            if now.ended and not options.json:
                 bar.console.print(f"  {_line(now)}")
 
         result = measure_scaling(config, output, on_progress)
-    if json:
+    if options.json:
         typer.echo((output / "scale.json").read_text(), nl=False)
         return
     _show(result)
@@ -170,13 +126,13 @@ def _show(result: ScalingResult) -> None:
     for rank, (part, title) in enumerate(_SHARES.items(), start=1):
         columns.append(Column(title, [_share(row["shares"][part]) for row in rows], rank, right=True))
     columns.append(Column("", ["oversubscribed" if row["oversubscribed"] else "" for row in rows]))
-    write(columns, width=room())
+    write(columns, width=line_width())
     for name, each in result.forecasts.items():
         for place, size in enumerate(each.workers):
             if size not in result.sizes(name):
                 low, high = each.speedup_low[place], each.speedup_high[place]
-                told = f"speed-up {each.speedup[place]:.2f} ({low:.2f} to {high:.2f}, {each.level:.0%} band)"
-                console.print(f"[dim]prediction for {name} on {size}: {told}[/]")
+                text = f"speed-up {each.speedup[place]:.2f} ({low:.2f} to {high:.2f}, {each.level:.0%} band)"
+                console.print(f"[dim]prediction for {name} on {size}: {text}[/]")
         if each.note:
             console.print(f"[dim]{escape(name)}: {escape(each.note)}[/]")
     if not result.config["on"]:

@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
-from clew.cli.bench.values import parts
-from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table
+from clew.cli.bench.values import Json, parts
+from clew.cli.options import Settings, What, bold, console, parse_seconds, progress, table, takes_options
 
 if TYPE_CHECKING:
     from clew.bench.strategies.results import StrategyStudy
-    from clew.bench.strategies.study import StrategyProgress
+    from clew.bench.strategies.study import StrategyProgress, StrategyStudyConfig
 
 
-def strategies(
-    recipe: What,
+@dataclass(frozen=True, kw_only=True)
+class StrategyOptions:
+    """All options of `clew bench strategies`."""
+
+    recipe: What
     bandwidth: Annotated[
         str, typer.Option(help="Bandwidths of each host, separated by commas; `unlimited` sets no limit.")
-    ] = "10Gbit,1Gbit,100Mbit",
-    strategy: Annotated[
-        str, typer.Option(help="Strategies, separated by commas.")
-    ] = "allreduce,diloco,easgd,gem,downpour",
-    dataset: Annotated[str | None, typer.Option(help="A dataset made by `clew prepare`.")] = None,
-    workers: Annotated[int, typer.Option(help="Number of workers, one host each.")] = 2,
+    ] = "10Gbit,1Gbit,100Mbit"
+    strategy: Annotated[str, typer.Option(help="Strategies, separated by commas.")] = (
+        "allreduce,diloco,easgd,gem,downpour"
+    )
+    dataset: Annotated[str | None, typer.Option(help="A dataset made by `clew prepare`.")] = None
+    workers: Annotated[int, typer.Option(help="Number of workers, one host each.")] = 2
     epochs: Annotated[
         int | None, typer.Option(help="Epochs of the reference; the other trainings get three times as many.")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="Metric of the validation (default: train.best.metric).")] = None,
+    ] = None
+    metric: Annotated[str | None, typer.Option(help="Metric of the validation (default: train.best.metric).")] = None
     target: Annotated[
         float | None,
         typer.Option(help="Value to reach (default: what allreduce reaches without a limit, minus 2%)."),
-    ] = None,
-    direction: Annotated[str | None, typer.Option(help="Direction of the metric: minimize or maximize.")] = None,
+    ] = None
+    direction: Annotated[str | None, typer.Option(help="Direction of the metric: minimize or maximize.")] = None
     repeat: Annotated[
         int, typer.Option(help="Trainings per strategy and bandwidth, with different seeds; the median counts.")
-    ] = 1,
-    limit: Annotated[str, typer.Option(help="Time limit per training, for example 90s or 10m.")] = "10m",
-    settings: Settings = None,
+    ] = 1
+    limit: Annotated[str, typer.Option(help="Time limit per training, for example 90s or 10m.")] = "10m"
+    settings: Settings = None
     output: Annotated[Path, typer.Option(help="A new folder for the runs, study.json and study.html.")] = Path(
         "strategies"
-    ),
-    json: Annotated[bool, typer.Option("--json", help="Print study.json.")] = False,
-) -> None:
+    )
+    json: Json = False
+
+    def config(self) -> StrategyStudyConfig:
+        """The settings of the study."""
+        from clew.bench.strategies.study import StrategyStudyConfig
+        from clew.core.config import Document, validate
+
+        names = ("recipe", "dataset", "workers", "epochs", "metric", "target", "direction", "repeat")
+        options = {
+            **{name: getattr(self, name) for name in names},
+            "strategies": parts(self.strategy),
+            "bandwidths": parts(self.bandwidth),
+            "minutes": parse_seconds(self.limit, "--limit") / 60,
+            "settings": list(self.settings or ()),
+        }
+        return validate(StrategyStudyConfig, Document(options, {}, "clew bench strategies"))
+
+
+@takes_options(StrategyOptions)
+def strategies(options: StrategyOptions) -> None:
     """Measure which strategy reaches a target first, per bandwidth between hosts.
 
     The hosts are network namespaces of this machine (root and iproute2 are needed): one per worker, and one for the
@@ -56,34 +78,19 @@ def strategies(
       clew bench strategies tracking --bandwidth 1Gbit,100Mbit --metric f1 --target 0.9
       clew bench strategies my.yaml --strategy allreduce,diloco --workers 4 --repeat 3 --limit 5m --output study
     """
-    from clew.bench.strategies.study import StrategyStudyConfig, compare_strategies
-    from clew.core.config import Document, validate
+    from clew.bench.strategies.study import compare_strategies
 
-    options = {
-        "recipe": recipe,
-        "dataset": dataset,
-        "strategies": parts(strategy),
-        "bandwidths": parts(bandwidth),
-        "workers": workers,
-        "epochs": epochs,
-        "metric": metric,
-        "target": target,
-        "direction": direction,
-        "repeat": repeat,
-        "minutes": parse_seconds(limit, "--limit") / 60,
-        "settings": list(settings or ()),
-    }
-    config = validate(StrategyStudyConfig, Document(options, {}, "clew bench strategies"))
+    config, output = options.config(), options.output
     with progress() as bar:
         task = bar.add_task("strategies", total=None, note="creating hosts")
 
         def on_progress(now: StrategyProgress) -> None:
             bar.update(task, completed=now.done, total=now.total, note=_note(now))
-            if now.ended and not json:
+            if now.ended and not options.json:
                 bar.console.print(f"  {_line(now)}")
 
         result = compare_strategies(config, output, on_progress)
-    if json:
+    if options.json:
         typer.echo((output / "study.json").read_text(), nl=False)
         return
     _show(result)

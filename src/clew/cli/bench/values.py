@@ -1,8 +1,14 @@
-"""Lists in options of `clew bench`: values separated by commas."""
+"""Options that several commands of `clew bench` have, and lists in options: values separated by commas."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from clew.errors import ConfigError
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def parts(text: str) -> list[str]:

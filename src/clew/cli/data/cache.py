@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clew.storage import InputCache
 
 app = typer.Typer(
-    help="What prepare has computed, and copies of inputs from stores: list, size, limit, prune.", no_args_is_help=True
+    help="Cached results of prepare, and cached inputs from stores: list, size, limit, prune.", no_args_is_help=True
 )
 _Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folder (default: the user's).")]
 
@@ -24,7 +24,7 @@ _Folder = Annotated[Path | None, typer.Option("--cache", help="The cache's folde
 def list_(
     cache: _Folder = None, limit: Annotated[int, typer.Option(min=1, help="How many, newest first.")] = 20
 ) -> None:
-    """The results in the cache, those used last first.
+    """List the cached results; those used last come first.
 
     \b
     Example:
@@ -45,7 +45,7 @@ def list_(
 
 @app.command()
 def size(cache: _Folder = None) -> None:
-    """How much the cache holds, stage by stage.
+    """Print the size of the cache per stage.
 
     \b
     Example:
@@ -61,32 +61,32 @@ def size(cache: _Folder = None) -> None:
     rows.append(("all", f"{len(entries):,}", f"{sum(entry.bytes for entry in entries) / 1e6:,.1f}"))
     console.print(bold(opened.folder))
     console.print(table(("stage", "results", "MB"), rows, right=(1, 2)))
-    console.print(f"[dim]copies of inputs may take {_inputs(cache).limit / 1e9:,.1f} GB[/]")
+    console.print(f"[dim]cached inputs may take {_inputs(cache).limit / 1e9:,.1f} GB[/]")
 
 
 @app.command()
 def limit(
-    most: Annotated[str, typer.Argument(help="What copies of inputs may take together: 500M, 20G.")],
+    size: Annotated[str, typer.Argument(help="Largest total size of cached inputs: 500M, 20G.")],
     cache: _Folder = None,
 ) -> None:
-    """Set how much room copies of inputs from stores may take; the least recently used go at once if need be.
+    """Limit the size of cached inputs from stores; the least recently used are removed at once if needed.
 
     \b
     Example:
       clew cache limit 100G
     """
     inputs = _inputs(cache)
-    inputs.limit = int(parse_bytes(most, "limit"))
+    inputs.limit = int(parse_bytes(size, "limit"))
     console.print(f"{bold(inputs.folder)}: at most {inputs.limit / 1e9:,.1f} GB")
 
 
 @app.command()
 def prune(
-    older_than: Annotated[str | None, typer.Option(help="Remove what was not used for so long: 12h, 30d, 2w.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Then the least recently used down to this size: 500M, 20G.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Remove results not used for: 12h, 30d, 2w.")] = None,
+    keep: Annotated[str | None, typer.Option(help="Remove the least recently used, down to: 500M, 20G.")] = None,
     cache: _Folder = None,
 ) -> None:
-    """Remove results from the cache. Datasets are not touched; what is missing is computed again when needed.
+    """Remove results from the cache. Datasets do not change; removed results are computed again when needed.
 
     \b
     Examples:
@@ -94,11 +94,11 @@ def prune(
       clew cache prune --keep 20G
     """
     if older_than is None and keep is None:
-        raise ConfigError("say what may go: --older-than 30d, or --keep 20G")
+        raise ConfigError("choose what to remove: --older-than 30d, or --keep 20G")
     seconds = None if older_than is None else parse_seconds(older_than, "--older-than")
     limit = None if keep is None else int(parse_bytes(keep, "--keep"))
-    gone = _open(cache).prune(older_than=seconds, keep=limit)
-    console.print(f"removed {len(gone):,} results, {sum(entry.bytes for entry in gone) / 1e6:,.1f} MB")
+    removed = _open(cache).prune(older_than=seconds, keep=limit)
+    console.print(f"removed {len(removed):,} results, {sum(entry.bytes for entry in removed) / 1e6:,.1f} MB")
 
 
 def _open(folder: Path | None) -> StageCache:

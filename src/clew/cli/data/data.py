@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from clew.cli.options import Settings, What, bold, console, overrides, progress, table
-from clew.cli.transfer_progress import moving, told
+from clew.cli.transfer_progress import show_transfers, transfer_text
 
 app = typer.Typer(
     help="Events and datasets: generate, inspect, verify; copies to and from stores: get, put.", no_args_is_help=True
@@ -20,14 +20,14 @@ app = typer.Typer(
 @app.command()
 def generate(
     recipe: What,
-    events: Annotated[int, typer.Option(min=1, help="How many.")] = 1000,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same events.")] = 0,
-    output: Annotated[Path, typer.Option(help="The folder the files go to.")] = Path("events"),
+    events: Annotated[int, typer.Option(min=1, help="Number of events.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the generator.")] = 0,
+    output: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("events"),
     detector: Annotated[str | None, typer.Option(help="Short for --set detector.name=NAME.")] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes (default: all cores).")] = None,
     settings: Settings = None,
 ) -> None:
-    """Make synthetic raw events with a recipe's generator.
+    """Generate synthetic raw events with a recipe's generator.
 
     \b
     Examples:
@@ -38,7 +38,7 @@ def generate(
     from clew.settings import load_settings
 
     loaded = load_settings(recipe, overrides(settings, detector__name=detector))
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with progress() as bar:
         task = bar.add_task("generate", total=events, note="")
 
@@ -46,16 +46,16 @@ def generate(
             bar.update(task, advance=count, note=path.name)
 
         done = work(loaded.recipe, events, seed, output, workers=workers, progress=show)
-    rate = done / max(time.perf_counter() - begun, 1e-9)
+    rate = done / max(time.perf_counter() - started, 1e-9)
     console.print(f"{bold(output)}: {done:,} synthetic events [dim]({rate:,.0f}/s)[/]")
 
 
 @app.command()
 def inspect(
-    path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")],
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots instead.")] = None,
+    path: Annotated[str, typer.Argument(help="Folder of the dataset, or its URL in a store.")],
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots instead.")] = None,
 ) -> None:
-    """What is in a dataset: splits, columns with units and statistics, histograms, where it came from.
+    """Show a dataset: splits, columns with units and statistics, histograms, input files.
 
     \b
     Examples:
@@ -63,20 +63,20 @@ def inspect(
       clew data inspect dataset --html dataset.html
     """
     from clew.data.dataset import Dataset
-    from clew.data.dataset import inspect as look
+    from clew.data.dataset import inspect as dataset_facts
 
     dataset = Dataset(path)
     if html is not None:
-        console.print(bold(look.write_page(dataset, html)))
+        console.print(bold(dataset_facts.write_page(dataset, html)))
         return
     manifest = dataset.manifest
     console.print(f"{bold(path)}  recipe {Path(manifest.recipe).stem}, key {manifest.key[:16]}")
     rows = [(name, f"{count:,}", len(manifest.splits[name])) for name, count in dataset.splits.items()]
     console.print(table(("split", "events", "shards"), rows, right=(1, 2)))
-    drawn = {histogram.name: look.sparkline(histogram) for histogram in look.histograms(dataset)}
-    lines = [(*row, drawn.pop(row[0], "")) for row in look.column_rows(dataset)]
-    console.print(table((*look.COLUMN_HEADER, "distribution"), lines, right=(3, 4, 5, 6)))
-    for name, line in drawn.items():
+    sparklines = {histogram.name: dataset_facts.sparkline(histogram) for histogram in dataset_facts.histograms(dataset)}
+    lines = [(*row, sparklines.pop(row[0], "")) for row in dataset_facts.column_rows(dataset)]
+    console.print(table((*dataset_facts.COLUMN_HEADER, "distribution"), lines, right=(3, 4, 5, 6)))
+    for name, line in sparklines.items():
         console.print(f"{name}  {line}")
     more = f" and {len(manifest.inputs) - 4} more" if len(manifest.inputs) > 4 else ""
     names = [f"{item.name} ({item.split})" if item.split else item.name for item in manifest.inputs[:4]]
@@ -84,8 +84,8 @@ def inspect(
 
 
 @app.command()
-def verify(path: Annotated[str, typer.Argument(help="A dataset's folder, or its place in a store.")]) -> None:
-    """Read every byte of a dataset and compare checksums; names the first shard that is missing or altered.
+def verify(path: Annotated[str, typer.Argument(help="Folder of the dataset, or its URL in a store.")]) -> None:
+    """Read a whole dataset and compare checksums; the first shard that is missing or changed is named.
 
     \b
     Example:
@@ -95,17 +95,17 @@ def verify(path: Annotated[str, typer.Argument(help="A dataset's folder, or its 
 
     dataset = Dataset(path)
     dataset.verify()
-    console.print(f"{bold(path)}: {sum(dataset.splits.values()):,} events, every shard as it was written")
+    console.print(f"{bold(path)}: {sum(dataset.splits.values()):,} events, all checksums match")
 
 
 @app.command()
 def get(
     source: Annotated[str, typer.Argument(help="A file or folder in a store, or a Rucio DID.")],
-    target: Annotated[str, typer.Argument(help="Where it goes (default: here, under its own name).")] = "",
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+    target: Annotated[str, typer.Argument(help="Target file or folder (default: the same name, here).")] = "",
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files with other content.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts to transfer at the same time.")] = 8,
 ) -> None:
-    """Copy from a store to this machine: in parallel, checked, and gone on with where it was cut.
+    """Copy from a store to this machine, in parallel and with checksums. An interrupted copy is resumed.
 
     \b
     Examples:
@@ -120,12 +120,12 @@ def get(
 
 @app.command()
 def put(
-    source: Annotated[str, typer.Argument(help="A file or folder here.")],
+    source: Annotated[str, typer.Argument(help="A local file or folder.")],
     target: Annotated[str, typer.Argument(help="s3://bucket/name, root://host//path or rucio:SCOPE:NAME?rse=SITE.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files that hold something else.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Parts that move at once.")] = 8,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite files with other content.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Parts to transfer at the same time.")] = 8,
 ) -> None:
-    """Copy to a store: in parallel, checked, and gone on with where it was cut.
+    """Copy to a store, in parallel and with checksums. An interrupted copy is resumed.
 
     \b
     Examples:
@@ -139,7 +139,7 @@ def put(
 def _copy(source: str, target: str, *, replace: bool, workers: int) -> None:
     from clew import storage
 
-    begun = time.perf_counter()
-    with moving("copy") as show:
+    started = time.perf_counter()
+    with show_transfers("copy") as show:
         done = storage.copy(source, target, watch=show, replace=replace, workers=workers)
-    console.print(f"{bold(storage.mask_secrets(target))}: {told(done, time.perf_counter() - begun)}")
+    console.print(f"{bold(storage.mask_secrets(target))}: {transfer_text(done, time.perf_counter() - started)}")

@@ -13,7 +13,7 @@ from rich.markup import escape
 from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
 from clew.cli.options import Settings, What, console, overrides, printed_warnings
-from clew.cli.transfer_progress import fetching
+from clew.cli.transfer_progress import show_fetches
 from clew.errors import ConfigError, WorkerError, nearest
 from clew.jobs.task import FillCacheTask, command_task
 
@@ -77,15 +77,16 @@ def prepare(
         list[str] | None,
         typer.Option(help="Files, a folder, a glob, a URL or @LIST; SPLIT=... puts them in a split. Repeatable."),
     ] = None,
-    output: Annotated[str | None, typer.Option(help="The dataset's folder, or a place in a store.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes (default: one a core).")] = None,
+    output: Annotated[str | None, typer.Option(help="Folder of the dataset, or a URL in a store.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes (default: one per core).")] = None,
     settings: Settings = None,
     executor: Annotated[
-        str | None, typer.Option(help="processes, threads, mpi, dask or dask://HOST:PORT (default: what fits).")
+        str | None,
+        typer.Option(help="processes, threads, mpi, dask or dask://HOST:PORT (default: automatic)."),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of another dataset.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again, trust no date.")] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="Say what is cached and why not; do nothing.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing dataset.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read all inputs and shards again.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Print what is cached, and why not; then stop.")] = False,
     spread: Annotated[
         str | None,
         typer.Option("--as", metavar="cores|mpi|array", help="With --on: one node, one MPI job, or N jobs."),
@@ -93,7 +94,7 @@ def prepare(
 ) -> None:
     """Turn raw events into a dataset of HDF5 shards.
 
-    Nothing is done where the dataset is there and neither inputs, settings nor code have changed.
+    Nothing is computed if the dataset exists and neither inputs, settings nor code have changed.
 
     \b
     Examples:
@@ -116,44 +117,46 @@ def prepare(
     if explain:
         _explain(api.explain(loaded.recipe, loaded.prepare))
         return
-    with printed_warnings(), fetching(), preparing() as show:
+    with show_fetches(), preparing() as show, printed_warnings():
         try:
             dataset = api.prepare(loaded.recipe, loaded.prepare, replace=replace, verify=verify, progress=show)
         except WorkerError as error:
-            if mpi_rank():  # rank 0 tells for all
+            if mpi_rank():  # rank 0 prints the error for all ranks
                 raise typer.Exit(1) from error
             raise
-        if not mpi_rank():  # under mpiexec one tells for all
-            show.tell(dataset)
+        if not mpi_rank():  # under mpiexec only rank 0 prints
+            show.print_result(dataset)
 
 
-def _inputs(given: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
-    """Patterns, or those of each split where they are given as SPLIT=PATTERN; a path with = in it begins with ./ or /.
+def _inputs(patterns: Sequence[str]) -> list[str] | dict[str, list[str]] | None:
+    """Patterns of files, or those of each split if they are written as SPLIT=PATTERN.
+
+    A path that contains = must start with ./ or /.
 
     Raises:
-        ConfigError: some name a split and some do not.
+        ConfigError: Some patterns name a split and some do not.
     """
-    named = [re.fullmatch(r"(\w[\w.-]*)=(.+)", pattern) for pattern in given]
+    named = [re.fullmatch(r"(\w[\w.-]*)=(.+)", pattern) for pattern in patterns]
     splits: dict[str, list[str]] = {}
-    for pattern, match in zip(given, named, strict=True):
+    for pattern, match in zip(patterns, named, strict=True):
         if match:
             splits.setdefault(match[1], []).append(match[2])
         elif any(named):
-            raise ConfigError(f"--input {pattern}: names no split, others do; write SPLIT={pattern}")
-    return splits or list(given) or None
+            raise ConfigError(f"--input {pattern}: has no split, other inputs have one; write SPLIT={pattern}")
+    return splits or list(patterns) or None
 
 
-def _explain(found: Explanation) -> None:
-    console.print(f"dataset: {found.dataset}")
-    if found.dataset != "up to date":
-        for line in (*found.reasons.get("inputs", ()), *found.reasons.get("dataset", ())):
+def _explain(explanation: Explanation) -> None:
+    console.print(f"dataset: {explanation.dataset}")
+    if explanation.dataset != "up to date":
+        for line in (*explanation.reasons.get("inputs", ()), *explanation.reasons.get("dataset", ())):
             console.print(f"  {escape(line)}")
     earlier = ""
-    for stage, (cached, total) in found.stages.items():
+    for stage, (cached, total) in explanation.stages.items():
         state = "hit" if cached == total else "miss" if not cached else "partly"
         console.print(f"{stage}: [bold]{state}[/], {cached} of {total} pieces cached")
         if cached < total:
             why = f"the stage {earlier} has changed" if earlier else "inputs are new, or the cache was pruned or moved"
-            for line in found.reasons.get(stage, []) or [why]:
+            for line in explanation.reasons.get(stage, []) or [why]:
                 console.print(f"  {escape(line)}")
             earlier = earlier or stage

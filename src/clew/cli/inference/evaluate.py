@@ -9,9 +9,9 @@ import typer
 
 from clew.cli.jobs.command_words import command_words
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import bold, console, table
+from clew.cli.options import bold, console, printed_warnings, table
 from clew.cli.runs.follow import counting
-from clew.cli.transfer_progress import fetching, moving
+from clew.cli.transfer_progress import show_fetches, show_transfers
 from clew.jobs.rank_info import current_rank as launched
 from clew.jobs.task import command_task
 
@@ -32,20 +32,20 @@ def _plan(site: SiteOptions, **options: Any) -> SiteWork:
 
 @on_site(_plan)
 def evaluate(
-    run: Annotated[str, typer.Argument(help="The run's folder, or a run or model in a store.")],
+    run: Annotated[str, typer.Argument(help="Folder of the run, or the URL of a run or model in a store.")],
     data: Annotated[
-        str | None, typer.Option(help="A dataset, here or in a store (default: the one it was trained on).")
+        str | None, typer.Option(help="A dataset: a folder or a URL in a store (default: the one it was trained on).")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
+    split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
     input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
-    name: Annotated[str | None, typer.Option(help="What the report calls it.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the evaluation in the report.")] = None,
     weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the events.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Events a batch (default: the run's, at least 256).")
+        int | None, typer.Option(min=1, help="Events per batch (default: that of the run, at least 256).")
     ] = None,
 ) -> None:
-    """Judge a run's model on events it has not seen, and put the figures into its report.
+    """Evaluate a run's model on events it was not trained on, and add the metrics to its report.
 
     \b
     Examples:
@@ -61,16 +61,16 @@ def evaluate(
     from clew.runs.report import write_report
     from clew.storage import models
 
-    with moving("get") as watch:
+    with show_transfers("get") as watch:
         opened = models.open_run(run, watch=watch)
-    from clew.inference.evaluate import evaluate as work  # loads torch: a wrong folder is told before that
+    from clew.inference.evaluate import evaluate as evaluate_model  # loads torch, so a wrong folder is reported first
 
-    place = data or str(opened.config().data.get("train", {}).get("dataset", ""))
-    if not input and storage.is_url(place):
-        with fetching():
-            storage.folder(place)
-    with counting("evaluate") as shown:
-        result = work(
+    location = data or str(opened.config().data.get("train", {}).get("dataset", ""))
+    if not input and storage.is_url(location):
+        with show_fetches():
+            storage.folder(location)
+    with counting("evaluate") as on_progress, printed_warnings():
+        result = evaluate_model(
             opened,
             data=data,
             split=split,
@@ -79,22 +79,22 @@ def evaluate(
             weights=weights,
             workers=workers,
             batch_size=batch_size,
-            progress=shown,
+            progress=on_progress,
         )
-    if launched().rank:  # under a launcher one tells for all
+    if launched().rank:  # only rank 0 prints
         return
     with pushed(run=opened):
         report = write_report(opened)
     show(result)
     console.print(f"report: {bold(report)}")
     if storage.is_url(run):
-        with moving("put") as watch:
+        with show_transfers("put") as watch:
             models.store_model(opened, storage.parent_location(run), ("all",), name=storage.base_name(run), watch=watch)
-        console.print(f"{bold(storage.mask_secrets(run))}: has it too")
+        console.print(f"{bold(storage.mask_secrets(run))}: updated")
 
 
 def show(result: Evaluation) -> None:
-    """Print the numbers with their errors."""
+    """Print the metrics with their errors."""
     rate = result.events / max(result.seconds, 1e-9)
     console.print(f"{bold(result.name)}: {result.events:,} events [dim]({rate:,.0f}/s)[/]")
     rows = []

@@ -11,7 +11,7 @@ from clew.cli.options import bold, console, program
 
 
 def export(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")],
     to: Annotated[str, typer.Option(help="onnx, torch (an exported program, .pt2) or keras.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The file to write (default: the run's name).")
@@ -21,14 +21,14 @@ def export(
         float, typer.Option(min=0, help="Largest difference from the original, over max(1, |original|).")
     ] = 1e-4,
     data: Annotated[
-        str | None, typer.Option(help="A dataset with samples to compare on (default: the one it was trained on).")
+        str | None, typer.Option(help="A dataset for the comparison (default: the one it was trained on).")
     ] = None,
-    split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an existing file.")] = False,
+    split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False,
 ) -> None:
-    """Take a run's model home: one file with network, weights and the scaling of its inputs.
+    """Export a run's model: one file with the network, its weights and the scaling of its inputs.
 
-    Before it is kept, it is asked about real samples; if it does not say what the original says, nothing is written.
+    The exported model is compared with the original on real samples. If they differ, no file is written.
 
     \b
     Examples:
@@ -40,16 +40,16 @@ def export(
     from clew.runs import Run
 
     opened = Run.open(run)
-    from clew.inference.export.api import export as work  # loads torch: a wrong folder is told before that
+    from clew.inference.export.api import export as export_model  # loads torch, so a wrong folder is reported first
 
-    made = work(
+    exported = export_model(
         opened, to=to, output=output, weights=weights, tolerance=tolerance, data=data, split=split, replace=replace
     )
-    facts = made.facts
-    given = ", ".join(f"{each.name} ({', '.join(each.axes)}, ...)" for each in facts.inputs)
-    console.print(f"{bold(made.path)}: {given} to {', '.join(facts.outputs)}", markup=True)
+    facts = exported.facts
+    inputs = ", ".join(f"{each.name} ({', '.join(each.axes)}, ...)" for each in facts.inputs)
+    console.print(f"{bold(exported.path)}: {inputs} to {', '.join(facts.outputs)}", markup=True)
     console.print(f"  differs from the original by {facts.difference:.1g} at most (tolerance {facts.tolerance:g})")
-    for told, items in (("does itself", facts.included), ("does not do", facts.left_out)):
+    for title, items in (("includes", facts.included), ("does not include", facts.left_out)):
         if items:
-            console.print(f"  {told}: {'; '.join(items)}", markup=False)
-    console.print(f"Next: {program()} predict {bold(made.path)} DATA -o scores.parquet")
+            console.print(f"  {title}: {'; '.join(items)}", markup=False)
+    console.print(f"Next: {program()} predict {bold(exported.path)} DATA -o scores.parquet")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from clew.cli.options import bold, console, program
-from clew.cli.text_table import Column, room, write
-from clew.cli.transfer_progress import moving
+from clew.cli.text_table import Column, line_width, write
+from clew.cli.transfer_progress import show_transfers
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Models in a store: find, get, put.", no_args_is_help=True)
 _METRICS = 4
-"""Numbers that get a column where there is room."""
+"""Metrics that have a column."""
 
 
 @app.command()
 def find(
     place: Annotated[str, typer.Argument(help="A folder, s3://bucket/models, root://host//path or rucio:SCOPE.")],
-    where: Annotated[str | None, typer.Option(help="A condition on their numbers, as 'val_loss < 0.2'.")] = None,
-    sort: Annotated[str | None, typer.Option(help="By this number, the smallest first.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="All that is known, for other programs.")] = False,
+    where: Annotated[str | None, typer.Option(help="A condition on metrics: 'val_loss < 0.2'.")] = None,
+    sort: Annotated[str | None, typer.Option(help="Sort by this metric, the smallest first.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
 ) -> None:
-    """The models kept at a place, those for which a condition holds.
+    """List the models in a store, or those for which a condition holds.
 
     \b
     Examples:
@@ -37,25 +37,25 @@ def find(
     """
     from clew.storage import models
 
-    found = models.find_models(place, where)
+    stored = models.find_models(place, where)
     if sort is not None:
-        found = _sorted(found, sort)
+        stored = _sorted(stored, sort)
     if json:
         import json as text
 
-        console.print_json(text.dumps([{"location": each.location, **each.facts} for each in found]))
-    elif found:
-        _show(found, sort)
+        console.print_json(text.dumps([{"location": each.location, **each.facts} for each in stored]))
+    elif stored:
+        _show(stored, sort)
     else:
-        console.print(f"no model at {bold(place)}{' for which that holds' if where else ''}")
+        console.print(f"no model at {bold(place)}{f' with {where}' if where else ''}")
 
 
 @app.command()
 def get(
-    location: Annotated[str, typer.Argument(help="A model, as `clew model find` names it.")],
-    output: Annotated[Path | None, typer.Option(help="The folder it goes to (default: runs/NAME).")] = None,
+    location: Annotated[str, typer.Argument(help="Location of a model, as `clew model find` prints it.")],
+    output: Annotated[Path | None, typer.Option(help="Target folder (default: runs/NAME).")] = None,
 ) -> None:
-    """Bring a model from a store; every file is compared with what was stored.
+    """Copy a model from a store; the checksum of every file is checked.
 
     \b
     Examples:
@@ -66,22 +66,22 @@ def get(
     from clew.storage import models
 
     target = output or Path("runs") / storage.base_name(location)
-    with moving("get") as show:
+    with show_transfers("get") as show:
         run = models.fetch_model(location, target, watch=show)
     console.print(f"{bold(run.path)}: checked. Next: {program()} evaluate {bold(run.path)}")
 
 
 @app.command()
 def put(
-    run: Annotated[str, typer.Argument(help="The run's folder.")],
+    run: Annotated[str, typer.Argument(help="Folder of the run.")],
     to: Annotated[str, typer.Argument(help="A folder, s3://bucket/models, root://host//path or rucio:SCOPE?rse=SITE.")],
-    name: Annotated[str | None, typer.Option(help="What it is called there (default: run and hash).")] = None,
+    name: Annotated[str | None, typer.Option(help="Name in the store (default: run and hash).")] = None,
     what: Annotated[
         list[str] | None,
         typer.Option(help="model, plots, report, records, checkpoints or all. Repeatable (default: the first three)."),
     ] = None,
 ) -> None:
-    """Keep a run's model in a store, with the metrics, settings and data it is found by.
+    """Copy a run's model to a store, with its metrics, settings and the facts of its data.
 
     \b
     Examples:
@@ -93,28 +93,28 @@ def put(
     from clew.storage import models
     from clew.storage.models import StoreConfig
 
-    asked = {"to": to, "name": name, **({"what": what} if what else {})}
-    wish = validate(StoreConfig, Document(asked, source="clew model put"))
-    with moving("put") as show:
-        place = models.store_model(Run.open(run), wish.to, wish.what, name=wish.name, watch=show)
+    options = {"to": to, "name": name, **({"what": what} if what else {})}
+    config = validate(StoreConfig, Document(options, source="clew model put"))
+    with show_transfers("put") as show:
+        place = models.store_model(Run.open(run), config.to, config.what, name=config.name, watch=show)
     console.print(f"{bold(place)}: stored")
 
 
-def _sorted(found: list[StoredModel], name: str) -> list[StoredModel]:
-    known = {key for each in found for key, value in each.facts.items() if isinstance(value, (int, float))}
-    if found and name not in known:
-        raise ConfigError(f"--sort {name}: no model has a number of that name{nearest(name, known)}")
-    return sorted(found, key=lambda each: (name not in each.facts, each.facts.get(name, 0)))
+def _sorted(stored: list[StoredModel], name: str) -> list[StoredModel]:
+    names = {key for each in stored for key, value in each.facts.items() if isinstance(value, (int, float))}
+    if stored and name not in names:
+        raise ConfigError(f"--sort {name}: no model has such a metric{nearest(name, names)}")
+    return sorted(stored, key=lambda each: (name not in each.facts, each.facts.get(name, 0)))
 
 
-def _show(found: list[StoredModel], first: str | None) -> None:
-    names = dict.fromkeys(key for each in found for key, value in each.facts.items() if isinstance(value, float))
+def _show(stored: list[StoredModel], first: str | None) -> None:
+    names = dict.fromkeys(key for each in stored for key, value in each.facts.items() if isinstance(value, float))
     ordered = sorted(names, key=lambda name: (name != first, not name.startswith("val_")))[:_METRICS]
-    columns = [Column("model", [each.location for each in found])]
-    for place, name in enumerate(ordered):
-        values = [each.facts.get(name) for each in found]
-        told = ["" if value is None else f"{value:.4f}" for value in values]
-        columns.append(Column(name, told, rank=place + 1, right=True))
-    for place, name in enumerate(("recipe", "epoch")):
-        columns.append(Column(name, [str(each.facts.get(name, "")) for each in found], rank=6 + place))
-    write(columns, width=room())
+    columns = [Column("model", [each.location for each in stored])]
+    for index, name in enumerate(ordered):
+        values = [each.facts.get(name) for each in stored]
+        cells = ["" if value is None else f"{value:.4f}" for value in values]
+        columns.append(Column(name, cells, rank=index + 1, right=True))
+    for index, name in enumerate(("recipe", "epoch")):
+        columns.append(Column(name, [str(each.facts.get(name, "")) for each in stored], rank=6 + index))
+    write(columns, width=line_width())

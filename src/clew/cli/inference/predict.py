@@ -3,38 +3,67 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from clew.cli.options import bold, console
+from clew.cli.options import bold, console, printed_warnings, takes_options
 from clew.cli.runs.follow import counting
 from clew.errors import ConfigError
-from clew.jobs.rank_info import current_rank as launched
+from clew.jobs.rank_info import current_rank
 
 
-def predict(
-    run: Annotated[str, typer.Argument(help="The run's folder, or a file that `clew export` wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .h5, .parquet or .root.")],
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """All options of `clew predict`."""
+
+    run: Annotated[str, typer.Argument(help="Folder of the run, or a file that `clew export` wrote.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .h5, .parquet or .root.")]
     events: Annotated[
-        list[str] | None, typer.Argument(help="A dataset, or files of raw events, as --data and --input take them.")
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None,
-    split: Annotated[str | None, typer.Option(help="The split of it (default: test, else val).")] = None,
-    input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None,
+        list[str] | None, typer.Argument(help="A dataset, or files of raw events; as --data and --input.")
+    ] = None
+    data: Annotated[str | None, typer.Option(help="A dataset (default: the one it was trained on).")] = None
+    split: Annotated[str | None, typer.Option(help="Split of the dataset (default: test, else val).")] = None
+    input: Annotated[list[str] | None, typer.Option(help="Raw events instead of a dataset. Repeatable.")] = None
     columns: Annotated[
-        str | None, typer.Option(help="Columns of the samples that go along: event,label (default: event if there).")
-    ] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Add the network's outputs that have one row an event.")] = False,
-    weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best",
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the events.")] = 1,
+        str | None, typer.Option(help="Columns of the samples to copy: event,label (default: event, if it exists).")
+    ] = None
+    raw: Annotated[bool, typer.Option("--raw", help="Add the outputs of the network that have one row per event.")] = (
+        False
+    )
+    weights: Annotated[str, typer.Option(help="Which checkpoint: best or last.")] = "best"
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Events a batch (default: the run's, at least 256).")
-    ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Take the place of an existing file.")] = False,
-) -> None:
-    """Write what a run's model, or an exported one, says of events: one row an event, in their order.
+        int | None, typer.Option(min=1, help="Events per batch (default: that of the run, at least 256).")
+    ] = None
+    replace: Annotated[bool, typer.Option("--replace", help="Replace an existing file.")] = False
+
+    def source(self) -> dict[str, Any]:
+        """The events, as the arguments `data` and `input` of `clew.predict`.
+
+        Raises:
+            ConfigError: Events are named more than once.
+        """
+        if not self.events:
+            return {"data": self.data, "input": self.input or ()}
+        if self.data is not None or self.input:
+            raise ConfigError("events are named more than once: after the model, by --data, or by --input")
+        if len(self.events) == 1 and (Path(self.events[0]) / "manifest.json").is_file():
+            return {"data": self.events[0]}
+        return {"input": self.events}
+
+    def column_names(self) -> list[str] | None:
+        """The names in `--columns`."""
+        if self.columns is None:
+            return None
+        return [name.strip() for name in self.columns.split(",") if name.strip()]
+
+
+@takes_options(PredictOptions)
+def predict(options: PredictOptions) -> None:
+    """Write the predictions of a run's model, or of an exported model: one row per event, in their order.
 
     \b
     Examples:
@@ -47,37 +76,32 @@ def predict(
     from clew.data import writers
     from clew.runs import Run
 
-    writers.find(output)
-    opened = run if Path(run).is_file() else Run.open(run)
-    if events and (data is not None or input):
-        raise ConfigError("events are named once: behind the model, by --data, or by --input")
-    if events and len(events) == 1 and (Path(events[0]) / "manifest.json").is_file():
-        data = events[0]
-    elif events:
-        input = events
-    from clew.inference.predict import predict as work  # loads torch: a wrong name is told before that
+    writers.find(options.output)
+    model = options.run if Path(options.run).is_file() else Run.open(options.run)
+    source = options.source()
+    from clew.inference.predict import predict as predict_events  # loads torch, so a wrong name is reported first
 
-    begun, seen = time.perf_counter(), [0]
-    with counting("predict") as show:
+    started, events = time.perf_counter(), 0
+    with counting("predict") as show, printed_warnings():
 
-        def shown(done: int, total: int | None) -> None:
-            seen[0] = done
+        def on_progress(done: int, total: int | None) -> None:
+            nonlocal events
+            events = done
             show(done, total)
 
-        work(
-            opened,
-            output=output,
-            data=data,
-            split=split,
-            input=input or (),
-            columns=None if columns is None else [name.strip() for name in columns.split(",") if name.strip()],
-            raw=raw,
-            weights=weights,
-            workers=workers,
-            batch_size=batch_size,
-            replace=replace,
-            progress=shown,
+        predict_events(
+            model,
+            output=options.output,
+            **source,
+            split=options.split,
+            columns=options.column_names(),
+            raw=options.raw,
+            weights=options.weights,
+            workers=options.workers,
+            batch_size=options.batch_size,
+            replace=options.replace,
+            progress=on_progress,
         )
-    if not launched().rank:
-        rate = seen[0] / max(time.perf_counter() - begun, 1e-9)
-        console.print(f"{bold(output)}: {seen[0]:,} events [dim]({rate:,.0f}/s)[/]")
+    if not current_rank().rank:
+        rate = events / max(time.perf_counter() - started, 1e-9)
+        console.print(f"{bold(options.output)}: {events:,} events [dim]({rate:,.0f}/s)[/]")

@@ -16,12 +16,12 @@ def command_words(verb: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """
     from clew.cli.main import command
 
-    found: Any = command()
+    group: Any = command()
     for name in verb:
-        found = found.commands[name]
+        group = group.commands[name]
     positional: list[str] = []
     named: list[str] = []
-    for parameter in found.params:
+    for parameter in group.params:
         value = options.get(parameter.name)
         if value is None or value == parameter.default or value == []:
             continue

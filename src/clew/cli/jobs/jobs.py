@@ -11,7 +11,7 @@ import typer
 
 from clew.cli.jobs.agent import Server
 from clew.cli.options import bold, console
-from clew.cli.text_table import Column, room, write
+from clew.cli.text_table import Column, line_width, write
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
     from clew.client.job import Job, JobDetail, Resources, State
 
 _STATES = ("waiting", "claimed", "running", "done", "failed", "cancelled", "lost")
-Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="Their numbers.")]
+Numbers = Annotated[list[int], typer.Argument(metavar="JOB...", min=1, help="Numbers of the jobs.")]
 
 
 def jobs(
-    job: Annotated[int | None, typer.Argument(metavar="JOB", min=1, help="Tell all about this one.")] = None,
-    state: Annotated[list[str] | None, typer.Option(help=f"Only {', '.join(_STATES)}. Repeatable.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare or evaluate.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Only this person's.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first.")] = 30,
-    agents: Annotated[bool, typer.Option("--agents", help="The agents instead, and what they have left.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
+    job: Annotated[int | None, typer.Argument(metavar="JOB", min=1, help="Show all facts about this job.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help=f"Only jobs in this state: {', '.join(_STATES)}. Repeatable.")
+    ] = None,
+    kind: Annotated[str | None, typer.Option(help="Only train, tune, prepare, evaluate or bench.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Number of jobs, the newest first.")] = 30,
+    agents: Annotated[bool, typer.Option("--agents", help="List the agents and their resources instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
     server: Server = None,
 ) -> None:
-    """The jobs of a server, or everything about one.
+    """List the jobs of a server, or show one.
 
     \b
     Examples:
@@ -45,19 +47,19 @@ def jobs(
 
     for each in state or ():
         if each not in _STATES:
-            raise ConfigError(f"--state {each}: there is no such state{nearest(each, _STATES)}")
+            raise ConfigError(f"--state {each}: no such state{nearest(each, _STATES)}")
     with Client(server) as client:
         if agents:
-            _agents(client, as_json)
+            _show_agents(client, as_json)
         elif job is not None:
-            _tell(client, job, as_json)
+            _show_job(client, job, as_json)
         else:
-            asked = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner)
-            _list(list(itertools.islice(asked, limit)), as_json)
+            matching = client.jobs.list(state=cast("list[State]", state or []), kind=kind, owner=owner)
+            _show_jobs(list(itertools.islice(matching, limit)), as_json)
 
 
 def retry(jobs: Numbers, server: Server = None) -> None:
-    """New jobs like others, from the start.
+    """Submit jobs again as new jobs, which start from the beginning.
 
     \b
     Example:
@@ -67,11 +69,11 @@ def retry(jobs: Numbers, server: Server = None) -> None:
 
     with Client(server) as client:
         for number in jobs:
-            console.print(f"job {bold(client.jobs.retry(number).id)} is job {number} again")
+            console.print(f"job {bold(client.jobs.retry(number).id)} repeats job {number}")
 
 
 def requeue(jobs: Numbers, server: Server = None) -> None:
-    """Have jobs that ended early go on where they stopped.
+    """Continue jobs that ended early from their last checkpoint.
 
     \b
     Example:
@@ -82,7 +84,7 @@ def requeue(jobs: Numbers, server: Server = None) -> None:
     with Client(server) as client:
         for number in jobs:
             client.jobs.requeue(number)
-            console.print(f"job {number}: waiting; it goes on where it stopped")
+            console.print(f"job {number}: waiting; it will continue from its last checkpoint")
 
 
 def watch_job(client: Client, number: int, *, log: bool) -> Job:
@@ -100,26 +102,26 @@ def watch_job(client: Client, number: int, *, log: bool) -> Job:
 
 
 def state_in_words(job: Job) -> str:
-    """A job's state in a few words."""
+    """The state of a job with its agent and the reason."""
     where = f" on {job.agent}" if job.agent and job.state in ("claimed", "running") else ""
     return f"{job.state}{where}{': ' + job.reason if job.reason else ''}"
 
 
 def waiting_reason(client: Client, job: Job) -> str:
-    """Why a job waits, where nothing will change that by itself; else nothing."""
-    mine = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
-    there = [each for each in mine if each.alive]
-    if job.state != "waiting" or any(job.resources.fits(each.slots) for each in there):
+    """Why no agent can start a waiting job; empty if one can."""
+    allowed = [each for each in client.agents() if each.owner == job.owner or (job.group and each.group == job.group)]
+    alive = [each for each in allowed if each.alive]
+    if job.state != "waiting" or any(job.resources.fits(each.slots) for each in alive):
         return ""
-    told = "no agent that may run it has so much to give" if there else "no agent that may run it is there"
+    reason = "no agent that may run it has enough resources" if alive else "no agent that may run it is connected"
     where = f" --on {job.resources.site}" if job.resources.site else ""
-    if where and not any(each.slots.site == job.resources.site for each in there):
-        told = f"no agent of {job.resources.site} that may run it is there"
-    return f"{told}; start one with: clew agent{where}{f' --group {job.group}' if job.group else ''}"
+    if where and not any(each.slots.site == job.resources.site for each in alive):
+        reason = f"no agent of {job.resources.site} that may run it is connected"
+    return f"{reason}; start one with: clew agent{where}{f' --group {job.group}' if job.group else ''}"
 
 
 def exit_code(job: Job) -> int:
-    """The exit code that stands for a job's: its own, 128 and the signal's number, 130 where it was cancelled."""
+    """The exit code of a job: its own, 128 plus the number of a signal, or 130 if it was cancelled."""
     if job.state == "done":
         return 0
     if job.state == "cancelled":
@@ -130,7 +132,7 @@ def exit_code(job: Job) -> int:
 
 
 def job_facts(job: JobDetail) -> list[tuple[str, str]]:
-    """What is worth telling of a job, as names and words."""
+    """Facts about a job, as names and texts."""
     facts = [
         ("state", state_in_words(job)),
         ("owner", job.owner + (f" (group {job.group})" if job.group else "")),
@@ -147,7 +149,7 @@ def job_facts(job: JobDetail) -> list[tuple[str, str]]:
 
 
 def resources_in_words(resources: Resources) -> str:
-    """What a job requested, in totals."""
+    """The resources that a job requested, as totals."""
 
     def count(number: int, noun: str) -> str:
         return f"{number} {noun}{'s' if number > 1 else ''}"
@@ -161,7 +163,7 @@ def resources_in_words(resources: Resources) -> str:
     return ", ".join([*words, *([f"at {resources.site}"] if resources.site else [])])
 
 
-def _tell(client: Client, number: int, as_json: bool) -> None:
+def _show_job(client: Client, number: int, as_json: bool) -> None:
     job = client.jobs.get(number)
     if as_json:
         events = [each.model_dump() for each in client.jobs.history(number)]
@@ -175,53 +177,53 @@ def _tell(client: Client, number: int, as_json: bool) -> None:
         console.print(f"  {_time(each.time)}  {each.kind:<10} {each.message}", markup=False)
 
 
-def _list(found: list[Job], as_json: bool) -> None:
+def _show_jobs(jobs: list[Job], as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=1))
-    elif not found:
+        typer.echo(json.dumps([each.model_dump(mode="json") for each in jobs], indent=1))
+    elif not jobs:
         console.print("no jobs; submit one with: clew submit")
     else:
-        write(_columns(found), width=room())
+        write(_columns(jobs), width=line_width())
 
 
-def _columns(found: list[Job]) -> list[Column]:
+def _columns(jobs: list[Job]) -> list[Column]:
     return [
-        Column("job", [str(each.id) for each in found], right=True),
-        Column("name", [each.name for each in found]),
-        Column("kind", [each.kind for each in found], rank=4),
-        Column("state", [each.state for each in found]),
-        Column("owner", [each.owner for each in found], rank=6),
-        Column("agent", [each.agent or "" for each in found], rank=5),
-        Column("run", [str(each.run or "") for each in found], rank=3, right=True),
-        Column("since", [_time(each.ended or each.started or each.created) for each in found], rank=2),
-        Column("why", [each.reason for each in found], rank=1),
+        Column("job", [str(each.id) for each in jobs], right=True),
+        Column("name", [each.name for each in jobs]),
+        Column("kind", [each.kind for each in jobs], rank=4),
+        Column("state", [each.state for each in jobs]),
+        Column("owner", [each.owner for each in jobs], rank=6),
+        Column("agent", [each.agent or "" for each in jobs], rank=5),
+        Column("run", [str(each.run or "") for each in jobs], rank=3, right=True),
+        Column("since", [_time(each.ended or each.started or each.created) for each in jobs], rank=2),
+        Column("why", [each.reason for each in jobs], rank=1),
     ]
 
 
-def _agents(client: Client, as_json: bool) -> None:
-    found = client.agents()
+def _show_agents(client: Client, as_json: bool) -> None:
+    agents = client.agents()
     if as_json:
-        typer.echo(json.dumps([each.model_dump(mode="json") for each in found], indent=1))
+        typer.echo(json.dumps([each.model_dump(mode="json") for each in agents], indent=1))
         return
-    if not found:
+    if not agents:
         console.print("no agents; start one with: clew agent")
         return
 
     def used(name: str) -> list[str]:
-        return [f"{getattr(each.used, name) or 0 if each.used else 0}/{getattr(each.slots, name)}" for each in found]
+        return [f"{getattr(each.used, name) or 0 if each.used else 0}/{getattr(each.slots, name)}" for each in agents]
 
-    memory = [((each.used.memory or 0) if each.used else 0, each.slots.memory) for each in found]
+    memory = [((each.used.memory or 0) if each.used else 0, each.slots.memory) for each in agents]
     columns: list[Any] = [
-        Column("agent", [each.name for each in found]),
-        Column("owner", [each.owner for each in found], rank=3),
-        Column("group", [each.group or "" for each in found], rank=2),
-        Column("seen", [_time(each.seen) if not each.alive else "now" for each in found]),
-        Column("jobs", [str(each.jobs) for each in found], right=True),
+        Column("agent", [each.name for each in agents]),
+        Column("owner", [each.owner for each in agents], rank=3),
+        Column("group", [each.group or "" for each in agents], rank=2),
+        Column("seen", [_time(each.seen) if not each.alive else "now" for each in agents]),
+        Column("jobs", [str(each.jobs) for each in agents], right=True),
         Column("CPUs", used("cpus"), right=True),
         Column("GPUs", used("gpus"), right=True),
         Column("GB", [f"{a / 1e9:.3g}/{b / 1e9:.3g}" for a, b in memory], rank=1, right=True),
     ]
-    write(columns, width=room())
+    write(columns, width=line_width())
 
 
 def _time(moment: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from clew.cli.options import set_parameters
 from clew.errors import ConfigError
 from clew.jobs.task import Task
 
@@ -110,7 +111,7 @@ def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., Non
 
         hints = get_type_hints(verb, include_extras=True)
         hints.pop("return", None)
-        own = [
+        parameters = [
             p.replace(annotation=hints[p.name], kind=p.KEYWORD_ONLY)
             for p in inspect.signature(verb).parameters.values()
         ]
@@ -118,9 +119,7 @@ def on_site(plan: Callable[..., SiteWork | None]) -> Callable[[Callable[..., Non
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind)
             for name, kind in _OPTIONS.items()
         ]
-        wrapped.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {**hints, **_OPTIONS}
-        del wrapped.__wrapped__
+        set_parameters(wrapped, [*parameters, *more])
         return wrapped
 
     return decorate

@@ -90,7 +90,7 @@ def jobs(root: Annotated[Path, typer.Argument(help="The folder to search.")] = P
     Example:
       clew site jobs
     """
-    from clew.cli.text_table import Column, room, write
+    from clew.cli.text_table import Column, line_width, write
     from clew.jobs.submitted import submitted_under
 
     rows: list[tuple[str, ...]] = []
@@ -101,6 +101,6 @@ def jobs(root: Annotated[Path, typer.Argument(help="The folder to search.")] = P
     if rows:
         heads = ("job", "site", "verb", "state", "output", "")
         columns = [Column(head, cells) for head, cells in zip(heads, zip(*rows, strict=True), strict=True)]
-        write(columns, width=room())
+        write(columns, width=line_width())
     else:
         console.print(f"no jobs were submitted under {bold(root)}; `clew train ... --on SITE` submits one")

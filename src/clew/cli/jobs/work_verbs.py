@@ -48,13 +48,13 @@ def stop(
     from clew.runs import Run
 
     for name in work:
-        found = find_work(name)
-        if isinstance(found, ServerJob):
-            _stop_server_job(found, server, now=now)
-        elif isinstance(found, Run):
-            _stop_run(found, now=now)
+        target = find_work(name)
+        if isinstance(target, ServerJob):
+            _stop_server_job(target, server, now=now)
+        elif isinstance(target, Run):
+            _stop_run(target, now=now)
         else:
-            _stop_submitted(found, now=now)
+            _stop_submitted(target, now=now)
 
 
 def follow(work: Work, server: Server = None) -> None:
@@ -68,13 +68,13 @@ def follow(work: Work, server: Server = None) -> None:
     from clew.cli.jobs.submitted import watch_submitted
     from clew.runs import Run
 
-    found = find_work(work)
-    if isinstance(found, ServerJob):
-        _follow_server_job(found, server)
-    elif isinstance(found, Run):
-        _follow_run(found)
+    target = find_work(work)
+    if isinstance(target, ServerJob):
+        _follow_server_job(target, server)
+    elif isinstance(target, Run):
+        _follow_run(target)
     else:
-        watch_submitted(found)
+        watch_submitted(target)
 
 
 def logs(
@@ -94,17 +94,17 @@ def logs(
     """
     from clew.runs import Run
 
-    found = find_work(work)
-    if isinstance(found, ServerJob):
-        _server_log(found, server, follow=follow, attempt=attempt)
+    target = find_work(work)
+    if isinstance(target, ServerJob):
+        _server_log(target, server, follow=follow, attempt=attempt)
         return
     if attempt is not None:
         raise ConfigError("--attempt is for jobs of a server")
-    if isinstance(found, Run):
-        run = found
+    if isinstance(target, Run):
+        run = target
         _print_log(_run_log(run), follow=follow, running=lambda: run.state in ("created", "running"))
     else:
-        _print_submitted_log(found, follow=follow)
+        _print_submitted_log(target, follow=follow)
 
 
 def _stop_server_job(job: ServerJob, server: str | None, *, now: bool) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from clew.runs.comparison import ComparedCurve, Comparison
 
 _MARKS = 5
-"""Places along an axis at which curves are told."""
+"""Number of points along an axis at which the values of curves are printed."""
 
 
 def compare(
@@ -30,7 +30,7 @@ def compare(
       clew compare runs/tracking-001 runs/tracking-002
       clew compare runs/* --html compare.html
     """
-    from clew.runs.comparison import compare_runs as compare_runs
+    from clew.runs.comparison import compare_runs
 
     compared = compare_runs(runs)
     if html is None:
@@ -42,54 +42,54 @@ def compare(
 
 
 def show(compared: Comparison) -> None:
-    """Print every part that has something in it."""
+    """Print every table that is not empty."""
     from clew.runs.comparison import setting_text
 
     names = [side.name for side in compared.runs]
     _part("Runs", ("", *names), _runs(compared), right=range(1, len(names) + 1))
-    for title, found in {
+    for title, differences in {
         "Settings that differ": compared.settings,
-        "Surroundings that differ": compared.environment,
+        "Environment that differs": compared.environment,
     }.items():
-        _part(title, ("", *names), [(key, *map(setting_text, values)) for key, values in found.items()])
+        _part(title, ("", *names), [(key, *map(setting_text, values)) for key, values in differences.items()])
     if not compared.settings:
-        console.print("[bold]Settings[/]: all the same\n")
+        console.print("[bold]Settings[/]: identical\n")
     _part("Quality", ("", "", *names), _quality(compared), right=range(2, len(names) + 2))
-    for axis, (title, tell) in _AXES.items():
+    for axis, (title, mark_text) in _AXES.items():
         marks = _marks(compared, axis)
         rows = list(_curves(compared, axis, marks))
-        _part(title, ("", "", *map(tell, marks)), rows, right=range(2, _MARKS + 2))
+        _part(title, ("", "", *map(mark_text, marks)), rows, right=range(2, _MARKS + 2))
 
 
 def _part(title: str, head: Iterable[str], rows: list[tuple[Any, ...]], *, right: Iterable[int] = ()) -> None:
     if rows:
         console.print(f"[bold]{title}[/]")
-        drawn = table(head, rows, right=right)
-        for column in drawn.columns:
-            column.overflow = "fold"  # the end of a path may be all that differs
-        console.print(drawn, soft_wrap=False)
+        grid = table(head, rows, right=right)
+        for column in grid.columns:
+            column.overflow = "fold"  # paths may differ at the end only
+        console.print(grid, soft_wrap=False)
         console.print()
 
 
 def _runs(compared: Comparison) -> list[tuple[Any, ...]]:
-    found = [side.summary for side in compared.runs]
-    shares = dict.fromkeys(part for s in found for part in s.shares)
+    summaries = [side.summary for side in compared.runs]
+    shares = dict.fromkeys(part for s in summaries for part in s.shares)
     rows: list[tuple[Any, ...]] = [
-        ("state", *(s.state for s in found)),
-        ("recipe", *(s.recipe for s in found)),
-        ("epochs", *(f"{s.epochs_done}/{s.epochs}" if s.epochs else s.epochs_done for s in found)),
-        ("workers", *(s.workers for s in found)),
-        ("parameters", *(f"{s.parameters:,}" for s in found)),
-        ("samples/s", *(f"{s.samples_per_second:,.0f}" for s in found)),
-        ("time", *(length(s.seconds) for s in found)),
-        *((f"time to {part}", *(f"{s.shares.get(part, 0.0):.1%}" for s in found)) for part in shares),
+        ("state", *(s.state for s in summaries)),
+        ("recipe", *(s.recipe for s in summaries)),
+        ("epochs", *(f"{s.epochs_done}/{s.epochs}" if s.epochs else s.epochs_done for s in summaries)),
+        ("workers", *(s.workers for s in summaries)),
+        ("parameters", *(f"{s.parameters:,}" for s in summaries)),
+        ("samples/s", *(f"{s.samples_per_second:,.0f}" for s in summaries)),
+        ("time", *(length(s.seconds) for s in summaries)),
+        *((f"time to {part}", *(f"{s.shares.get(part, 0.0):.1%}" for s in summaries)) for part in shares),
     ]
-    return [*rows, *([("why it ended", *(s.message for s in found))] if any(s.message for s in found) else [])]
+    return [*rows, *([("why it ended", *(s.message for s in summaries))] if any(s.message for s in summaries) else [])]
 
 
 def _quality(compared: Comparison) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = [
-        (title, metric, *(_score(each) for each in found)) for (title, metric), found in compared.scores().items()
+        (title, metric, *(_score(each) for each in scores)) for (title, metric), scores in compared.scores().items()
     ]
     names = dict.fromkeys(name for side in compared.runs for name in side.summary.metrics)
     return rows + [
@@ -98,10 +98,10 @@ def _quality(compared: Comparison) -> list[tuple[Any, ...]]:
     ]
 
 
-def _score(found: Any) -> str:
-    if found is None or found.value is None:
+def _score(score: Any) -> str:
+    if score is None or score.value is None:
         return "–"
-    return number(found.value) + (f" ± {found.error:.4f}" if found.error is not None else "")
+    return number(score.value) + (f" ± {score.error:.4f}" if score.error is not None else "")
 
 
 def _marks(compared: Comparison, axis: str) -> list[float]:
@@ -116,14 +116,14 @@ def _curves(compared: Comparison, axis: str, marks: list[float]) -> Iterator[tup
 
 
 def _at(curve: ComparedCurve, axis: str, mark: float) -> str:
-    """The newest value at a mark; in brackets once the run is over, nothing before its first value."""
+    """The newest value at a mark; in brackets after the end of the run, empty before its first value."""
     places = curve.axis(axis)
-    found = bisect.bisect_right(places, mark * (1 + 1e-9)) - 1
-    if found < 0:
+    index = bisect.bisect_right(places, mark * (1 + 1e-9)) - 1
+    if index < 0:
         return ""
-    over = found == len(places) - 1 and places[-1] < mark * (1 - 0.5 / _MARKS)
-    told = number(curve.values[found])
-    return f"({told})" if over else told
+    ended = index == len(places) - 1 and places[-1] < mark * (1 - 0.5 / _MARKS)
+    text = number(curve.values[index])
+    return f"({text})" if ended else text
 
 
 def _short(count: float) -> str:

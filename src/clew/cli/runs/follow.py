@@ -1,4 +1,4 @@
-"""Watching a run by reading its records as they are written: the same for every way of starting one."""
+"""Show a run live from its records. It does not matter how the run was started."""
 
 from __future__ import annotations
 
@@ -19,76 +19,76 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def following() -> Iterator[Callable[[Run], None]]:
-    """Give a function that, called with a run, shows it live until the block ends."""
+    """Yield a function that shows a run live until the block ends."""
     done = threading.Event()
     threads: list[threading.Thread] = []
 
-    def begin(run: Run) -> None:
+    def start(run: Run) -> None:
         console.print(f"run {bold(run.path)}")
-        known = sum(1 for _ in run.records()) - 1  # a resumed run has told these before
-        threads.append(threading.Thread(target=_show, args=(run, done, known), daemon=True))
+        shown_before = sum(1 for _ in run.records()) - 1  # records before a resume are not shown again
+        threads.append(threading.Thread(target=_show, args=(run, done, shown_before), daemon=True))
         threads[0].start()
 
     try:
-        yield begin
+        yield start
     finally:
         done.set()
         for thread in threads:
             thread.join()
 
 
-class Preparing:
-    """Shows how far a preparation is, and what came of it. The bar appears with the first piece of work."""
+class PreparationProgress:
+    """Shows the progress and the result of a preparation. The bar appears with the first report."""
 
     def __init__(self, stack: contextlib.ExitStack) -> None:
-        self._stack, self._begun = stack, time.perf_counter()
+        self._stack, self._started = stack, time.perf_counter()
         self._bar: Progress | None = None
 
     def __call__(self, state: Any) -> None:
         if self._bar is None:
             self._bar = self._stack.enter_context(progress())
             self._task = self._bar.add_task("prepare", total=None, note="")
-        seconds = max(time.perf_counter() - self._begun, 1e-9)
+        seconds = max(time.perf_counter() - self._started, 1e-9)
         note = f"{state.events:,} events, {state.events / seconds:,.0f}/s, {state.bytes / seconds / 1e6:,.1f} MB/s"
         self._bar.update(self._task, description=state.stage, completed=state.done, total=state.total, note=note)
 
-    def tell(self, dataset: Dataset) -> None:
-        """Take the bar away and print one line."""
+    def print_result(self, dataset: Dataset) -> None:
+        """Remove the bar and print one line."""
         self._stack.close()
-        took = "up to date" if self._bar is None else f"{time.perf_counter() - self._begun:.1f} s"
-        told = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
-        console.print(f"{bold(dataset.path)}: {told} events [dim]({took})[/]")
+        took = "up to date" if self._bar is None else f"{time.perf_counter() - self._started:.1f} s"
+        splits = ", ".join(f"{name} {count:,}" for name, count in dataset.splits.items())
+        console.print(f"{bold(dataset.path)}: {splits} events [dim]({took})[/]")
 
 
 @contextlib.contextmanager
-def preparing() -> Iterator[Preparing]:
-    """Give what a preparation reports its progress to."""
+def preparing() -> Iterator[PreparationProgress]:
+    """Yield an object that a preparation reports its progress to."""
     with contextlib.ExitStack() as stack:
-        yield Preparing(stack)
+        yield PreparationProgress(stack)
 
 
 @contextlib.contextmanager
-def counting(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Give what is told of events done, of all where that is known: shows them with their rate and the time left."""
-    begun = time.perf_counter()
+def counting(title: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of events done and events in total (None: unknown). It shows them with their rate."""
+    started = time.perf_counter()
     with progress() as bar:
-        task = bar.add_task(what, total=None, note="events")
+        task = bar.add_task(title, total=None, note="events")
 
         def show(done: int, total: int | None) -> None:
-            rate = done / max(time.perf_counter() - begun, 1e-9)
+            rate = done / max(time.perf_counter() - started, 1e-9)
             bar.update(task, completed=done, total=total, note=f"events, {rate:,.0f}/s")
 
         yield show
 
 
-def _show(run: Run, done: threading.Event, known: int) -> None:
+def _show(run: Run, done: threading.Event, shown_before: int) -> None:
     from clew.runs.folder import follow
 
     epochs = 0
     with progress() as bar:
         task = bar.add_task("train", total=None, note="starting")
         before: dict[str, Any] = {"samples": 0, "epoch": -1}
-        for record in follow(run, "rank-0", until=done, after=known):
+        for record in follow(run, "rank-0", until=done, after=shown_before):
             if record["kind"] == "plan":
                 epochs = record["epochs"]
                 bar.update(task, total=record["steps"])
@@ -117,10 +117,10 @@ def _show(run: Run, done: threading.Event, known: int) -> None:
 
 
 def _numbers(metrics: dict[str, Any]) -> str:
-    """As many as fit on the line."""
-    told, room = [], console.width - 16
+    """As many metrics as fit in one line."""
+    parts, width = [], console.width - 16
     for name, value in metrics.items():
-        room -= len(name) + 9
-        if value is not None and room >= 0:
-            told.append(f"[dim]{name}[/] {value:.4f}")
-    return "  ".join(told)
+        width -= len(name) + 9
+        if value is not None and width >= 0:
+            parts.append(f"[dim]{name}[/] {value:.4f}")
+    return "  ".join(parts)

@@ -8,69 +8,74 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from clew.cli.text_table import Column, room, write
+from clew.cli.text_table import Column, line_width, write
 from clew.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
-    from clew.runs.listing import Glance
+    from clew.runs.listing import RunListing
 
 _METRICS = 4
-"""Metrics that get a column where there is room."""
+"""Metrics that have a column if the terminal is wide enough."""
 
 
-def chosen(found: Sequence[Glance], *, states: Sequence[str], sort: str, reverse: bool) -> list[Glance]:
-    """Those in one of the states (all if none is named), sorted by `name`, `time` (newest first) or a metric of the
-    last validation (largest first; runs without it come last).
+def select_runs(runs: Sequence[RunListing], *, states: Sequence[str], sort: str, reverse: bool) -> list[RunListing]:
+    """The runs in one of the states (all if none is named), sorted.
+
+    Args:
+        runs: The runs.
+        states: States to select.
+        sort: `name`, `time` (newest first) or a metric of the last validation (largest first; runs without it last).
+        reverse: Reverse the order.
 
     Raises:
-        ConfigError: there is no such state, or no run has such a metric.
+        ConfigError: An unknown state, or a metric that no run has.
     """
     from clew.runs.folder import STATES
 
     known = (*STATES, "damaged")
     for state in states:
         if state not in known:
-            raise ConfigError(f"--state {state}: there is no such state{nearest(state, known)}")
-    kept = [each for each in found if not states or each.state in states]
+            raise ConfigError(f"--state {state}: no such state{nearest(state, known)}")
+    matching = [each for each in runs if not states or each.state in states]
     if sort in ("name", "time"):
-        order = sorted(kept, key=lambda each: each.name if sort == "name" else -each.begun)
+        order = sorted(matching, key=lambda each: each.name if sort == "name" else -each.started)
         return order[::-1] if reverse else order
-    names = {name for each in found for name in each.metrics}
+    names = {name for each in runs for name in each.metrics}
     if sort not in names:
         raise ConfigError(f"--sort {sort}: not a metric of any run{nearest(sort, names | {'name', 'time'})}")
     sign = 1 if reverse else -1
-    return sorted(kept, key=lambda each: (each.metrics.get(sort) is None, sign * (each.metrics.get(sort) or 0.0)))
+    return sorted(matching, key=lambda each: (each.metrics.get(sort) is None, sign * (each.metrics.get(sort) or 0.0)))
 
 
-def as_json(found: Sequence[Glance]) -> str:
-    """Everything that is known of them, for other programs."""
-    return json.dumps([vars(each) for each in found], indent=1)
+def as_json(runs: Sequence[RunListing]) -> str:
+    """All facts about the runs as JSON."""
+    return json.dumps([vars(each) for each in runs], indent=1)
 
 
-def show(found: Sequence[Glance], *, first: str = "") -> None:
-    """Print a line a run; the metric called `first` stands before the others."""
-    write(columns(found, first=first), width=room())
+def show(runs: Sequence[RunListing], *, first: str = "") -> None:
+    """Print one line per run; the metric called `first` comes before the others."""
+    write(columns(runs, first=first), width=line_width())
 
 
-def columns(found: Sequence[Glance], *, first: str = "") -> list[Column]:
-    """The columns of the list, and how dispensable each is."""
-    names = list(dict.fromkeys(name for each in found for name in each.metrics))
+def columns(runs: Sequence[RunListing], *, first: str = "") -> list[Column]:
+    """The columns of the list. Columns with a high rank are dropped first."""
+    names = list(dict.fromkeys(name for each in runs for name in each.metrics))
     names = sorted(names, key=lambda name: name != first)[:_METRICS]
     metrics = [
-        Column(name, [number(each.metrics.get(name)) for each in found], rank=(1, 5, 10, 11)[place], right=True)
+        Column(name, [number(each.metrics.get(name)) for each in runs], rank=(1, 5, 10, 11)[place], right=True)
         for place, name in enumerate(names)
     ]
     return [
-        Column("run", [each.name for each in found]),
-        Column("state", [each.state for each in found]),
-        Column("recipe", [Path(each.recipe).stem for each in found], rank=4),
-        Column("epochs", [_epochs(each) for each in found], rank=2, right=True),
-        Column("workers", [str(each.workers or "") for each in found], rank=8, right=True),
-        Column("samples/s", [f"{each.samples_per_second:,.0f}" for each in found], rank=6, right=True),
-        Column("time", [length(each.seconds) for each in found], rank=3, right=True),
+        Column("run", [each.name for each in runs]),
+        Column("state", [each.state for each in runs]),
+        Column("recipe", [Path(each.recipe).stem for each in runs], rank=4),
+        Column("epochs", [_epochs(each) for each in runs], rank=2, right=True),
+        Column("workers", [str(each.workers or "") for each in runs], rank=8, right=True),
+        Column("samples/s", [f"{each.samples_per_second:,.0f}" for each in runs], rank=6, right=True),
+        Column("time", [length(each.seconds) for each in runs], rank=3, right=True),
         *metrics,
-        Column("begun", [_date(each.begun) for each in found], rank=7),
-        Column("why", [_line(each.message) for each in found], rank=9),
+        Column("started", [_date(each.started) for each in runs], rank=7),
+        Column("why", [_line(each.message) for each in runs], rank=9),
     ]
 
 
@@ -79,7 +84,7 @@ def length(seconds: float) -> str:
     return str(datetime.timedelta(seconds=round(seconds)))
 
 
-def _epochs(each: Glance) -> str:
+def _epochs(each: RunListing) -> str:
     return f"{each.epochs_done}/{each.epochs}" if each.epochs else str(each.epochs_done)
 
 
@@ -88,7 +93,7 @@ def _date(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """A metric, or nothing."""
+    """A metric as text; empty for None."""
     return "" if value is None else f"{value:.4g}" if abs(value) >= 1e4 else f"{value:.4f}"
 
 

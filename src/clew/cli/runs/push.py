@@ -1,4 +1,4 @@
-"""`clew runs push`: runs that trained without a server, or while it was away."""
+"""`clew runs push`: send runs that trained without a server, or while it was not reachable."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from clew.runs.push import Pusher
 
 
 def push(places: Sequence[Path], *, group: str | None, tags: tuple[str, ...], files: bool) -> None:
-    """Send each run, a line each."""
-    known = credentials()
-    if known is None:
-        raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
-    found = [run for place in places for run in _runs(place)]
-    with Connection(known.server, known.token) as link, progress() as bar:
-        task = bar.add_task("push", total=len(found), note="")
-        for run in found:
-            pusher = Pusher(run, link, group, tags)
+    """Send each run and print one line per run."""
+    login = credentials()
+    if login is None:
+        raise ConfigError("no server: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
+    runs = [run for place in places for run in _runs(place)]
+    with Connection(login.server, login.token) as connection, progress() as bar:
+        task = bar.add_task("push", total=len(runs), note="")
+        for run in runs:
+            pusher = Pusher(run, connection, group, tags)
             bar.update(task, note=run.name)
             sent = pusher.push()
-            made = pusher.push_files() if files else 0
+            files_sent = pusher.push_files() if files else 0
             pusher.save_settings()
             if pusher.number is None:
-                console.print(f"{bold(run.path)}: nothing was recorded yet")
+                console.print(f"{bold(run.path)}: no records yet")
                 continue
             pusher.note()
             bar.advance(task)
-            more = f", {made} files" if made else ""
-            told = f"{sent:,} records{more}" if sent or made else "the server has all of it"
-            console.print(f"{bold(run.path)} is run {pusher.number} at {known.server}: {told}")
+            more = f", {files_sent} files" if files_sent else ""
+            text = f"{sent:,} records{more}" if sent or files_sent else "the server is up to date"
+            console.print(f"{bold(run.path)} is run {pusher.number} at {login.server}: {text}")
 
 
 def _runs(place: Path) -> list[Run]:
     if (place / "config.yaml").is_file():
         return [Run.open(place)]
-    found = list_runs(place)
-    if not found:
-        raise RunError(f"{place}: neither a run nor a folder of runs; `clew runs list` shows those there are")
-    return found
+    runs = list_runs(place)
+    if not runs:
+        raise RunError(f"{place}: neither a run nor a folder of runs; `clew runs list` lists runs")
+    return runs

@@ -10,23 +10,24 @@ from rich.markup import escape
 
 from clew.cli.options import bold, console, table
 
-app = typer.Typer(help="Look at runs: list, show, follow, stop, report, push.", no_args_is_help=True)
-_RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")]
+app = typer.Typer(help="Runs: list, show, report, push.", no_args_is_help=True)
+_RunFolder = Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")]
 
 
 @app.command("list")
 def list_(
-    root: Annotated[Path, typer.Argument(help="The folder that holds the runs.")] = Path("runs"),
+    root: Annotated[Path, typer.Argument(help="Folder with runs.")] = Path("runs"),
     state: Annotated[
-        list[str] | None, typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable.")
+        list[str] | None,
+        typer.Option(help="Only these: created, running, finished, stopped, failed, ... Repeatable."),
     ] = None,
     sort: Annotated[
-        str, typer.Option(metavar="METRIC|time|name", help="By a metric (largest first), or time (newest first).")
+        str, typer.Option(metavar="METRIC|time|name", help="Sort by a metric (largest first), or time (newest first).")
     ] = "name",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other way round.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="For other programs: all that is known of each.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print all facts as JSON.")] = False,
 ) -> None:
-    """Every run under a folder, a line each. Columns that do not fit the terminal are left out.
+    """List the runs in a folder, one line per run. Columns that do not fit the terminal are dropped.
 
     \b
     Examples:
@@ -37,22 +38,22 @@ def list_(
     """
     from clew.cli.runs import listing
     from clew.runs import list_runs
-    from clew.runs.listing import glance
+    from clew.runs.listing import list_run
 
-    found = [glance(run) for run in list_runs(root)]
-    kept = listing.chosen(found, states=state or (), sort=sort, reverse=reverse) if found else []
+    listed = [list_run(run) for run in list_runs(root)]
+    matching = listing.select_runs(listed, states=state or (), sort=sort, reverse=reverse) if listed else []
     if json:
-        typer.echo(listing.as_json(kept))
-    elif not kept:
-        told = f"none of {len(found)} runs in {bold(root)} is {' or '.join(state or ())}"
-        console.print(told if found else f"no runs in {bold(root)}; `clew train` makes one")
+        typer.echo(listing.as_json(matching))
+    elif not matching:
+        message = f"none of {len(listed)} runs in {bold(root)} is {' or '.join(state or ())}"
+        console.print(message if listed else f"no runs in {bold(root)}; `clew train` makes one")
     else:
-        listing.show(kept, first=sort)
+        listing.show(matching, first=sort)
 
 
 @app.command()
 def show(run: _RunFolder) -> None:
-    """One run: what it did, how well, where its time went.
+    """Show one run: progress, metrics, and how its time was spent.
 
     \b
     Example:
@@ -61,14 +62,14 @@ def show(run: _RunFolder) -> None:
     from clew.runs import Run
     from clew.runs.async_workers import load_workers
     from clew.runs.async_workers import summary_lines as of_workers
-    from clew.runs.failure import story
+    from clew.runs.failure import failure_report
     from clew.runs.summary import summarize
 
     opened = Run.open(run)
-    s, told = summarize(opened), story(opened)
-    console.print(f"{bold(s.name)}  {s.state}  {escape(told.message if told else s.message)}")
+    s, failure = summarize(opened), failure_report(opened)
+    console.print(f"{bold(s.name)}  {s.state}  {escape(failure.message if failure else s.message)}")
     last = opened.last("step", opened.main_stream)
-    seen = last["samples"] if last else 0
+    samples = last["samples"] if last else 0
     rows = [
         ("recipe", s.recipe),
         ("epochs", f"{s.epochs_done} of {s.epochs}"),
@@ -78,12 +79,12 @@ def show(run: _RunFolder) -> None:
         ("seconds", f"{s.seconds:.1f}"),
         *([("samples", s.loading)] if s.loading else []),
         *([("peak memory", f"{s.memory / 1e9:.2f} GB")] if s.memory else []),
-        *([("energy", f"{s.energy:,.0f} J, {s.energy / max(seen, 1):.3g} J/sample")] if s.energy else []),
+        *([("energy", f"{s.energy:,.0f} J, {s.energy / max(samples, 1):.3g} J/sample")] if s.energy else []),
         ("time", ", ".join(f"{name} {share:.1%}" for name, share in s.shares.items())),
-        *(of_workers(found) if (found := load_workers(opened)) else ()),
+        *(of_workers(workers) if (workers := load_workers(opened)) else ()),
         *((f"val {name}", f"{value:.4f}") for name, value in s.metrics.items() if value is not None),
     ]
-    rows += told.facts.items() if told else []
+    rows += failure.facts.items() if failure else []
     for name, record in opened.evaluations().items():
         rows += [(f"{name} {m}", f"{e['value']:.4f}") for m, e in record["metrics"].items() if e["value"] is not None]
     console.print(table(("", ""), rows))
@@ -91,7 +92,7 @@ def show(run: _RunFolder) -> None:
 
 @app.command()
 def report(run: _RunFolder) -> None:
-    """Write report.html anew from the run's records and plots.
+    """Write report.html again from the run's records and plots.
 
     \b
     Example:
@@ -108,15 +109,15 @@ def push(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN ...", help="Runs' folders, or folders of runs.")],
     group: Annotated[str | None, typer.Option(help="Share them with this group.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="Give them this tag. Repeatable.")] = None,
-    files: Annotated[bool, typer.Option("--files/--no-files", help="Plots, report and weights too.")] = True,
+    files: Annotated[bool, typer.Option("--files/--no-files", help="Send plots, report and weights too.")] = True,
 ) -> None:
-    """Send runs to the server you are logged in at: all of a run it never met, the rest of one it knows.
+    """Send runs to the server of `clew login`. Records that the server has are not sent again.
 
     \b
     Examples:
       clew runs push runs/tracking-001
       clew runs push runs --tag paper --group trackers
     """
-    from clew.cli.runs.push import push as work
+    from clew.cli.runs.push import push as push_runs
 
-    work(runs, group=group, tags=tuple(tag or ()), files=files)
+    push_runs(runs, group=group, tags=tuple(tag or ()), files=files)

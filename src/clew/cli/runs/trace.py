@@ -12,16 +12,16 @@ from clew.cli.options import bold, console, table
 
 
 def trace(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's folder.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Folder of the run.")],
     output: Annotated[
-        Path | None, typer.Option(help="Where to write the timeline (default: trace.json in the run's folder).")
+        Path | None, typer.Option(help="File of the timeline (default: trace.json in the run's folder).")
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the viewer in a browser.")] = False,
 ) -> None:
-    """Where the time of every rank went, and one timeline of all of them for a viewer.
+    """Show how every rank spent its time, and write one timeline of all ranks for a viewer.
 
-    The file opens in ui.perfetto.dev or chrome://tracing. Shares are of the steps that were kept: all of the first
-    2,000, then one in ten. On a device they are those of the processor, which runs ahead of it.
+    The file opens in ui.perfetto.dev or chrome://tracing. Shares are of the recorded steps: the first 2,000, then
+    one in ten. On a GPU they are shares of the CPU's time, which runs ahead of the GPU.
 
     \b
     Examples:
@@ -45,14 +45,14 @@ def trace(
 
 
 def _columns(shares: dict[int, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """One a rank; of many ranks the mean and the extremes."""
+    """One column per rank; for more than six ranks the mean, the smallest and the largest share."""
     if len(shares) <= 6:
         return {f"rank {rank}": each for rank, each in shares.items()}
     names = {name for each in shares.values() for name in each}
     values = {name: [each.get(name, 0.0) for each in shares.values()] for name in names}
-    summed: dict[str, Callable[[list[float]], float]] = {
-        "mean": lambda found: sum(found) / len(found),
-        "least": min,
-        "most": max,
+    reductions: dict[str, Callable[[list[float]], float]] = {
+        "mean": lambda ranks: sum(ranks) / len(ranks),
+        "smallest": min,
+        "largest": max,
     }
-    return {title: {name: float(f(found)) for name, found in values.items()} for title, f in summed.items()}
+    return {title: {name: float(f(ranks)) for name, ranks in values.items()} for title, f in reductions.items()}

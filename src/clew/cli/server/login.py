@@ -12,12 +12,13 @@ from clew.errors import ConfigError
 
 
 def login(
-    server: Annotated[str, typer.Argument(help="Its address.")] = "http://127.0.0.1:8470",
+    server: Annotated[str, typer.Argument(help="Address of the server.")] = "http://127.0.0.1:8470",
     token: Annotated[
-        str | None, typer.Option(help="Better left out: it is asked for, and stays out of your shell's history.")
+        str | None,
+        typer.Option(help="The token. A prompt is safer: the token does not get into the shell's history."),
     ] = None,
 ) -> None:
-    """Remember a server and your token for it: from then on what you train is recorded there too.
+    """Save a server and your token for it. From then on your trainings are recorded there too.
 
     \b
     Examples:
@@ -25,33 +26,33 @@ def login(
       clew login https://clew.example.org
       clew login https://clew.example.org < token
 
-    The token is kept in a file that only you can read. CLEW_SERVER and CLEW_TOKEN, where set, go before it.
+    The token is stored in a file that only you can read. CLEW_SERVER and CLEW_TOKEN override it.
     """
     from clew.client.connection import Connection
     from clew.client.credentials import Credentials, log_in
 
-    secret = (token or _asked()).strip()
-    link = Connection(server, secret, retry_seconds=0.0)
+    secret = (token or _read_token()).strip()
+    connection = Connection(server, secret, retry_seconds=0.0)
     try:
-        me = link.call("GET", "/me")
+        me = connection.call("GET", "/me")
     finally:
-        link.close()
-    path = log_in(Credentials(link.server, secret))
-    console.print(f"logged in at {bold(link.server)} as {bold(me['name'])} [dim]({path})[/]")
+        connection.close()
+    path = log_in(Credentials(connection.server, secret))
+    console.print(f"logged in at {bold(connection.server)} as {bold(me['name'])} [dim]({path})[/]")
 
 
-def _asked() -> str:
-    """The token, typed unseen or from a pipe."""
+def _read_token() -> str:
+    """Read the token from a prompt without echo, or from a pipe."""
     if sys.stdin.isatty():
         return str(typer.prompt("Token", hide_input=True))
-    told = sys.stdin.readline().strip()
-    if not told:
-        raise ConfigError("no token came in; type it, or send it: clew login ADDRESS < FILE")
-    return told
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise ConfigError("no token; type it, or use: clew login ADDRESS < FILE")
+    return token
 
 
 def logout() -> None:
-    """Forget the server and the token on this machine. `clew token revoke` ends a token for good.
+    """Remove the server and the token from this machine. `clew token revoke` makes a token invalid.
 
     \b
     Example:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clew.cli.options import bold, console, parse_seconds, table
-from clew.cli.server.serve import DatabaseUrl, Folder, configured, installed
+from clew.cli.server.serve import DatabaseUrl, Folder, import_server_name, service_config
 from clew.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ _SCOPES = ("read", "write", "submit", "agent", "admin")
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(help="What it is for: laptop, cluster, ...")],
+    name: Annotated[str, typer.Argument(help="Name of the token: laptop, cluster, ...")],
     scope: Annotated[
         list[str] | None, typer.Option(help="read, write, submit (with write and read), agent, admin. Repeatable.")
     ] = None,
-    days: Annotated[str, typer.Option(metavar="TIME|never", help="After which it expires: 12h, 90d, never.")] = "90d",
-    user: Annotated[str | None, typer.Option(help="For somebody else (administrators).")] = None,
+    days: Annotated[str, typer.Option(metavar="TIME|never", help="Lifetime: 12h, 90d, never.")] = "90d",
+    user: Annotated[str | None, typer.Option(help="Create it for another user (administrators only).")] = None,
     folder: Folder = None,
     database: DatabaseUrl = None,
 ) -> None:
-    """Make a token and print it, this once. By default it may submit, write and read.
+    """Create a token and print it. It is printed only once. By default it may submit, write and read.
 
     \b
     Examples:
@@ -39,8 +39,8 @@ def create(
       clew token create cluster --scope agent --user ada
       clew token create ada --user ada --scope admin --folder service
 
-    With --folder (or --database) it works on the database itself, while the server is not running: so an administrator
-    is made before the server may be reached by others. The user is made where there is none.
+    With --folder (or --database) the database is changed directly while the server is not running. So an administrator
+    can be created before other people can reach the server. A user that does not exist is created.
     """
     scopes = scope or ["submit"]
     wrong = [each for each in scopes if each not in _SCOPES]
@@ -48,39 +48,39 @@ def create(
         raise ConfigError(f"--scope {wrong[0]}: choose from {', '.join(_SCOPES)}")
     seconds = None if days == "never" else parse_seconds(days, "--days")
     if folder is not None or database is not None:
-        text = _on_database(configured(None, folder=folder, database=database), name, scopes, seconds, user)
+        text = _on_database(service_config(None, folder=folder, database=database), name, scopes, seconds, user)
     else:
         body = {"name": name, "scopes": scopes, "user": user, "days": None if seconds is None else seconds / 86400}
-        with _link() as link:
-            text = link.call("POST", "/tokens", body=body, repeatable=False)["token"]
+        with _connect() as connection:
+            text = connection.call("POST", "/tokens", body=body, repeatable=False)["token"]
     console.print(f"{bold(text)}\n[dim]This is the only time it is shown.[/]")
 
 
 @app.command("list")
 def list_() -> None:
-    """Your tokens, without their texts.
+    """List your tokens, without their secrets.
 
     \b
     Example:
       clew token list
     """
-    with _link() as link:
-        found = link.call("GET", "/tokens")
-    rows = [(t["id"], t["name"], f"{t['hint']}…", " ".join(t["scopes"]), _state(t)) for t in found]
-    console.print(table(("", "name", "begins with", "may", ""), rows, right=(0,)))
+    with _connect() as connection:
+        tokens = connection.call("GET", "/tokens")
+    rows = [(t["id"], t["name"], f"{t['hint']}…", " ".join(t["scopes"]), _state(t)) for t in tokens]
+    console.print(table(("", "name", "starts with", "scopes", ""), rows, right=(0,)))
 
 
 @app.command()
-def revoke(number: Annotated[int, typer.Argument(help="As `clew token list` shows it.")]) -> None:
-    """End a token at once, with the sessions of browsers that were opened by it.
+def revoke(number: Annotated[int, typer.Argument(help="Number of the token, from `clew token list`.")]) -> None:
+    """Make a token invalid at once, with the browser sessions that were opened with it.
 
     \b
     Example:
       clew token revoke 3
     """
-    with _link() as link:
-        link.call("DELETE", f"/tokens/{number}")
-    console.print(f"token {number} is good no more")
+    with _connect() as connection:
+        connection.call("DELETE", f"/tokens/{number}")
+    console.print(f"token {number} is revoked")
 
 
 def _state(token: dict[str, Any]) -> str:
@@ -92,22 +92,22 @@ def _state(token: dict[str, Any]) -> str:
     return "expired" if left < 0 else f"expires in {left / 86400:.0f} days"
 
 
-def _link() -> Connection:
+def _connect() -> Connection:
     from clew.client.connection import Connection
     from clew.client.credentials import credentials
 
-    known = credentials()
-    if known is None:
-        raise ConfigError("no server is known: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
-    return Connection(known.server, known.token, retry_seconds=0.0)
+    login = credentials()
+    if login is None:
+        raise ConfigError("no server: log in with `clew login`, or set CLEW_SERVER and CLEW_TOKEN")
+    return Connection(login.server, login.token, retry_seconds=0.0)
 
 
 def _on_database(config: Any, name: str, scopes: list[str], seconds: float | None, user: str | None) -> str:
     import getpass
 
-    opened = installed("clew.server.service", "Service")
+    opened = import_server_name("clew.server.service", "Service")
     if not Path(config.folder).is_dir() and config.database is None:
-        console.print(f"[dim]making {config.folder}[/]")
+        console.print(f"[dim]creating {config.folder}[/]")
     service = opened.open(config)
     try:
         return str(service.local_token(user or getpass.getuser(), name=name, scopes=scopes, seconds=seconds))

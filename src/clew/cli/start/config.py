@@ -8,12 +8,12 @@ import typer
 
 from clew.cli.options import Settings, What
 
-app = typer.Typer(help="Look at settings: show, schema.", no_args_is_help=True)
+app = typer.Typer(help="Settings: show, schema.", no_args_is_help=True)
 
 
 @app.command()
 def show(recipe: What, settings: Settings = None) -> None:
-    """Every setting with its value, as YAML that can be fed back in.
+    """Print every setting with its value, as YAML that other commands read.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def show(recipe: What, settings: Settings = None) -> None:
 
 @app.command()
 def schema(recipe: What) -> None:
-    """The JSON schema of a recipe's settings, for editors and other programs.
+    """Print the JSON schema of a recipe's settings, for editors and other programs.
 
     \b
     Example:

@@ -5,82 +5,108 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from clew.cli.options import console, program
+from clew.cli.options import console, overrides, program
+
+if TYPE_CHECKING:
+    from clew.runs import Run
 
 REAL = "tracking/ariadne/cgem_50_events.txt"
+"""A public sample of BES-III, in the folder of test data."""
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="Where everything goes.")] = Path("demo"),
-    events: Annotated[int, typer.Option(min=100, help="Synthetic events to make.")] = 2000,
-    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    output: Annotated[Path, typer.Option(help="Folder for all files.")] = Path("demo"),
+    events: Annotated[int, typer.Option(min=100, help="Number of synthetic events.")] = 2000,
+    workers: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 2,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data (default: the recipe's).")] = None,
-    seed: Annotated[int, typer.Option(help="Of the events.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the events.")] = 1,
 ) -> None:
-    """From nothing to found tracks: make events, prepare, train, judge, report. About two minutes on two cores.
+    """Find tracks in synthetic events: generate, prepare, train, evaluate, report. About two minutes on two cores.
 
     \b
     Example:
       clew demo --output demo --workers 2
     """
     from clew.cli.data import data
-    from clew.cli.inference import evaluate
-    from clew.cli.options import overrides
-    from clew.cli.runs.follow import following, preparing
-    from clew.data.prepare.api import prepare
     from clew.runs.folder import next_run_path
-    from clew.runs.report import write_report
-    from clew.runs.summary import summarize
-    from clew.settings import load_settings
 
     start = time.perf_counter()
     raw, dataset = output / f"events-{events}-seed{seed}", output / f"dataset-{events}-seed{seed}"
-    _say(1, "make events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
+    _print_step(1, "generate events", f"clew data generate tracking --events {events} --seed {seed} --output {raw}")
     data.generate("tracking", events=events, seed=seed, output=raw)
-    _say(2, "prepare segment graphs", f"clew prepare tracking --input {raw} --output {dataset} --workers {workers}")
-    ready = overrides((), prepare__input=[str(raw)], prepare__output=str(dataset), prepare__workers=workers)
-    loaded = load_settings("tracking", ready)
-    with preparing() as show:
-        show.tell(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
+    command = f"clew prepare tracking --input {raw} --output {dataset} --workers {workers}"
+    _print_step(2, "prepare segment graphs", command)
+    _prepare(raw, dataset, workers)
     run_path = next_run_path(output / "runs", "tracking")
     more = f" --epochs {epochs}" if epochs else ""
     command = f"clew train tracking --dataset {dataset} --workers {workers} --output {run_path}{more}"
-    _say(3, "train the GraphNet", command)
-    from clew.inference.evaluate import evaluate as judge
+    _print_step(3, "train the GraphNet", command)
+    run = _train(dataset, run_path, workers, epochs)
+    _evaluate(run)
+    _print_summary(run, workers, time.perf_counter() - start)
+    console.print(f"Files:  events {raw}, dataset {dataset}, run {run_path}")
+    console.print("Next commands:")
+    for command in (
+        f"runs show {run_path}",
+        f"train tracking --dataset {dataset} --workers {workers} --set model.iterations=2",
+        "init my_recipe --like tracking",
+    ):
+        console.print(f"  [cyan]{program()} {command}[/]")
+
+
+def _prepare(raw: Path, dataset: Path, workers: int) -> None:
+    from clew.cli.runs.follow import preparing
+    from clew.data.prepare.api import prepare
+    from clew.settings import load_settings
+
+    settings = overrides((), prepare__input=[str(raw)], prepare__output=str(dataset), prepare__workers=workers)
+    loaded = load_settings("tracking", settings)
+    with preparing() as show:
+        show.print_result(prepare(loaded.recipe, loaded.prepare, replace=True, progress=show))
+
+
+def _train(dataset: Path, run_path: Path, workers: int, epochs: int | None) -> Run:
+    from clew.cli.runs.follow import following
+    from clew.settings import load_settings
     from clew.training.api import train
 
-    settings = overrides((), train__workers=workers, train__epochs=epochs)
-    loaded = load_settings("tracking", settings)
-    with following() as watch:
-        run = train(loaded.recipe, dataset, config=loaded.train, output=run_path, on_start=watch)
-    _say(4, "build tracks and judge them on unseen events", f"clew evaluate {run_path} --name 'synthetic, unseen'")
-    evaluate.show(judge(run, name="synthetic, unseen"))
+    loaded = load_settings("tracking", overrides((), train__workers=workers, train__epochs=epochs))
+    with following() as show:
+        return train(loaded.recipe, dataset, config=loaded.train, output=run_path, on_start=show)
+
+
+def _evaluate(run: Run) -> None:
+    from clew.cli.inference.evaluate import show
+    from clew.inference.evaluate import evaluate
+
+    title = "build tracks and evaluate them on held-out events"
+    _print_step(4, title, f"clew evaluate {run.path} --name 'synthetic, unseen'")
+    show(evaluate(run, name="synthetic, unseen"))
     real = Path(os.environ.get("CLEW_TEST_DATA", "../shared/data")) / REAL
     if real.is_file():
-        _say(5, "and on the public BES-III sample", f"clew evaluate {run_path} --input {real} --name BES-III")
-        evaluate.show(judge(run, input=[str(real)], name="BES-III"))
+        _print_step(5, "and on the public BES-III sample", f"clew evaluate {run.path} --input {real} --name BES-III")
+        show(evaluate(run, input=[str(real)], name="BES-III"))
     else:
-        console.print(f"\n[dim]The public BES-III sample ({REAL}) is not here; set CLEW_TEST_DATA to judge it too.[/]")
-    report = write_report(run)
-    summary = summarize(run)
+        console.print(
+            f"\n[dim]The public BES-III sample ({REAL}) is missing; set CLEW_TEST_DATA to evaluate it too.[/]"
+        )
+
+
+def _print_summary(run: Run, workers: int, seconds: float) -> None:
+    from clew.runs.report import write_report
+    from clew.runs.summary import summarize
+
+    report, summary = write_report(run), summarize(run)
     console.print(
-        f"\n[bold green]Done in {time.perf_counter() - start:.0f} s.[/] Trained {summary.parameters:,} parameters for "
+        f"\n[bold green]Done in {seconds:.0f} s.[/] Trained {summary.parameters:,} parameters for "
         f"{summary.epochs_done} epochs on {workers} processes at {summary.samples_per_second:,.0f} events/s."
     )
     console.print(f"Report: [bold]{report.absolute()}[/]  (open it in a browser)")
-    console.print(f"Files:  events {raw}, dataset {dataset}, run {run_path}")
-    console.print("Try next:")
-    for command in (
-        f"clew runs show {run_path}",
-        f"clew train tracking --dataset {dataset} --workers {workers} --set model.iterations=2",
-        "clew init my_recipe --like tracking",
-    ):
-        console.print(f"  [cyan]{program()}{command.removeprefix('clew')}[/]")
 
 
-def _say(number: int, what: str, command: str) -> None:
-    console.print(f"\n[bold]{number}. {what}[/]  [dim]{command}[/]")
+def _print_step(number: int, title: str, command: str) -> None:
+    console.print(f"\n[bold]{number}. {title}[/]  [dim]{command}[/]")

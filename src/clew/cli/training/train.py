@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from clew.cli.jobs.on_site import SiteOptions, SiteWork, on_site
-from clew.cli.options import Settings, bold, console, overrides, program
+from clew.cli.options import bold, console, overrides, program, takes_options
 from clew.cli.training import train_task
+from clew.cli.training.train_options import TrainOptions
 from clew.errors import ConfigError, RunError
 from clew.jobs.task import TrainTask
 
-_PLAIN: Any = {"rich_help_panel": "Training without a recipe"}
 
-
-def _plan(site: SiteOptions, *, detach: bool, **options: Any) -> SiteWork | None:
-    """What `--on SITE` submits: the same training, which continues its run when the job is started again."""
+def _plan(site: SiteOptions, **options: Any) -> SiteWork | None:
+    """The job of `--on SITE`: the same training, which continues its run when the job is started again."""
     from clew.data.dataset import Dataset
     from clew.runs import Run
     from clew.runs.folder import next_run_path
     from clew.settings import load_settings
 
-    task = _task(**options)
+    task = TrainOptions(**options).task()
     train_task.check_source(task)
-    if detach:
+    if options["detach"]:
         raise ConfigError("--detach is for this machine: a job of --on SITE continues by itself (--no-follow)")
     settings = overrides(
         task.settings, train__dataset=task.dataset, train__workers=task.workers, train__strategy=task.strategy
@@ -55,56 +52,8 @@ def _plan(site: SiteOptions, *, detach: bool, **options: Any) -> SiteWork | None
 
 
 @on_site(_plan)
-def train(
-    recipe: Annotated[
-        str | None, typer.Argument(help="A recipe's name or file, a YAML with settings, or a run's folder.")
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="What `clew prepare` made: a folder, or a place in a store.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="Processes that train together.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    replicas: Annotated[
-        int | None, typer.Option(help="Train an ensemble: so many models that differ in their seed alone.")
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(help="allreduce, sharded, pipeline; downpour, easgd, gem, diloco, backup (with masters)."),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="With a master: where `clew worker` may join and leave meanwhile."),
-    ] = None,
-    output: Annotated[
-        str | None, typer.Option(help="The run's folder (default: the next under runs/), or a place in a store.")
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL", help="Without a recipe: file.py:name, a .keras, .h5, Keras .json or .pt2 file.", **_PLAIN
-        ),
-    ] = None,
-    train_files: Annotated[
-        list[str] | None, typer.Option("--train", metavar="FILES", help="Files or globs to learn from.", **_PLAIN)
-    ] = None,
-    val_files: Annotated[
-        list[str] | None,
-        typer.Option("--val", metavar="FILES", help="To validate on (default: a fifth of --train).", **_PLAIN),
-    ] = None,
-    features: Annotated[str | None, typer.Option(help="Columns the model gets: X, or pt,eta,phi.", **_PLAIN)] = None,
-    labels: Annotated[str | None, typer.Option(help="Columns it learns.", **_PLAIN)] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(help="cross_entropy, binary_cross_entropy, mse, mae, huber or file.py:name.", **_PLAIN),
-    ] = None,
-    weight: Annotated[str | None, typer.Option(help="Event weights: an expression of columns.", **_PLAIN)] = None,
-    select: Annotated[str | None, typer.Option(help="Which events: 'pt > 20 && abs(eta) < 2.5'.", **_PLAIN)] = None,
-    scale: Annotated[str | None, typer.Option(help="Scale each feature: standard or min_max.", **_PLAIN)] = None,
-    settings: Settings = None,
-    resume: Annotated[str | None, typer.Option(metavar="RUN", help="Go on with a run that did not finish.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Go on in the background; `clew runs` shows it.")] = False,
-    time_limit: Annotated[str | None, typer.Option(help="Stop, ready to resume, after so long: 90s, 30m, 12h.")] = None,
-) -> None:
+@takes_options(TrainOptions)
+def train(options: TrainOptions) -> None:
     """Train a recipe's model on a dataset.
 
     \b
@@ -124,41 +73,15 @@ def train(
       clew train --model cnn.keras --train jets.h5 --features images --labels is_signal --workers 2
       torchrun --nproc-per-node 4 --no-python clew train tracking
 
-    Under torchrun, mpiexec or srun every process becomes a worker; otherwise --workers starts them here.
+    Under torchrun, mpiexec or srun every process is a worker; otherwise --workers starts processes on this machine.
 
-    Stopped by a time limit, SIGTERM or SIGUSR1, it writes a checkpoint and ends with exit code 75.
+    On a time limit, SIGTERM or SIGUSR1 the training writes a checkpoint and exits with code 75.
     """
-    task = _task(
-        recipe=recipe,
-        dataset=dataset,
-        workers=workers,
-        epochs=epochs,
-        replicas=replicas,
-        strategy=strategy,
-        listen=listen,
-        output=output,
-        model=model,
-        train_files=train_files,
-        val_files=val_files,
-        features=features,
-        labels=labels,
-        loss=loss,
-        weight=weight,
-        select=select,
-        scale=scale,
-        settings=settings,
-        resume=resume,
-        time_limit=time_limit,
-    )
-    if detach:
+    task = options.task()
+    if options.detach:
         _detach(task)
     else:
         train_task.run(task)
-
-
-def _task(**options: Any) -> TrainTask:
-    """A task from the options of the command line."""
-    return TrainTask.model_validate({name: value for name, value in options.items() if value is not None})
 
 
 def _detach(task: TrainTask) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clew.cli.options import bold, console, overrides, parse_seconds, printed_warnings, program
-from clew.cli.transfer_progress import fetching
+from clew.cli.transfer_progress import show_fetches
 from clew.core.config import to_data
 from clew.errors import ConfigError
 from clew.jobs.lease import Lease
@@ -51,7 +51,7 @@ def run(task: TrainTask, index: int | None = None) -> None:
         task = TrainTask(resume=task.output, time_limit=task.time_limit, lease=task.lease, continues=True)
     # a study that assigned a lease watches the records itself
     shown = following() if task.lease is None else contextlib.nullcontext(_print_run)
-    with shown as started, printed_warnings(), fetching():
+    with shown as started, printed_warnings(), show_fetches():
         trained = _resume(task, minutes, started) if task.resume is not None else _train(task, minutes, started)
     if current_rank().rank == 0 and trained.replicas():
         _print_ensemble(trained)

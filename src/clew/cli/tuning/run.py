@@ -181,7 +181,7 @@ def _result_text(trial: TrialSummary) -> str:
 
 
 def _live_lines(study: Study) -> list[str]:
-    from clew.cli.text_table import fit, room
+    from clew.cli.text_table import fit, line_width
     from clew.cli.tuning import show
 
     trials = study.trials()
@@ -189,4 +189,4 @@ def _live_lines(study: Study) -> list[str]:
     ended = show.ranked(study, [trial for trial in trials if trial.state != "running"])
     shown = [*running, *ended][:_MOST_ROWS]
     counts = ", ".join(f"{number} {state}" for state, number in study.count().items() if number)
-    return [counts, *(fit(show.columns(study, shown), width=room()) if shown else [])]
+    return [counts, *(fit(show.columns(study, shown), width=line_width()) if shown else [])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from clew.cli.options import bold, console
 from clew.cli.runs.listing import length
-from clew.cli.text_table import Column, room, write
+from clew.cli.text_table import Column, line_width, write
 
 if TYPE_CHECKING:
     from clew.tuning.snapshot import TrialSummary
@@ -29,7 +29,7 @@ def show(study: Study, *, limit: int | None = None) -> None:
     console.print(f"{bold(study.folder.path)}  {counts}")
     console.print(f"[dim]{length(cost.seconds)} of trials, {cost.cpu:,.0f} s of processors[/]{saved}")
     if snapshot.trials:
-        write(columns(study, ranked(study, snapshot.trials)[:limit]), width=room())
+        write(columns(study, ranked(study, snapshot.trials)[:limit]), width=line_width())
     if limit is not None and len(snapshot.trials) > limit:
         console.print(f"[dim]and {len(snapshot.trials) - limit} more[/]")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MODES = ("trials", "array", "block")
 """`--as`: one job per trial, several jobs that each ask for trials, or one job for the whole study."""
 _PARALLEL = 4
-"""Default number of trials at a time. A queue would accept more, but a sampler learns from trials that have ended."""
+"""Default number of trials at a time. A queue would accept more, but a sampler uses only trials that have ended."""
 
 
 def plan(site: SiteOptions, mode: str, **options: Any) -> SiteWork | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from clew import storage
 from clew.core.config import Document, to_data, validate
 from clew.data.prepare.config import PrepareConfig
 from clew.data.prepare.content_keys import Parts, differences, key_of, stage_parts
-from clew.data.prepare.inputs import FileHashes, RelatedFiles, find_sources
+from clew.data.prepare.inputs import FileHashes, find_sources, related_files, warn_about_input
 from clew.data.prepare.same_items import Count, decide_items
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import InputPiece, with_location
@@ -45,7 +46,7 @@ class PreparePlan:
         self.config = validate(PrepareConfig, Document({**below, **settings}, source="clew.prepare"))
         self.cache = StageCache(Path(self.config.cache) if self.config.cache else storage.cache_folder())
         hashes = FileHashes(self.cache, trust=not verify)
-        self.sources = find_sources(self.config.input, hashes, self._related_files)
+        self.sources = find_sources(self.config.input, hashes, partial(related_files, self.recipe))
         self.readers = self._readers()
         self.items: ItemGroups | None = None
         self.identity = self._identity()
@@ -77,7 +78,7 @@ class PreparePlan:
         self.items = decide_items(self.recipe, units, self.cache, self.identity["read"], count)
 
     def units(self) -> list[InputPiece]:
-        """Return the pieces of all files."""
+        """Return the pieces of all files. Warns about what they lack."""
         pieces_of_all = []
         for source in self.sources:
             try:
@@ -98,6 +99,7 @@ class PreparePlan:
                     ]
             except DataError as error:
                 raise DataError(with_location(error, source.location)) from error
+        warn_about_input(self.recipe, self.sources[0].location)
         return pieces_of_all
 
     def fitted_before(self) -> list[Transform]:
@@ -147,12 +149,6 @@ class PreparePlan:
 
     def _note(self) -> str:
         return f"last-{key_of([self.recipe.location, str(Path(self.config.output).absolute())])}"
-
-    def _related_files(self, location: str) -> RelatedFiles:
-        pieces = self.recipe.read(location)
-        if not isinstance(pieces, FilePieces):
-            return RelatedFiles()
-        return RelatedFiles(pieces.reader.companion_files(location), pieces.reader.ignored_files(location))
 
     def _readers(self) -> list[Reader]:
         """Return the readers in use, each once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -10,7 +11,7 @@ from clew.data.prepare.content_keys import Parts, key_of
 from clew.data.prepare.inputs import InputSource
 from clew.data.prepare.stage_cache import StageCache
 from clew.data.prepare.worker import InputPiece
-from clew.data.readers import FilePieces
+from clew.data.readers import DataWarning, FilePieces
 from clew.data.readers.items import ItemCounts, ItemGroups
 from clew.recipe import Recipe
 
@@ -51,8 +52,8 @@ def decide_items(
             cache.take_note(notes[source], asdict(counted))
             counts[source] = counted
     total = ItemCounts.combine([counted for counted in counts.values() if counted is not None])
-    if count is not None:
-        total.warn_about_chance(total.groups)
+    for note in total.chance_notes(total.groups) if count is not None else ():
+        warnings.warn(note, DataWarning, stacklevel=2)
     return total.groups
 
 

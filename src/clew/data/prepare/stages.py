@@ -60,6 +60,33 @@ def file_pieces(
         raise DataError(f"{location}: no events in it")
 
 
+def table_pieces(
+    recipe: Recipe, transforms: Sequence[Transform], table: Table, size: int
+) -> Iterator[Callable[[], Table]]:
+    """Yield a function for each `size` events of a table in memory. The function prepares them.
+
+    Args:
+        recipe: The recipe.
+        transforms: The fitted transforms.
+        table: Events with the columns that `Recipe.read` returns. The columns of `Recipe.label_columns` may be missing.
+        size: Events per piece.
+
+    Raises:
+        DataError: a column is missing or holds NaN, or the transforms remove events: then the result would not have
+            one row per event.
+    """
+    check_events(table, "the events")  # the whole table: a message then has the number of the event
+    for start in range(0, len(table), size):
+        yield partial(_prepare_all, recipe, transforms, table.slice(start, start + size))
+
+
+def _prepare_all(recipe: Recipe, transforms: Sequence[Transform], events: Table) -> Table:
+    samples = _prepare_from(recipe, transforms, "the events", True, lambda: events)
+    if len(samples) != len(events):
+        raise DataError(f"some events do not pass {_cuts(transforms)}; remove them, so that every event gets one row")
+    return samples
+
+
 def _piece(prepare_from: Callable[[Callable[[], Any]], Table], pieces: Sequence[Any], place: int) -> Table:
     return prepare_from(lambda: pieces[place])
 
@@ -129,8 +156,12 @@ def prepare_events(recipe: Recipe, events: Table, location: str) -> Table:
 
 def no_events_error(transforms: Iterable[Transform]) -> DataError:
     """Return the error for transforms that no event of any file passes."""
+    return DataError(f"no event passes {_cuts(transforms)}")
+
+
+def _cuts(transforms: Iterable[Transform]) -> str:
     cuts = [f"select '{transform.where}'" for transform in transforms if isinstance(transform, Select)]
-    return DataError(f"no event passes {' and '.join(cuts) or 'the transforms'}")
+    return " and ".join(cuts) or "the transforms"
 
 
 def total_events(tables: Iterable[Table]) -> int:

@@ -18,6 +18,10 @@ from clew.errors import DataError, nearest
 from clew.storage import Stat, mask_secrets, open_binary, split_inside, stat
 
 
+class DataWarning(UserWarning):
+    """A file lacks something, and something else is used instead. The message says both."""
+
+
 class FilePiece(NamedTuple):
     """A part of a file: a range of bytes or of entries, as the reader counts them."""
 
@@ -74,6 +78,14 @@ class Reader(Section):
 
     def ignored_files(self, location: str) -> list[str]:
         """Return files that belong to this file, but are neither read nor inputs themselves."""
+        return []
+
+    def file_notes(self, location: str) -> list[str]:
+        """Return what a user should know about a file: what it lacks, and what is used instead.
+
+        Raises:
+            DataError: the file cannot be read.
+        """
         return []
 
     def declared_schema(self) -> dict[str, Field] | None:

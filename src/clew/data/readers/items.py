@@ -6,7 +6,8 @@ collection, and two such collections are never the same items. The reader's sett
 columns that it names.
 
 Different items may have equal numbers by chance, in a file with few events or if the number never varies. If a random
-order of the events would give equal numbers with a probability of more than `CHANCE`, `clew prepare` prints a warning with the columns.
+order of the events would give equal numbers with a probability of more than `CHANCE`, `clew prepare` warns and names
+the columns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,19 +108,20 @@ class ItemCounts:
                 groups.append(tuple(sorted(name for first in joined for name in members[first])))
         return tuple(sorted(groups))
 
-    def warn_about_chance(self, groups: ItemGroups) -> None:
-        """Warn about groups whose columns may have equal lengths by chance."""
+    def chance_notes(self, groups: ItemGroups) -> list[str]:
+        """Return a line for every group whose columns may have equal lengths by chance."""
+        notes = []
         for group in groups:
             histogram = self.histograms[self.sets[group[0]]]
             if set(histogram) != {"0"} and _probability(list(histogram.values())) > CHANCE:
                 names = ", ".join(group[:_NAMED]) + (f" and {len(group) - _NAMED} more" if len(group) > _NAMED else "")
                 each = ", ".join(f"[{name}]" for name in group[:_NAMED])
-                warnings.warn(
+                notes.append(
                     f"{names}: treated as the same items, because their numbers of items agree in all "
                     f"{sum(histogram.values())} events, which may be chance; if they are different items, declare it "
-                    f"in the reader's settings, as items: [{each}]",
-                    stacklevel=2,
+                    f"in the reader's settings, as items: [{each}]"
                 )
+        return notes
 
 
 def share_items(table: Table, groups: ItemGroups) -> Table:

@@ -38,11 +38,11 @@ class RootReader(ColumnReader):
     """Events per piece."""
 
     def pieces(self, location: str) -> list[FilePiece]:
-        with self._tree(location) as tree:
+        with self.open_tree(location) as tree:
             return cut_evenly(int(tree.num_entries), self.chunk)
 
     def load(self, location: str, piece: FilePiece) -> Table:
-        with self._tree(location) as tree:
+        with self.open_tree(location) as tree:
             shared: dict[str, Offsets] = {}
             columns = {name: _column(branch, piece, shared) for name, branch in self._branches(tree).items()}
         return make_table(columns, self.units)
@@ -57,13 +57,18 @@ class RootReader(ColumnReader):
         return ItemCounts.of(lengths, sets)
 
     @contextlib.contextmanager
-    def _tree(self, location: str) -> Iterator[Any]:
-        """Open the tree without threads: by default uproot leaves two threads in every process."""
+    def open_tree(self, location: str) -> Iterator[Any]:
+        """Open the tree as an object of uproot, for a reader of branches that this one cannot read.
+
+        Raises:
+            DataError: the file cannot be read, or has no such tree.
+        """
         import uproot
 
         with (
             open_file(location) as stream,
             _one_line_errors("not a readable ROOT file"),
+            # without threads: by default uproot leaves two of them in every process
             uproot.open(stream, use_threads=False, num_workers=1) as file,
         ):
             size, end = stream.seek(0, 2), int(file.file.fEND)

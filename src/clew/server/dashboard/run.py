@@ -16,7 +16,7 @@ from clew.core.config import to_yaml
 from clew.figure import COLOURS
 from clew.recipe import shipped
 from clew.runs.comparison import flatten_settings, setting_text
-from clew.runs.failure import words
+from clew.runs.failure import record_text
 from clew.runs.record_metrics import COMMUNICATE, WAIT
 from clew.server.accounts.caller import Caller
 from clew.server.api.dependencies import visible_row
@@ -227,7 +227,7 @@ def _record_text(body: str) -> str:
     """Return a record as readable text. Records come from outside: one with missing parts is shown as JSON."""
     record = json.loads(body)
     try:
-        return words(record)
+        return record_text(record)
     except (KeyError, TypeError, ValueError, AttributeError):
         return body[:300]
 

@@ -23,7 +23,7 @@ from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpSe
 from clew.training.asynchronous.rank_entry import AsynchronousTraining, make_coordinator, run_worker
 from clew.training.asynchronous.worker import introduce
 from clew.training.config import TrainConfig
-from clew.training.training_data import default_device
+from clew.training.device import select_device
 
 PATIENCE = 600.0
 """Seconds for which a worker tries to reach its master."""
@@ -130,7 +130,7 @@ def join(
                 raise ConfigError(f"{config.dataset}: no such dataset on this machine; set its path with --dataset")
             report(f"worker {client.number} of {welcome['document'].get('recipe', 'a model')}")
             slices = Roles(config, 1).slices_for(0, FlatModel(recipe.model()).length)
-            device = default_device(int(os.environ.get("LOCAL_RANK", "0")))
+            device = select_device(int(os.environ.get("LOCAL_RANK", "0")), config.device)
             try:
                 batches += run_worker(None, recipe, config, client, slices, device)
                 return batches

@@ -27,9 +27,10 @@ from clew.training.asynchronous.messaging.direct import DirectTransport
 from clew.training.asynchronous.shard_master import ShardMaster
 from clew.training.asynchronous.worker import Worker, introduce
 from clew.training.config import TrainConfig
+from clew.training.device import find_device, select_device
 from clew.training.rank_session import open_session, system_monitor
 from clew.training.stop_signal import StopSignal
-from clew.training.training_data import default_device, make_sampler
+from clew.training.training_data import make_sampler
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def run_rank(
     with open_session(run, config, rank_info, lease) as rank:
         config = _with_batch_size(run, recipe, config, rank_info, store, rank.writer)
         training = AsynchronousTraining(run, recipe, config, rank.writer, rank.stop, resume)
-        with system_monitor(run, config, rank_info, default_device(rank_info.local_rank)):
+        with system_monitor(run, config, rank_info, find_device(rank_info.local_rank, config.device)):
             rank.end_reason = _play_role(training, rank_info, store)
 
 
@@ -84,7 +85,9 @@ def _with_batch_size(
         return config
     if rank_info.rank == COORDINATOR:
         dataset = Dataset(config.dataset)
-        search = batch_size_search.find_batch_size(recipe, config, dataset, default_device(rank_info.local_rank))
+        search = batch_size_search.find_batch_size(
+            recipe, config, dataset, select_device(rank_info.local_rank, config.device)
+        )
         writer.write("batch_size", **search)
         run.save_settings(batch_size=search["chosen"])
         if store is not None:
@@ -116,7 +119,9 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
         if rank_info.rank in roles.workers:
             introduce(transport)
             slices = roles.slices_for(rank_info.rank, flat_model.length)
-            run_worker(training.run, recipe, config, transport, slices, default_device(rank_info.local_rank))
+            run_worker(
+                training.run, recipe, config, transport, slices, select_device(rank_info.local_rank, config.device)
+            )
         elif rank_info.rank in roles.group_masters:
             size = roles.group_size(rank_info.rank)
             GroupMaster(transport, config, flat_model.parameter_count, workers=size).serve()
@@ -152,7 +157,7 @@ def make_coordinator(
     layout = ClusterLayout(slices[0], started_workers, slices[1:], roles.group_masters)
     coordinator = Coordinator(transport, records, flat_model, layout, training.stop, document)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    records.write_plan(sampler.samples, parameters, str(default_device(0)))
+    records.write_plan(sampler.samples, parameters, str(find_device(0, config.device)))
     if training.resume:
         coordinator.restore()
     coordinator.begin()
@@ -196,7 +201,7 @@ def _run_in_one_process(training: AsynchronousTraining) -> str:
     slices = roles.slices_for(0, coordinator.flat_model.length)
     with contextlib.closing(coordinator):
         introduce(worker_side)
-        run_worker(training.run, training.recipe, config, worker_side, slices, default_device(0))
+        run_worker(training.run, training.recipe, config, worker_side, slices, select_device(0, config.device))
         while not coordinator.finished:
             coordinator.tick()
         coordinator.serve()

@@ -22,12 +22,12 @@ from clew.runs.environment import allowed_cores, capture
 from clew.training import checkpoint
 from clew.training.api import run_settings
 from clew.training.config import TrainConfig
+from clew.training.device import select_device
 from clew.training.loop import run_rank
 from clew.training.packs import grouping, stacked_weights
 from clew.training.packs.loop import PackLoop, PackRefusedError
 from clew.training.packs.member import FAILED, FINISHED, LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
-from clew.training.training_data import default_device
 
 OnEnd = Callable[[PackMember], None]
 """Called with each member when it has ended; its `code` and `message` are set."""
@@ -64,7 +64,7 @@ def train_pack(members: Sequence[PackMember], on_end: OnEnd, *, threads: int | N
         threads: CPU threads; default: `train.threads` of the first run, or all cores.
     """
     torch.set_num_threads(threads or members[0].config.threads or allowed_cores())
-    device = default_device(0)
+    device = select_device(0, members[0].config.device)
     waiting = list(members)
     with (
         StopSignal(_time_limit(members)) as stop,

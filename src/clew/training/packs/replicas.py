@@ -22,10 +22,10 @@ from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
 from clew.training.config import TrainConfig
+from clew.training.device import find_device
 from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
-from clew.training.training_data import default_device
 
 _CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
 """Members of a pack."""
@@ -59,7 +59,7 @@ def train_replicas(run: Run, recipe: Recipe, config: TrainConfig, lease: Lease |
         RunError: No replica could be trained.
     """
     assert config.replicas is not None
-    device = default_device(0)
+    device = find_device(0, config.device)
     processes = min(allowed_cores(), config.replicas) if device.type == "cpu" else 1
     if not recipe.location and type(recipe).__module__ == "__main__":
         processes = 1  # other processes cannot import it
@@ -108,7 +108,7 @@ def _steps_per_replica(config: TrainConfig, dataset: Dataset) -> int:
 def _train_share(run: Run, recipe: Recipe, config: TrainConfig, rank: int, ranks: int) -> None:
     """Train the share of one process, pack by pack."""
     assert config.replicas is not None
-    size = _CPU_PACK_SIZE if default_device(0).type == "cpu" else _DEVICE_PACK_SIZE
+    size = _CPU_PACK_SIZE if find_device(0, config.device).type == "cpu" else _DEVICE_PACK_SIZE
     threads = config.threads or max(1, allowed_cores() // ranks)
     numbers = range(rank, config.replicas, ranks)
     stopped: list[PackMember] = []

@@ -178,6 +178,44 @@ def test_a_message_cut_in_the_middle_is_refused() -> None:
     server.close()
 
 
+@pytest.mark.parametrize("sender", ["server", "client"])
+def test_messages_of_a_process_that_exits_after_close_arrive(sender: str, tmp_path: Path) -> None:
+    """The last message of a coordinator ends the other masters: one that is lost leaves them waiting for ever."""
+    token, count = JoinToken("secret"), 20
+    (tmp_path / "send.py").write_text(
+        "import os, sys, torch\n"
+        "from clew.training.asynchronous.messaging.tcp import JoinToken, TcpClient, TcpServer\n"
+        "token = JoinToken('secret')\n"
+        "if sys.argv[1] == 'server':\n"
+        "    transport, peer = TcpServer(token=token), 1\n"
+        "    print(transport.address, flush=True)\n"
+        "    transport.receive(30)\n"
+        "else:\n"
+        "    transport, peer = TcpClient(number=1), 0\n"
+        "    transport.connect(0, sys.argv[2], token)\n"
+        "    transport.send(0, 'hello')\n"
+        f"for _ in range({count}):\n"
+        "    transport.send(peer, 'push', {}, torch.zeros(1 << 18))\n"
+        "transport.close()\n"
+        "os._exit(0)\n"
+    )
+    server = TcpServer(token=token)
+    command = [sys.executable, str(tmp_path / "send.py"), sender, server.address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        receiver: MessageTransport = server
+        if sender == "server":
+            assert process.stdout is not None
+            receiver = client = TcpClient(number=1)
+            client.connect(0, process.stdout.readline().strip(), token)
+            client.send(0, "hello")
+        else:
+            assert receive(server).kind == "hello"
+        for _ in range(count):
+            assert receive(receiver).kind == "push"
+        receiver.close()
+    server.close()
+
+
 def test_a_port_in_use_is_refused() -> None:
     server = TcpServer(token=JoinToken.new(encrypted=False))
     with pytest.raises(ConfigError, match=r"cannot listen on 127\.0\.0\.1:\d+ .*choose another"):

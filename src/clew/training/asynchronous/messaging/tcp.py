@@ -96,7 +96,8 @@ class TcpServer(MessageTransport):
         self.number, self._token, self._next_client = number, token, first_client
         self.session = uuid.uuid4().hex
         keep_freed_memory()
-        self.router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.router: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self.router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self.router.setsockopt(zmq.LINGER, _LINGER_MS)
         if token.private_key:
@@ -106,9 +107,9 @@ class TcpServer(MessageTransport):
         try:
             self.router.bind(f"tcp://{socket.gethostbyname(host)}:{int(port) or '*'}")
         except (zmq.ZMQError, OSError, ValueError) as error:
-            self.router.close()
+            self.close()
             raise ConfigError(f"cannot listen on {address} ({error}); choose another host:port") from error
-        self.address = f"{host}:{self.router.getsockopt(zmq.LAST_ENDPOINT).decode().rpartition(':')[2]}"
+        self.address = f"{host}:{self.router.get_string(zmq.LAST_ENDPOINT).rpartition(':')[2]}"
         self._numbers: dict[bytes, int] = {}
         self._identities: dict[int, bytes] = {}
         self.refusals: list[str] = []
@@ -140,6 +141,7 @@ class TcpServer(MessageTransport):
 
     def close(self) -> None:
         self.router.close()
+        self._context.term()  # waits until queued messages are sent: a process that exits at once would lose them
 
     def _filter(self, frames: list[zmq.Frame]) -> Message | None:
         """Return a message for the caller; None for heartbeats, unknown clients and invalid messages."""
@@ -198,6 +200,7 @@ class TcpClient(MessageTransport):
         super().__init__()
         self.number = number
         keep_freed_memory()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.sockets: dict[int, zmq.Socket[bytes]] = {}
         self._numbers: dict[zmq.Socket[bytes], int] = {}
         self._secrets: dict[int, str] = {}
@@ -214,13 +217,13 @@ class TcpClient(MessageTransport):
             address: Its `host:port`.
             token: Its token.
         """
-        dealer = _open_dealer(address, token)
+        dealer = _open_dealer(self._context, address, token)
         self.sockets[peer], self._numbers[dealer], self._secrets[peer] = dealer, peer, token.secret
         self._poller.register(dealer, zmq.POLLIN)
 
     def start_heartbeat(self, address: str, token: JoinToken, *, patience: float = 120.0) -> None:
         """Send heartbeats to this server. `receive` raises after `patience` seconds without an answer to them."""
-        self._heartbeat, self._patience = _Heartbeat(address, token, self.number), patience
+        self._heartbeat, self._patience = _Heartbeat(self._context, address, token, self.number), patience
 
     @property
     def silence(self) -> float:
@@ -264,6 +267,7 @@ class TcpClient(MessageTransport):
             self._heartbeat.close()
         for dealer in self.sockets.values():
             dealer.close()
+        self._context.term()  # waits until queued messages are sent
 
 
 class TcpServerAndClient(MessageTransport):
@@ -301,19 +305,21 @@ class TcpServerAndClient(MessageTransport):
 class _Heartbeat:
     """A thread that sends heartbeats and receives the answers, whatever else the process does."""
 
-    def __init__(self, address: str, token: JoinToken, number: int) -> None:
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], address: str, token: JoinToken, number: int) -> None:
         self.last_answer, self.server_restarted = time.monotonic(), False
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(address, token, number), name="heartbeat", daemon=True)
+        dealer = _open_dealer(context, address, token)
+        dealer.setsockopt(zmq.LINGER, 0)  # nobody waits for the last heartbeat
+        self._thread = threading.Thread(target=self._run, args=(dealer, number), name="heartbeat", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._closed.set()
         self._thread.join()
 
-    def _run(self, address: str, token: JoinToken, number: int) -> None:
+    def _run(self, dealer: zmq.Socket[bytes], number: int) -> None:
         session = None
-        with _open_dealer(address, token) as dealer:
+        with dealer:
             while not self._closed.is_set():
                 dealer.send(pack_header("heartbeat", {"number": number}, None))
                 if dealer.poll(int(HEARTBEAT_INTERVAL * 1000)):
@@ -337,8 +343,8 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 512 << 20)
 
 
-def _open_dealer(address: str, token: JoinToken) -> zmq.Socket[bytes]:
-    dealer: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+def _open_dealer(context: zmq.Context[zmq.Socket[bytes]], address: str, token: JoinToken) -> zmq.Socket[bytes]:
+    dealer: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     dealer.setsockopt(zmq.IDENTITY, uuid.uuid4().bytes)
     dealer.setsockopt(zmq.LINGER, _LINGER_MS)
     dealer.setsockopt(zmq.RECONNECT_IVL, 100)

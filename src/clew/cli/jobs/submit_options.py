@@ -1,0 +1,100 @@
+"""The options of `clew submit`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from clew.cli.jobs.agent import Server
+from clew.cli.options import Settings
+from clew.cli.training.train_options import MODEL_PANEL, ModelOptions
+from clew.errors import ConfigError, nearest
+
+_PANEL: Any = {"rich_help_panel": "What it needs"}
+_KINDS = ("train", "tune", "prepare", "evaluate", "bench")
+_WORKERS_SETTINGS = {"prepare": "prepare__workers", "tune": "tune__parallel"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResourceOptions:
+    """What a job needs."""
+
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes (default: 1).", **_PANEL)] = None
+    cpus: Annotated[int | None, typer.Option(min=1, help="Cores per worker (default: 1).", **_PANEL)] = None
+    gpus: Annotated[int | None, typer.Option(min=0, help="GPUs per worker (default: none).", **_PANEL)] = None
+    memory: Annotated[
+        str | None, typer.Option(help="Memory per worker: 4G. A job that uses more in total is killed.", **_PANEL)
+    ] = None
+    wall_time: Annotated[
+        str | None, typer.Option(help="Time limit: 30m, 12h. Then the job is asked to end.", **_PANEL)
+    ] = None
+
+    def resources(self) -> dict[str, Any]:
+        """The resources by name, as they were typed."""
+        return {name: getattr(self, name) for name in ("nodes", "cpus", "gpus", "memory", "wall_time")}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmitOptions(ModelOptions, ResourceOptions):
+    """All options of `clew submit`."""
+
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe's name or file, a YAML, a run's folder; for evaluate a job; for bench its words.",
+            show_default=False,
+        ),
+    ] = ""
+    model: Annotated[
+        str | None, typer.Option(help="Without a recipe: file.py:name; the file travels with the job.", **MODEL_PANEL)
+    ] = None
+    kind: Annotated[str, typer.Option(help="train, tune, prepare, evaluate or bench.")] = "train"
+    dataset: Annotated[str | None, typer.Option(help="A dataset's folder, or its key.")] = None
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes that work together.")] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data.")] = None
+    settings: Settings = None
+    output: Annotated[str | None, typer.Option(metavar="NAME", help="The name of the job and of its run.")] = None
+    on: Annotated[
+        str | None,
+        typer.Option(metavar="SITE", help="By an agent of this site; without a server: submit it there."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --on: print what would be submitted.")] = False
+    priority: Annotated[int, typer.Option(min=-100, max=100, help="Jobs with higher numbers start first.")] = 0
+    group: Annotated[str | None, typer.Option(help="This group's agents may run it, its members see it.")] = None
+    requeue: Annotated[
+        int,
+        typer.Option(min=0, help="Continue up to N times when it stopped early (exit code 75) or its agent was lost."),
+    ] = 0
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until it ends; the exit code is the job's.")] = False
+    follow: Annotated[bool, typer.Option("--follow", help="The same, and print its output.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False
+    server: Server = None
+
+    def check(self) -> None:
+        """Check the options against each other.
+
+        Raises:
+            ConfigError: An unknown kind, or options that do not go together.
+        """
+        if self.kind not in _KINDS:
+            raise ConfigError(f"--kind {self.kind}: no such kind{nearest(self.kind, _KINDS)}")
+        if bool(self.recipe) == (self.model is not None):
+            raise ConfigError("name a recipe, or a model with --model; see --help for examples")
+        files = self.file_options()
+        if self.model is None and any(value is not None for value in files.values()):
+            raise ConfigError(f"{', '.join(f'--{name}' for name in files)} go with --model")
+        if self.model is not None and self.kind != "train":
+            raise ConfigError(f"--kind {self.kind}: --model is for train")
+        if self.dry_run and self.on is None:
+            raise ConfigError("--dry-run goes with --on SITE")
+
+    def file_options(self) -> dict[str, Any]:
+        """The files, columns, loss and scaling of a training without a recipe."""
+        return {"train": self.train_files, "val": self.val_files, **self.column_options()}
+
+    @property
+    def workers_setting(self) -> str:
+        """The setting for the number of workers of this kind of job."""
+        return _WORKERS_SETTINGS.get(self.kind, "train__workers")

@@ -1,0 +1,128 @@
+"""Starts the processes of a training: this one, several of this machine, or those that a launcher has started.
+
+Every process calls the entry point of its strategy (`clew.training.strategies.entry_point`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from clew.errors import ConfigError, LeaseError, StoppedError
+from clew.jobs.lease import Lease
+from clew.jobs.local_workers import run_local
+from clew.jobs.rank_info import RankInfo, open_store_at
+from clew.recipe import Recipe
+from clew.runs import Run
+from clew.runs.environment import allowed_cores
+from clew.runs.push_process import pushed
+from clew.training.config import TrainConfig
+from clew.training.launch_context import LaunchContext, first_failure
+
+
+@dataclass(frozen=True)
+class TrainingStart:
+    """What every process of a training is started with. It is sent to worker processes."""
+
+    recipe: Recipe
+    config: TrainConfig
+    resume: bool = False
+    lease: Lease | None = None
+
+
+def run_training(make: Callable[[], Run], start: TrainingStart, context: LaunchContext) -> Run:
+    """Create the run on rank 0 and train it, in this process and in those that are needed."""
+    if start.config.replicas is not None and context.store is not None:
+        raise ConfigError(f"replicas are trained on one machine; call clew train without {context.place.launcher}")
+    if start.lease is not None and context.place.rank == 0:
+        start.lease.beat(now=True)
+        if start.lease.lost:
+            raise LeaseError(f"{start.lease.path}: this run was assigned to another process before it started")
+    path = context.from_rank_zero("run", lambda: str(make().path))
+    run = replace(Run.open(path), recipe=start.recipe)
+    with pushed(run=run) if context.place.rank == 0 and start.lease is None else contextlib.nullcontext():
+        _train_in_context(run, start, context)
+    return run
+
+
+def _train_in_context(run: Run, start: TrainingStart, context: LaunchContext) -> None:
+    if start.config.replicas is not None:
+        from clew.training.packs.replicas import train_replicas
+
+        train_replicas(run, start.recipe, start.config, start.lease)
+        return
+    if context.store is None:
+        _train_locally(run, start)
+        return
+    try:
+        _train_rank(run, start, context.place, context.store)
+    except StoppedError:
+        raise
+    except Exception as error:
+        first = first_failure(error, context.place, context.store)
+        if context.place.rank == 0 and first is not error:
+            _record_failure(run, first)
+        raise first from error
+
+
+def _train_locally(run: Run, start: TrainingStart) -> None:
+    """Train in this process, or in several processes of this machine."""
+    run.meeting_file.unlink(missing_ok=True)
+    processes = start.config.processes
+    if processes == 1:
+        _train_local_rank(run, start, 0, 1)
+    else:
+        _start_processes(run, start, processes)
+    run.meeting_file.unlink(missing_ok=True)
+
+
+def _start_processes(run: Run, start: TrainingStart, processes: int) -> None:
+    # building an optimiser imports torch._dynamo, which takes two seconds: import it once, before the workers fork
+    preload = ["torch._dynamo", *(["keras"] if "keras" in sys.modules else []), "torch.distributed"]
+    try:
+        run_local(_train_local_rank, (run, start), processes, preload=[*preload, "clew.training.loop"])
+    except StoppedError:
+        raise
+    except Exception as error:
+        _record_failure(run, error)
+        raise
+
+
+def _record_failure(run: Run, error: Exception) -> None:
+    """End the records of rank 0 with the cause: rank 0 may have been stopped, or know only of a lost connection."""
+    with run.writer("rank-0") as writer:
+        writer.write("end", status="failed", message=str(error), error=type(error).__name__)
+
+
+def _train_local_rank(run: Run, start: TrainingStart, rank: int, ranks: int) -> None:
+    store = open_store_at(run.meeting_file, rank, ranks) if ranks > 1 else None
+    _train_rank(run, start, RankInfo(rank, ranks, rank, ranks), store)
+
+
+def _train_rank(run: Run, start: TrainingStart, place: RankInfo, store: Any) -> None:
+    import torch
+
+    from clew.training.strategies import entry_point
+
+    config = start.config
+    torch.set_num_threads(config.threads or max(1, allowed_cores() // place.local_ranks))
+    with _deterministic_algorithms() if config.deterministic else contextlib.nullcontext():
+        entry_point(config)(run, start.recipe, config, place, store=store, resume=start.resume, lease=start.lease)
+
+
+@contextlib.contextmanager
+def _deterministic_algorithms() -> Iterator[None]:
+    """Allow only algorithms that give the same bits every time. torch raises an error for an operation without one."""
+    import torch
+
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
