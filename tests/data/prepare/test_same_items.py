@@ -81,9 +81,9 @@ def _pickle(path: Path, columns: dict[str, Any]) -> None:
 
 
 def _npz(path: Path, columns: dict[str, Any]) -> None:
-    arrays = {name: np.asarray(ak.flatten(values)) for name, values in columns.items()}
-    offsets = {f"{name}_offsets": np.append(0, np.cumsum(ak.num(values))) for name, values in columns.items()}
-    np.savez(path, **arrays, **offsets)
+    arrays: dict[str, Any] = {name: np.asarray(ak.flatten(values)) for name, values in columns.items()}
+    arrays |= {f"{name}_offsets": np.append(0, np.cumsum(ak.num(values))) for name, values in columns.items()}
+    np.savez(path, **arrays)
 
 
 def _table(path: Path, columns: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ class RootReader(ColumnReader):
         return make_table(columns, self.units)
 
     def item_counts(self, location: str, piece: FilePiece) -> ItemCounts:
-        with self._tree(location) as tree:
+        with self.open_tree(location) as tree:
             branches = {name: branch for name, branch in self._branches(tree).items() if branch.ragged}
             first: dict[str, str] = {}
             sets = {name: first.setdefault(branch.items, name) for name, branch in branches.items()}
