@@ -20,7 +20,7 @@ from clew import readers
 from clew.errors import DataError
 from tests.cli import clew as command
 from tests.cli import script
-from tests.data.table import sharing
+from tests.data.table import columns_sharing_offsets
 
 RECIPE = """
 import clew
@@ -125,7 +125,7 @@ def test_the_pieces_of_a_file_read_in_python_share_their_items(tmp_path: Path, n
     muons = np.where(np.arange(400) < 300, LENGTHS, LENGTHS // 2)  # as many as jets in the first pieces
     WRITERS[name](tmp_path / name, {**_jets(), "muon": _lists([1.0], muons)})
     for piece in readers.read(str(tmp_path / name), chunk=100):
-        assert sharing(piece) == {frozenset({"pt", "eta"}), frozenset({"muon"})}
+        assert columns_sharing_offsets(piece) == {frozenset({"pt", "eta"}), frozenset({"muon"})}
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -136,7 +136,7 @@ def test_one_file_in_which_lengths_differ_decides_for_all_files(tmp_path: Path, 
     samples = _prepare(tmp_path, *(reversed(names) if reverse else names))
     assert len(samples.ragged("muon").values) == 3 + LENGTHS.sum(), "a cut on jets must not touch muons"
     assert len(samples.ragged("pt").values) < 3 + LENGTHS.sum()
-    assert sharing(samples) == {frozenset({"pt", "eta"}), frozenset({"muon"})}
+    assert columns_sharing_offsets(samples) == {frozenset({"pt", "eta"}), frozenset({"muon"})}
 
 
 def test_a_further_file_does_not_make_the_known_ones_be_read_again(tmp_path: Path, monkeypatch: Any) -> None:
@@ -177,7 +177,7 @@ def test_collections_of_a_file_are_not_joined_although_they_are_as_many(tmp_path
     pairs = {name: ak.zip({"pt": _lists([1.0, 2.0]), "eta": _lists([1.0, 3.0])}) for name in ("jet", "muon")}
     _rntuple(tmp_path / "a.root", pairs)
     table = readers.read(str(tmp_path / "a.root"))[0]
-    assert len(sharing(table)) == 2
+    assert len(columns_sharing_offsets(table)) == 2
 
 
 def test_columns_of_a_collection_in_an_rntuple_are_features(tmp_path: Path) -> None:
