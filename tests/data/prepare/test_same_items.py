@@ -18,9 +18,9 @@ import uproot
 import clew
 from clew import readers
 from clew.errors import DataError
+from clew.testing import columns_sharing_offsets
 from tests.cli import clew as command
 from tests.cli import script
-from tests.data.table import columns_sharing_offsets
 
 RECIPE = """
 import clew
