@@ -154,7 +154,7 @@ class EvaluationWork:
         recipe, metrics, figures = engine.recipe, [], dict[str, Figure]()
         for result in engine.run(portion):
             samples, outputs = result.samples, result.outputs
-            metrics.append({**result.losses, **recipe.metrics(samples, outputs, recipe.reconstruct(samples, outputs))})
+            metrics.append({**result.losses, **validation.recipe_metrics(recipe, samples, outputs)})
         if not self.drawn:
             self.drawn, first = True, portion.samples.slice(0, 3)
             outputs, _ = validation.forward(recipe, engine.model, first, engine.device)

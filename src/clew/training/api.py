@@ -16,16 +16,17 @@ from clew import storage
 from clew.core.config import Document, Section, to_data, validate, with_defaults
 from clew.core.files import write_text
 from clew.data.dataset import Dataset
-from clew.errors import ConfigError, DataError, RecipeError, RunError
+from clew.errors import ConfigError, RunError
 from clew.jobs.lease import Lease
 from clew.jobs.worker_process import check_not_in_worker
 from clew.models.columns import Columns
-from clew.recipe import TYPED_IN, Recipe, resolve
+from clew.recipe import Recipe, resolve
 from clew.runs import Run
 from clew.runs.environment import capture
 from clew.runs.folder import next_run_path
 from clew.runs.live_view import RunView, view_for_python
 from clew.storage import models
+from clew.training.checks import check_device, check_has_loss, check_loadable, check_splits
 from clew.training.config import TrainConfig
 from clew.training.launch import run_training
 from clew.training.launch_context import LaunchContext
@@ -119,7 +120,7 @@ class TrainingRequest:
         with contextlib.closing(_view(progress, context, lease)) as view:
             folder, start = self._start(context, view, lease)
             data = Dataset(start.config.dataset)
-            _check_splits(data)
+            check_splits(data)
 
             def make() -> Run:
                 path = Path(folder) if folder else next_run_path(RUNS, _default_name(start.recipe))
@@ -142,8 +143,9 @@ class TrainingRequest:
         recipe = resolve(recipe)
         folder, config = _settings(recipe, dataset, self.config, self.output, settings)
         config = context.with_workers(config)
-        _check_device(config.device, context.place.local_rank)
-        _check_loadable(recipe, config.workers)
+        check_device(config.device, context.place.local_rank)
+        check_loadable(recipe, config.workers)
+        check_has_loss(recipe)
         return folder, TrainingStart(recipe, config, lease=lease)
 
 
@@ -195,7 +197,7 @@ def resume(
     chosen = context.with_workers(validate(TrainConfig, document))
     if again and run.state == "finished":
         return _store(run, chosen, context)
-    _check_splits(Dataset(chosen.dataset))
+    check_splits(Dataset(chosen.dataset))
 
     def reopen() -> Run:
         # under a lease, a process on another host that seems to run it has lost it
@@ -302,22 +304,3 @@ def _default_name(recipe: Recipe) -> str:
     if isinstance(recipe, Columns):
         return run_name(recipe)
     return Path(recipe.location).stem if recipe.location else type(recipe).__name__.lower()
-
-
-def _check_device(name: str, number: int) -> None:
-    """Report a missing device before a run is created. torch is imported only if it can be missing."""
-    if name not in ("auto", "cpu"):
-        from clew.training.device import find_device
-
-        find_device(number, name)
-
-
-def _check_loadable(recipe: Recipe, workers: int) -> None:
-    if workers > 1 and not recipe.location and type(recipe).__module__ == "__main__":
-        raise RecipeError(f"recipe {type(recipe).__name__} was typed in; {TYPED_IN}")
-
-
-def _check_splits(data: Dataset) -> None:
-    for split in ("train", "val"):
-        if not data.splits.get(split):
-            raise DataError(f"{data.path}: the split '{split}' is empty; give it a share with prepare.split")

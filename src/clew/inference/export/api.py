@@ -114,6 +114,7 @@ def _facts(run: Run, recipe: Recipe, manifest: Manifest, work: ExportWork, **fac
         recipe=recipe.location,
         settings=recipe.config.model_dump(mode="json"),
         transforms=manifest.transforms,
+        input_items=manifest.input_items,
         inputs=work.inputs,
         outputs=output_names(work),
         recurrent=any(isinstance(module, nn.RNNBase) for module in work.model.modules()),

@@ -13,6 +13,7 @@ from clew.data.dataset import Dataset
 from clew.errors import LostPeerError
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_error
 from clew.runs import RecordWriter, Run
 from clew.training import batch_size_search
 from clew.training.asynchronous.connection import connect_rank
@@ -31,6 +32,7 @@ from clew.training.rank_session import open_session, system_monitor
 from clew.training.stop_signal import StopSignal
 from clew.training.training_data import make_sampler
 from clew.training.training_start import TrainingStart
+from clew.training.validation import build_model
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _play_role(training: AsynchronousTraining, rank_info: RankInfo, store: Any) 
                 coordinator.serve()
             return coordinator.records.end_reason
         torch.manual_seed(config.seed)
-        flat_model = FlatModel(recipe.model())
+        flat_model = FlatModel(build_model(recipe))
         if rank_info.rank in roles.workers:
             introduce(transport)
             slices = roles.slices_for(rank_info.rank, flat_model.length)
@@ -137,7 +139,7 @@ def make_coordinator(
     """
     config = training.config
     torch.manual_seed(config.seed)
-    model = training.recipe.model()
+    model = build_model(training.recipe)
     flat_model = FlatModel(model)
     sampler = make_sampler(config, Dataset(config.dataset))
     records = CoordinatorRecords(training.run, training.recipe, config, training.writer, model, sampler)
@@ -175,9 +177,11 @@ def run_worker(
         except LostPeerError:
             raise
         except Exception as error:
+            failure = recipe_error(error)
             with contextlib.suppress(Exception):
-                transport.send(COORDINATOR, "failed", {"reason": str(error) or type(error).__name__})
-            raise
+                reason = str(failure) or type(failure).__name__
+                transport.send(COORDINATOR, "failed", {"reason": reason, "kind": type(failure).__name__})
+            raise failure from error
 
 
 def _run_in_one_process(training: AsynchronousTraining) -> str:

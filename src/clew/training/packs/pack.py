@@ -17,6 +17,7 @@ from clew.errors import ClewError, LeaseError, RunError, StoppedError
 from clew.jobs.lease import Lease
 from clew.jobs.rank_info import RankInfo
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.runs import Run
 from clew.runs.environment import allowed_cores, capture
 from clew.training import checkpoint
@@ -142,8 +143,9 @@ def _train_stacked(
         for member in members:
             member.begin()
         try:
-            loop.restore()
-            loop.train()
+            with recipe_errors():
+                loop.restore()
+                loop.train()
         except BaseException as error:
             for member in loop.members:
                 member.end(FAILED, str(error) or type(error).__name__, type(error).__name__)

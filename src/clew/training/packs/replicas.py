@@ -17,6 +17,7 @@ from clew.data.dataset import Dataset
 from clew.errors import LeaseError, RunError, StoppedError
 from clew.jobs.local_workers import run_local
 from clew.recipe import Recipe
+from clew.recipe_errors import recipe_errors
 from clew.runs import RecordWriter, Run
 from clew.runs.environment import allowed_cores
 from clew.runs.records import SCHEMA
@@ -26,6 +27,7 @@ from clew.training.packs import grouping, pack
 from clew.training.packs.member import LOST, STOPPED, PackMember
 from clew.training.stop_signal import StopSignal
 from clew.training.training_start import TrainingStart
+from clew.training.validation import build_model
 
 _CPU_PACK_SIZE, _DEVICE_PACK_SIZE = 16, 256
 """Members of a pack."""
@@ -69,7 +71,7 @@ def train_replicas(run: Run, start: TrainingStart) -> None:
         writer.write("start", schema=SCHEMA, **process)
         try:
             _write_plan(recipe, config, writer, str(device))
-            with _record_progress(run, writer):
+            with recipe_errors(), _record_progress(run, writer):
                 if processes == 1:
                     _train_share(run, start, 0, 1)
                 else:
@@ -88,7 +90,7 @@ def train_replicas(run: Run, start: TrainingStart) -> None:
 def _write_plan(recipe: Recipe, config: TrainConfig, writer: RecordWriter, device: str) -> None:
     assert config.replicas is not None
     dataset = Dataset(config.dataset)
-    parameters = sum(parameter.numel() for parameter in recipe.model().parameters())
+    parameters = sum(parameter.numel() for parameter in build_model(recipe).parameters())
     writer.write(
         "plan",
         epochs=config.epochs,
